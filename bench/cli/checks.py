@@ -47,6 +47,9 @@ class Standing(Enum):
     WRONG = "!!"
 
 
+GOOD, ABSENT, WRONG = Standing
+
+
 class Check(NamedTuple):
     """A check: its subject, its finding and its remedy, which may be empty."""
 
@@ -70,24 +73,27 @@ def _busbar() -> Check:
     strangers = [who for who in strangers if who != DISTRIBUTION]
     if strangers:
         said = f"{found}; {', '.join(strangers)} has put files of the same names there"
-        return Check("busbar", Standing.WRONG, said, f"pip uninstall {strangers[0]}; {reinstall()}")
-    return Check("busbar", Standing.GOOD, found)
+        return Check("busbar", WRONG, said, f"pip uninstall {strangers[0]}; {reinstall()}")
+    return Check("busbar", GOOD, found)
 
 
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
-    return Check("Python", Standing.GOOD, f"{version}, {sys.executable}")
+    return Check("Python", GOOD, f"{version}, {sys.executable}")
 
 
 def _native() -> Check:
     if not why_not():
-        return Check(
-            "C++ kernels", Standing.GOOD, "built: the ranks of one host share memory (shm)"
-        )
+        return Check("C++ kernels", GOOD, "built: the ranks of one host share memory (shm)")
     compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
     first = "" if compiler else "install a C++20 compiler (g++ or clang++), then "
     said = why_not().partition(";")[0]
-    return Check("C++ kernels", Standing.ABSENT, said, f"{first}{reinstall()}")
+    return Check("C++ kernels", ABSENT, said, f"{first}{reinstall()}")
+
+
+def _first(error: Exception) -> str:
+    """What an error says, without its remedy."""
+    return str(error).partition(";")[0]
 
 
 def _library() -> str | None:
@@ -99,10 +105,9 @@ def _library() -> str | None:
 
 def _mpi() -> Check:
     try:
-        return Check("MPI", Standing.GOOD, library_version(load_mpi(initialize=False)))
+        return Check("MPI", GOOD, library_version(load_mpi(initialize=False)))
     except Unavailable as error:
-        said = str(error).partition(";")[0]
-        return Check("MPI", Standing.ABSENT, f"{said}; ranks are threads", extra("mpi"))
+        return Check("MPI", ABSENT, f"{_first(error)}; ranks are threads", extra("mpi"))
 
 
 def family(text: str) -> str:
@@ -138,65 +143,61 @@ def _launcher() -> Check:
     library, mpirun = _library(), mpirun_beside()
     if mpirun is None:
         said = "no mpirun beside this Python or on PATH"
-        return Check("launcher", Standing.ABSENT, said, extra("mpi"))
+        return Check("launcher", ABSENT, said, extra("mpi"))
     whose = family(_said([mpirun, "--version"])[1])
     mine = family(library or "")
     if library is None:
-        return Check("launcher", Standing.ABSENT, f"{mpirun} ({whose}), but no MPI library for it")
+        return Check("launcher", ABSENT, f"{mpirun} ({whose}), but no MPI library for it")
     if mine and whose and (mine == "Open MPI") != (whose == "Open MPI"):
         said = f"{mpirun} is of {whose}, the library of {mine}: every rank would run alone"
-        return Check("launcher", Standing.WRONG, said, f"put the mpirun of {mine} first on PATH")
+        return Check("launcher", WRONG, said, f"put the mpirun of {mine} first on PATH")
     found = f"{mpirun} ({whose or 'unknown'}), what --ranks starts"
     other = shutil.which("mpirun")
     if other is not None and Path(other).resolve() != Path(mpirun).resolve():
         theirs = family(_said([other, "--version"])[1]) or "unknown"
-        return Check(
-            "launcher",
-            Standing.GOOD,
-            f"{found}; PATH has another, {other} ({theirs})",
-            f"write {mpirun} where you mean this one, or --ranks",
-        )
-    return Check("launcher", Standing.GOOD, found)
+        found = f"{found}; PATH has another, {other} ({theirs})"
+        return Check("launcher", GOOD, found, f"write {mpirun} where you mean this one, or --ranks")
+    return Check("launcher", GOOD, found)
 
 
 def _gpus() -> Check:
     if not take.driver_here():
-        return Check("GPUs", Standing.ABSENT, "no NVIDIA driver here")
+        return Check("GPUs", ABSENT, "no NVIDIA driver here")
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
         said = f"{control} may not be opened by this user"
-        return Check("GPUs", Standing.WRONG, said, "join the group that owns it (ls -l)")
+        return Check("GPUs", WRONG, said, "join the group that owns it (ls -l)")
     try:
         cupy, count = take.visible()
     except Unavailable as error:
-        return Check("GPUs", Standing.WRONG, str(error).partition(";")[0], extra("cuda13"))
-    return Check("GPUs", Standing.GOOD, f"{count}, CuPy {cupy.__version__}")
+        return Check("GPUs", WRONG, _first(error), extra("cuda13"))
+    return Check("GPUs", GOOD, f"{count}, CuPy {cupy.__version__}")
 
 
 def _nccl() -> Check:
     if not take.driver_here():
-        return Check("NCCL", Standing.ABSENT, "not asked for without a driver")
+        return Check("NCCL", ABSENT, "not asked for without a driver")
     try:
         nccl = load_nccl()
-        return Check("NCCL", Standing.GOOD, version_text(int(nccl.get_version())))
+        return Check("NCCL", GOOD, version_text(int(nccl.get_version())))
     except Unavailable as error:
-        return Check("NCCL", Standing.WRONG, str(error).partition(";")[0], extra("cuda13"))
+        return Check("NCCL", WRONG, _first(error), extra("cuda13"))
 
 
 def _memory() -> Check:
-    return Check("memory", Standing.GOOD, f"{human(free_memory())} free for the ranks of this host")
+    return Check("memory", GOOD, f"{human(free_memory())} free for the ranks of this host")
 
 
 def _shm() -> Check:
     ranks, library = usual_ranks(), _library()
     if library is None:
-        return Check("MPI's memory", Standing.ABSENT, "not needed without MPI")
+        return Check("MPI's memory", ABSENT, "not needed without MPI")
     try:
         room(ranks, library)
     except Unavailable as error:
         said, _, remedy = str(error).partition("; ")
-        return Check("MPI's memory", Standing.WRONG, said, remedy)
-    return Check("MPI's memory", Standing.GOOD, f"room for the segments of {ranks} ranks")
+        return Check("MPI's memory", WRONG, said, remedy)
+    return Check("MPI's memory", GOOD, f"room for the segments of {ranks} ranks")
 
 
 def _files() -> Check:
@@ -204,45 +205,39 @@ def _files() -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < files_for(ranks):
         said = f"{hard} at most, {ranks} ranks and their launcher need {files_for(ranks)}"
-        return Check("open files", Standing.WRONG, said, "raise ulimit -n, or start fewer ranks")
+        return Check("open files", WRONG, said, "raise ulimit -n, or start fewer ranks")
     most = "without limit" if hard == resource.RLIM_INFINITY else f"{hard} at most"
-    return Check("open files", Standing.GOOD, f"{most}, {RANK_FILES} or so a rank")
+    return Check("open files", GOOD, f"{most}, {RANK_FILES} or so a rank")
 
 
 def _cores() -> Check:
     nodes = len(numa_nodes()) or 1
     found = f"{len(cores())} in {nodes} NUMA node{'s' * (nodes != 1)}, {cpu_model()}"
-    return Check("cores", Standing.GOOD, found)
+    return Check("cores", GOOD, found)
 
 
 def _namespaces() -> Check:
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     status, said = _said(["unshare", *as_root, "--net", "true"])
     if status == 0:
-        return Check(
-            "namespaces", Standing.GOOD, "hosts and links can be emulated (busbar cluster)"
-        )
+        return Check("namespaces", GOOD, "hosts and links can be emulated (busbar cluster)")
     line = (said.strip().splitlines() or ["refused"])[-1]
-    return Check(
-        "namespaces",
-        Standing.ABSENT,
-        f"no emulated hosts: {line}",
-        "sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns say why",
-    )
+    settings = "user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
+    return Check("namespaces", ABSENT, f"no emulated hosts: {line}", f"sysctl {settings} say why")
 
 
 def _reports() -> Check:
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        return Check("reports", Standing.ABSENT, f"without {', '.join(missing)}", extra("reports"))
-    return Check("reports", Standing.GOOD, "tables, DataFrames, plots and pages")
+        return Check("reports", ABSENT, f"without {', '.join(missing)}", extra("reports"))
+    return Check("reports", GOOD, "tables, DataFrames, plots and pages")
 
 
 def _completion() -> Check:
     if find_spec("argcomplete") is None:
-        return Check("completion", Standing.ABSENT, "no argcomplete", extra("completion"))
+        return Check("completion", ABSENT, "no argcomplete", extra("completion"))
     turn_on = 'eval "$(register-python-argcomplete busbar)"'
-    return Check("completion", Standing.GOOD, "of the shell's words, once it is turned on", turn_on)
+    return Check("completion", GOOD, "of the shell's words, once it is turned on", turn_on)
 
 
 def _default() -> Check:
@@ -255,15 +250,15 @@ def _default() -> Check:
             line = f"busbar allreduce --ranks {count}: nccl, a GPU a rank"
             if library is None:
                 line = f"busbar allreduce --threads {count}: nccl, a GPU a thread"
-            return Check("by default", Standing.GOOD, line)
+            return Check("by default", GOOD, line)
         except Unavailable:
             pass
     if library is None or mpirun_beside() is None:
         line = f"busbar allreduce --transport inproc --ranks {ranks}: threads of one process"
-        return Check("by default", Standing.GOOD, line)
+        return Check("by default", GOOD, line)
     name = "mpi, without shared memory of our own" if why_not() else "shm"
     line = f"busbar allreduce --ranks {ranks}: {name}, beside {library}"
-    return Check("by default", Standing.GOOD, line)
+    return Check("by default", GOOD, line)
 
 
 CHECKS: Sequence[Callable[[], Check]] = (

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from bench.cli.wishes import wishes
 from bench.launch import launch
 from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, Options, on_gpus
+from bench.options.pairs import TWO_SIDED
 from bench.run.catalogue import prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
@@ -22,13 +22,13 @@ from bench.run.paired import todo
 from bench.run.screen import Screen
 from bench.run.session import Session
 from bench.run.watchdog import end_all
-from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
+from collectives.execution.registry import Wishes, transports
 from collectives.execution.registry import opened as open_transports
-from collectives.execution.registry import transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -38,6 +38,39 @@ if TYPE_CHECKING:
 
 Body = Callable[[Opened], int]
 """What all ranks run alike once everything is open; gives the exit status."""
+
+
+def wishes(options: Options) -> Wishes:
+    """The options that are transports' own."""
+    one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
+    return Wishes(
+        name=options.transport,
+        deadline=options.deadline,
+        chosen=options.chosen,
+        best_gpus=best_gpus,
+        gpus=options.gpus,
+        asks_for_gpus=options.asks_for_gpus,
+        oversubscribe_gpu=options.oversubscribe_gpu,
+        pairs=options.pairing is not None,
+        reached=options.pairing is not None and one_sided,
+    )
+
+
+def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
+    """PCI addresses of the k best GPUs of this machine (or of files), in the order of their ring.
+
+    Raises ProbeError where no source answers, or there are fewer.
+    """
+    from topology.placement.pick import pick as rank
+    from topology.sources.gather import gather
+
+    topology, _ = gather(files)
+    order = rank(topology, k).picks[0].order
+    address = {gpu.id: gpu.busid for gpu in topology.gpus}
+    found = [address[gpu] for gpu in order]
+    if None in found:
+        raise ProbeError("pick", "no source says at which PCI address the GPUs are")
+    return [str(bus) for bus in found]
 
 
 def _opened(world: World, options: Options, runs_in: str, line: Hotline) -> Opened:

@@ -80,14 +80,10 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     inner = world.split(mine, world.rank)
     sizes = {colors.count(one) for one in order}
     screen = Screen(inner.rank) if number == 0 else Recorder(inner.rank)
-    together = world.barrier if len(sizes) == 1 else _alone
+    together = world.barrier if len(sizes) == 1 else lambda: None
     here = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     part = sum(colors[rank] == mine for rank in here) / len(here)
     return Group(number, len(order), ranks, inner, world.size, screen, together, part)
-
-
-def _alone() -> None:
-    """Groups of different sizes do not wait for each other."""
 
 
 def of_group(wanted: Sequence[Options], number: int) -> list[Options]:

@@ -16,70 +16,23 @@ from collectives.schedule import catalogue
 PREFIX = f"{LIBRARY}/"
 _ON = "OMPI_MCA_coll_tuned_use_dynamic_rules"
 
-# collective: (number in coll.h, name in parameters, algorithms from number 1 on)
+# collective: number in coll.h, name in parameters, algorithms from number 1 on.
+_LINES = """
+allgather 0 allgather linear bruck recursive_doubling ring neighbor two_proc sparbit
+allreduce 2 allreduce basic_linear nonoverlapping recursive_doubling ring segmented_ring\
+ rabenseifner
+alltoall 3 alltoall linear pairwise modified_bruck linear_sync two_proc
+barrier 6 barrier linear double_ring recursive_doubling bruck two_proc tree
+broadcast 7 bcast basic_linear chain pipeline split_binary_tree binary_tree binomial knomial\
+ scatter_allgather scatter_allgather_ring
+gather 9 gather basic_linear binomial linear_sync
+reduce 11 reduce linear chain pipeline binary binomial in_order_binary rabenseifner
+reduce_scatter 13 reduce_scatter_block basic_linear recursive_doubling recursive_halving butterfly
+scatter 15 scatter basic_linear binomial linear_nb
+"""
 _TABLE: Mapping[str, tuple[int, str, tuple[str, ...]]] = {
-    "allgather": (
-        0,
-        "allgather",
-        ("linear", "bruck", "recursive_doubling", "ring", "neighbor", "two_proc", "sparbit"),
-    ),
-    "allreduce": (
-        2,
-        "allreduce",
-        (
-            "basic_linear",
-            "nonoverlapping",
-            "recursive_doubling",
-            "ring",
-            "segmented_ring",
-            "rabenseifner",
-        ),
-    ),
-    "alltoall": (
-        3,
-        "alltoall",
-        ("linear", "pairwise", "modified_bruck", "linear_sync", "two_proc"),
-    ),
-    "barrier": (
-        6,
-        "barrier",
-        ("linear", "double_ring", "recursive_doubling", "bruck", "two_proc", "tree"),
-    ),
-    "broadcast": (
-        7,
-        "bcast",
-        (
-            "basic_linear",
-            "chain",
-            "pipeline",
-            "split_binary_tree",
-            "binary_tree",
-            "binomial",
-            "knomial",
-            "scatter_allgather",
-            "scatter_allgather_ring",
-        ),
-    ),
-    "gather": (9, "gather", ("basic_linear", "binomial", "linear_sync")),
-    "reduce": (
-        11,
-        "reduce",
-        (
-            "linear",
-            "chain",
-            "pipeline",
-            "binary",
-            "binomial",
-            "in_order_binary",
-            "rabenseifner",
-        ),
-    ),
-    "reduce_scatter": (
-        13,
-        "reduce_scatter_block",
-        ("basic_linear", "recursive_doubling", "recursive_halving", "butterfly"),
-    ),
-    "scatter": (15, "scatter", ("basic_linear", "binomial", "linear_nb")),
+    name: (int(number), parameter, tuple(names))
+    for name, number, parameter, *names in map(str.split, _LINES.strip().splitlines())
 }
 
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {name: row[2] for name, row in _TABLE.items()}

@@ -79,23 +79,10 @@ def test_every_host_learns_once_from_one_that_knows(hosts: int) -> None:
     assert knows == set(leaders)
 
 
-class _Drifting:
-    """A host's clock that can be made to go at another rate."""
-
-    def __init__(self, offset: float, drift: float) -> None:
-        self.offset, self.drift, self.since = offset, drift, 0.0
-
-    def __call__(self) -> float:
-        return self.at(time.perf_counter())
-
-    def at(self, true: float) -> float:
-        return true + self.offset + self.drift * (true - self.since)
-
-
-def _errors(world: InprocWorld, clock: CommonClock, own: _Drifting) -> float:
+def _errors(world: InprocWorld, clock: CommonClock, own: Skew) -> float:
     """How far the ranks' common times are from rank 0's, at one true instant."""
     true = world.broadcast(time.perf_counter())
-    everyone = world.gather(clock.line.other(own.at(true)))
+    everyone = world.gather(clock.line.other(own.of(true)))
     return max(abs(one - everyone[0]) for one in everyone)
 
 
@@ -111,14 +98,14 @@ def test_hosts_that_are_seconds_off_have_one_clock_again(fault: str) -> None:
     def body(world: InprocWorld) -> tuple[float, float, int, float]:
         hosts = [rank // 2 for rank in range(world.size)]
         host = hosts[world.rank]
-        own = _Drifting(5.0 * host, (-1) ** host * 25e-6 * host)
-        own.since = world.broadcast(time.perf_counter())
-        clock = CommonClock(world, own, hosts)
+        since = world.broadcast(time.perf_counter())
+        own = Skew(5.0 * host, (-1) ** host * 25e-6 * host, since)
+        clock = CommonClock(world, lambda: own.of(time.perf_counter()), hosts)
         before = _errors(world, clock, own)
         trip = max(one.seconds for one in clock.lines)
         assert clock.exchanged and len(clock.lines) == 5 and "host" in clock.said()
         if host == 3 and fault == "its clock jumps":  # no line through all trips fits any more
-            own.offset += 0.01
+            own = own._replace(offset=own.offset + 0.01)
         elif host == 3:  # its trips still are a line
             clock.line = clock.line._replace(offset=clock.line.offset + 0.01)
         clock.check()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.cli import wishes
+from bench.cli import start
 from busbar.errors import ProbeError, Unavailable
 from collectives.execution.gpu import take
 from collectives.execution.gpu.load import count_gpus
@@ -112,13 +112,13 @@ def test_gpus_that_the_profiler_picks(
     lines = ["\tGPU0\tGPU1\tGPU2\tGPU3", "GPU0\t X \tSYS\tPIX\tSYS", "GPU1\tSYS\t X \tSYS\tPHB"]
     matrix.write_text("\n".join([*lines, "GPU2\tPIX\tSYS\t X \tSYS", "GPU3\tSYS\tPHB\tSYS\t X "]))
     with pytest.raises(ProbeError, match="PCI address"):
-        wishes.best_gpus(2, [str(matrix)])
-    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
+        start.best_gpus(2, [str(matrix)])
+    monkeypatch.setattr(start, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
     run = ("allreduce", "--threads", "2", "--gpus", "pick", *SMALL, "-A", "ring")
     out = good(in_process(*run))
     assert "device  2 [0000:09:00]" in out and "device  0 [0000:07:00]" in out
     assert "# GPUs as topology pick ranks them: 0000:09:00.0 0000:07:00.0" in out
-    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:99:00.0"] * k)
+    monkeypatch.setattr(start, "best_gpus", lambda k: ["0000:99:00.0"] * k)
     status, _, err = in_process(*run)
     assert status == 2 and err == (
         "busbar: --gpus pick: no GPU at 0000:99:00.0 is visible here; see CUDA_VISIBLE_DEVICES\n"
@@ -164,7 +164,7 @@ def test_what_cuda_reads_when_it_starts_is_set_before(
         return 1
 
     monkeypatch.setattr(take, "count_gpus", count)
-    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:07:00.0"])
+    monkeypatch.setattr(start, "best_gpus", lambda k: ["0000:07:00.0"])
     run = ("allreduce", "--threads", "1", *SMALL, "-A", "ring")
     assert in_process(*run, *(more or ["--gpus", "pick"]))[0] == 0
     assert set(seen) == {("EAGER", "32")}

@@ -1,18 +1,9 @@
 """Bad input is one clear line and exit status 2; nothing is silently something else."""
 
-import contextlib
-import io
-
 import pytest
 
-from bench.cli.main import main
 from bench.options.options import Choice, parse, parse_choice
-from busbar.errors import Unsupported
-from tests.conftest import on_threads
-
-
-def _parse(*argv: str) -> object:
-    return parse(argv, "allreduce")
+from tests.conftest import in_process, on_threads
 
 
 def test_the_default_is_the_promised_sweep() -> None:
@@ -63,7 +54,16 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("-G 1 --graph off", "exclude each other"),
         ("-I 2", "invalid choice"),
         ("-c 5", "write 0 or 1"),
-        ("--split or:0b2", "and:0x7"),
+        *((f"--split {rule}", "of mod:N, div:N") for rule in ("mod", "mod:0", "xor:2", "or:x")),
+        ("--ranks 2,4 -J x.json", "-J has room for one launch"),
+        ("--ranks 2,4 --split mod:2", "exclude each other"),
+        ("--ranks 2,4 --threads 2", "exclude each other"),
+        ("--launches 2 -J x.json", "-J has room for one launch"),
+        ("--launches 2 --split mod:2", "exclude each other"),
+        ("--launches 2 -N 0", "would never end"),
+        ("--launches 0", "at least 1"),
+        ("--launch nonsense", "NUMBER/OF:SEED"),
+        ("--grid 4", "grid such as"),
         ("--ranks 2 --out=", "names no file"),
         ("--ranks 6 -A torus:grid=4x4", "4x4 grid does not fit 6"),
         ("--ranks 7 -A torus", "form no grid"),
@@ -117,16 +117,8 @@ def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:
     assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
-def test_grid_reaches_the_algorithms_that_have_one() -> None:
-    """Rule: --grid is a tuple of two or more numbers, or an error."""
-    assert _parse("--grid", "4x4")
-    with pytest.raises(Unsupported, match="grid such as"):
-        _parse("--grid", "4")
-
-
 def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:
     """Rule: who gave -g is told of -g, and of what gives a process a GPU."""
-    err = io.StringIO()
-    with contextlib.redirect_stderr(err):
-        assert main("allreduce", ["--ranks", "2", "-g", "8"]) == 2
-    assert "-g (times -t) makes 8 threads of one process: give --ranks 8 alone" in err.getvalue()
+    status, _, err = in_process("allreduce", "--ranks 2 -g 8")
+    assert status == 2
+    assert "-g (times -t) makes 8 threads of one process: give --ranks 8 alone" in err

@@ -101,6 +101,16 @@ def test_a_probe_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probed.asked[0][0] == (1 << 16) // RANKS // 8 * 8 < MOST_BYTES
 
 
+def _one(make: Callable[[World], Rooflines]) -> tuple[float | None, str]:
+    def body(world: World) -> tuple[float | None, str]:
+        rooflines = make(world)
+        layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
+        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
+        return rooflines.limit(layout, 1 << 20, False, buffer, buffer), rooflines.why
+
+    return run(1, body, deadline=30)[0]
+
+
 CASES = [(0.0005, [1, 100]), (0.01, [1, 10]), (0.03, [1, 5]), (0.4, [1, 2]), (5.0, [1])]
 
 
@@ -112,28 +122,12 @@ def test_a_probe_keeps_to_its_time(
     clock = iter(3.0 + np.arange(100) * once * (1 - 1e-9))
     monkeypatch.setattr(roofline.time, "perf_counter", lambda: next(clock))
     probed = _Probed()
-
-    def body(world: World) -> float | None:
-        layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
-        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
-        return Rooflines(world, probed).limit(layout, 1 << 20, False, buffer, buffer)
-
-    assert run(1, body, deadline=30)[0] is not None
+    assert _one(lambda world: Rooflines(world, probed))[0] is not None
     assert [n for _, _, n in probed.asked] == sweeps
 
 
 def _refused(_: Array, __: Array, n: int = 5) -> Roofline:
     raise Unsupported("no memory roofline: the executor is numpy")
-
-
-def _one(make: Callable[[World], Rooflines]) -> tuple[float | None, str]:
-    def body(world: World) -> tuple[float | None, str]:
-        rooflines = make(world)
-        layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
-        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
-        return rooflines.limit(layout, 1 << 20, False, buffer, buffer), rooflines.why
-
-    return run(1, body, deadline=30)[0]
 
 
 def test_no_limit_where_nobody_can_or_may_tell() -> None:

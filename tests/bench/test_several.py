@@ -1,7 +1,4 @@
-"""``--ranks 2,4``: a launch for each rank count, one record, a map at the end.
-
-And who shares cores.
-"""
+"""``--ranks 2,4`` and ``--launches``: all rows in one record, a map at the end; shared cores."""
 
 from __future__ import annotations
 
@@ -14,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.options.launching import LaunchTurn, turns
-from bench.options.options import parse
 from bench.run.environment import load as load_of
-from busbar.errors import Unsupported
 from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
@@ -32,10 +27,7 @@ def _counts(path: Path) -> list[tuple[int | None, int | None]]:
 
 
 def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) -> None:
-    """Rule: whatever the form, a file holds the rows of all launches in order.
-
-    The map has every cell.
-    """
+    """Rule: whatever the form, a file holds the rows of all launches in order; the map is full."""
     pytest.importorskip("pyarrow")
     names = [f"r{ending}" for ending in SINKS] + ["run/"]
     files = [word for name in names for word in ("--out", f"{tmp_path}/{name}")]
@@ -70,10 +62,7 @@ def test_with_a_launcher_of_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
 def test_a_launch_that_fails_does_not_keep_the_others_from_running(
     run: Run, tmp_path: Path
 ) -> None:
-    """Rule: a count that an algorithm cannot serve is said; the others are measured.
-
-    Its status stays.
-    """
+    """Rule: a count that an algorithm cannot serve is said and its status stays; others run."""
     out = tmp_path / "r.jsonl"
     argv = ("-A", "torus", "--grid", "2x2", "--ranks", "3,4", "--out", str(out))
     done = run(sys.executable, *BENCH, *SMALL, *argv)
@@ -100,20 +89,6 @@ def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "ended early: interrupted by SIGTERM" in rest and "launch 3" not in err
     assert {ranks for ranks, _ in _counts(out)} >= {2} and "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("-J", "x.json"), "-J has room for one launch"),
-        (("--split", "mod:2"), "exclude each other"),
-        (("--threads", "2"), "exclude each other"),
-    ],
-)
-def test_what_has_room_for_one_count_is_refused(words: tuple[str, ...], said: str) -> None:
-    """Rule: what cannot hold several rank counts is refused before anything is started."""
-    with pytest.raises(Unsupported, match=said):
-        parse(["--ranks", "2,4", *words], "allreduce")
 
 
 def test_several_counts_are_refused_under_a_launcher(run: Run, mpich: Mpi) -> None:
@@ -227,22 +202,6 @@ def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
         for text in (usual, drawn)
     ]
     assert sizes[0] == sizes[1] == ["1024", "2048"] * 2
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--launches", "2", "-J", "x.json"), "-J has room for one launch"),
-        (("--launches", "2", "--split", "mod:2"), "exclude each other"),
-        (("--launches", "2", "-N", "0"), "would never end"),
-        (("--launches", "0"), "at least 1"),
-        (("--launch", "nonsense"), "NUMBER/OF:SEED"),
-    ],
-)
-def test_what_has_no_launches_is_refused(words: tuple[str, ...], said: str) -> None:
-    """Rule: what cannot be had of several launches is refused before anything is started."""
-    with pytest.raises(Unsupported, match=said):
-        parse(words, "allreduce")
 
 
 def test_launches_start_their_ranks_themselves(run: Run) -> None:

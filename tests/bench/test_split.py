@@ -24,13 +24,6 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
         assert [json.loads(row)["ranks"] for row in rows] == [size] * 2
 
 
-@pytest.mark.parametrize("rule", ["mod", "mod:0", "xor:2", "div:x"])
-def test_a_rule_that_is_none_is_refused(rule: str) -> None:
-    """Rule: a malformed --split is one line with the forms that there are."""
-    status, out, err = in_process("allreduce", "--threads 2 --split", rule, *SMALL)
-    assert (status, out) == (2, "") and err.count("\n") == 1 and "mod:N, div:N, and:MASK" in err
-
-
 @pytest.mark.parametrize("transport", ["auto", *thorough("mpi")])
 def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     """Rule: the same as processes, each group with its own library and shared memory."""

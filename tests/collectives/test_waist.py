@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.wishes import wishes
+from bench.cli.start import wishes
 from bench.options.arguments import parser
 from bench.options.options import parse
 from busbar.errors import Unsupported
