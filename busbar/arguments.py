@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from busbar.completion import completing
-from busbar.errors import Unsupported
+from busbar.errors import BusbarError, Unsupported
 from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
 
@@ -125,6 +125,13 @@ class Parser(argparse.ArgumentParser):
         completing(self, sys.argv[1:] if args is None else args)
         found, self._left = super().parse_known_args(args, namespace)
         return found, self._left
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse's; a converter may raise an error of ours, which then names its option."""
+        try:
+            return super()._get_value(action, arg_string)
+        except BusbarError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
 
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with what may be meant and where to find help."""

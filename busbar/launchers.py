@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.errors import Unsupported
+
 _OPEN_MPI = "Open MPI"
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
 # variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
@@ -57,30 +59,28 @@ def speaks() -> bool:
     return sign is None or sign.rank == 0
 
 
-def wrong_library(library: str, env: Mapping[str, str] = os.environ) -> str | None:
-    """Why MPI must not be started: the launcher is known to be another MPI's. None where it may.
+def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse, before MPI starts, a launcher that is known to be another MPI's.
 
     ``library``: the MPI library's version text. Where the launcher may serve either MPI (srun
-    does), `wrong_size` tells afterwards.
+    does), `check_world` tells afterwards. Raises Unsupported with the reason.
     """
     sign = launched(env)
     if sign is None or "SLURM_STEP_NUM_TASKS" in env:
-        return None
-    if (sign.by == _OPEN_MPI) == (_OPEN_MPI in library):
-        return None
-    return _wrong(sign, library, "cannot join them")
+        return
+    if (sign.by == _OPEN_MPI) != (_OPEN_MPI in library):
+        raise _wrong(sign, library, "cannot join them")
 
 
-def wrong_size(size: int, library: str, env: Mapping[str, str] = os.environ) -> str | None:
-    """Why a world of this size is not what its launcher made; None where it is."""
+def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
     sign = launched(env)
-    if sign is None or sign.size == size:
-        return None
-    return _wrong(sign, library, f"sees {size}")
+    if sign is not None and sign.size != size:
+        raise _wrong(sign, library, f"sees {size}")
 
 
-def _wrong(sign: Launched, library: str, finding: str) -> str:
-    return (
+def _wrong(sign: Launched, library: str, finding: str) -> Unsupported:
+    return Unsupported(
         f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
         f" ({library}) {finding}: the launcher belongs to another MPI; use the mpirun that"
         f" comes with the library, {mpirun_beside() or 'in the bin folder of its installation'}"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from bench.launch import launch
 from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, Options, on_gpus
@@ -23,7 +22,7 @@ from bench.run.screen import Screen
 from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
-from busbar.launchers import launched
+from busbar.launchers import check_library, check_world, launched
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
@@ -121,7 +120,7 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     if entry is not None and entry.on_gpu and launched() is None:
         take.visible()  # what is missing is said before MPI is looked for
     try:
-        launch.check_library(library_version(load_mpi(initialize=False)))
+        check_library(library_version(load_mpi(initialize=False)))
         if (sign := launched()) is not None:
             line.limit = patience(first.timeout, sign.size)
         line.stage(Phase.STARTING)
@@ -134,7 +133,7 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
             )
             return threads(first, run_it)
         raise
-    launch.check_world(world.size, world.library())
+    check_world(world.size, world.library())
     if first.ranks is not None and first.ranks != world.size:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
     try:

@@ -129,12 +129,8 @@ class CommonClock:
     def _tell(self) -> None:
         """Every rank learns the line of its host."""
         everyone = self._world.gather(list(self.line))
-        first = self._leaders[self._hosts_in_order().index(self._hosts[self._world.rank])]
-        self.line = ClockModel(*everyone[first])
+        self.line = ClockModel(*everyone[self._hosts.index(self._hosts[self._world.rank])])
         self.lines = [ClockModel(*everyone[rank]) for rank in self._leaders]
-
-    def _hosts_in_order(self) -> list[int]:
-        return list(dict.fromkeys(self._hosts))
 
     def check(self) -> None:
         """Ask once more; where an answer is farther off than its line allows, fit that again.
@@ -167,13 +163,12 @@ class CommonClock:
             low, high = f"{min(values):+.6g}", f"{max(values):+.6g}"
             return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
+        again = f"; fitted again {self.refits} times" * bool(self.refits)
         return (
             f"clock: rank 0's; other hosts' differ by {span([o.offset for o in others], 's')} and"
             f" {span([o.drift * 1e6 for o in others], 'ppm')}; residual"
             f" {max(o.residual for o in others) * 1e6:.2g} us, round trip"
-            f" {max(o.seconds for o in others) * 1e6:.3g} us"
-            + f"; fitted again {self.refits} times"
-            * bool(self.refits)
+            f" {max(o.seconds for o in others) * 1e6:.3g} us" + again
         )
 
     def facts(self) -> dict[str, Json]:

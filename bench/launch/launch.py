@@ -1,8 +1,4 @@
-"""Launchers: the right flags for each, and an error for the wrong one.
-
-A process that another MPI's launcher started believes that it is the only rank. Each such process
-would measure itself and print a table.
-"""
+"""Launchers: the right flags for each, runs under them, and how a run ended."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from typing import Any
 from bench.launch import child
 from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
-from busbar.launchers import wrong_library, wrong_size
 from busbar.rooms import safely
 from busbar.status import FOUND
 
@@ -39,23 +34,6 @@ class Interrupted(BusbarError):
 
 # Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
 RANK_FILES, _LAUNCHER_FILES = 48, 4
-
-
-def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
-    """Refuse, before MPI starts, a launcher that is known to be another MPI's.
-
-    ``library``: the MPI library's version text. Raises Unsupported with the reason.
-    """
-    reason = wrong_library(library, env)
-    if reason is not None:
-        raise Unsupported(reason)
-
-
-def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
-    """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
-    reason = wrong_size(size, library, env)
-    if reason is not None:
-        raise Unsupported(reason)
 
 
 def launcher(

@@ -33,16 +33,13 @@ class Peer:
     @property
     def name(self) -> str:
         """For messages."""
-        return (
-            f"rank {self.rank} (pid {self.pid})" if self.rank >= 0 else f"a rank (pid {self.pid})"
-        )
+        return f"{f'rank {self.rank}' if self.rank >= 0 else 'a rank'} (pid {self.pid})"
 
     @property
     def doing(self) -> str:
         """How far it is, for messages."""
-        return (
-            f"in row {self.row + 1}" if self.stage == Phase.ROWS and self.row >= 0 else self.stage
-        )
+        rows = self.stage == Phase.ROWS and self.row >= 0
+        return f"in row {self.row + 1}" if rows else self.stage
 
     def hear(self) -> list[bytes] | None:
         """Complete lines that have arrived, or None when the socket has closed with its process."""

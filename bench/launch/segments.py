@@ -29,16 +29,13 @@ def room(ranks: int, library: str, shm: Path = _SHM) -> None:
     except OSError:  # no such folder: MPI takes another way
         return
     free = found.f_bavail * found.f_frsize
-    if "Open MPI" in library:
-        need = _OPEN_MPI_SEGMENT + _OPEN_MPI_RANK * ranks
-    else:
-        need = _MPICH_RANK * ranks
+    open_mpi = "Open MPI" in library
+    need = _OPEN_MPI_SEGMENT + _OPEN_MPI_RANK * ranks if open_mpi else _MPICH_RANK * ranks
     if free < need:
         raise Unavailable(
             f"{shm} has {free / 1e6:.0f} MB free, and MPI takes about {need / 1e6:.0f} MB there for"
-            f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what "
-            f"others"
-            f" left in {shm}, start fewer ranks, or use --transport inproc"
+            f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what"
+            f" others left in {shm}, start fewer ranks, or use --transport inproc"
         )
 
 

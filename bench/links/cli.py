@@ -65,10 +65,7 @@ def options(parser: Parser) -> None:
 
 
 def _size(word: str) -> int:
-    try:
-        size = parse_size(word)
-    except BusbarError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    size = parse_size(word)
     if not 8 <= size <= _MOST:
         raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
     return size

@@ -8,17 +8,14 @@ directions. `bench.links.pairs` moves the bytes.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-import numpy.typing as npt
 
 from bench.links.pairs import PairTimer
 from busbar.cpulist import listed
-from busbar.errors import ProbeError, Unsupported
+from busbar.errors import ProbeError
 from busbar.host import cores, numa_nodes
-from busbar.launchers import wrong_library
+from busbar.launchers import check_library
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import World
@@ -34,6 +31,8 @@ from topology.measured.matrix import (
 )
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]
+Cell = tuple[str, int, int, float, float, float]
+"""A quantity, from which rank to which, and what `Estimate` has."""
 SMALL = 8
 # How often accused pairs are looked at again, at most.
 _LOOKS = 3
@@ -76,9 +75,7 @@ def world() -> MpiWorld:
     ProbeError for one rank.
     """
     # Loaded, not started: under another MPI's launcher some libraries end the process there.
-    wrong = wrong_library(library_version(load_mpi(initialize=False)))
-    if wrong is not None:
-        raise Unsupported(wrong)
+    check_library(library_version(load_mpi(initialize=False)))
     found = MpiWorld()
     if found.size < 2:
         raise ProbeError(
@@ -107,17 +104,17 @@ def measure(
 
     ``places`` are every rank's; ``progress(done, rounds)`` is called on rank 0 before every round.
     """
-    size = world.size
-    table = np.zeros((len(QUANTITIES), size, size, 3))
+    mine: list[Cell] = []
     for done, together in enumerate(schedule):
         if world.rank == 0:
             progress(done, len(schedule))
         world.barrier()
-        _round(world.rank, over, settings, table, together)
-    whole = world.combine(table.ravel(), "max").reshape(table.shape)
+        mine += _round(world.rank, over, settings, together)
+    cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
+    for name, a, b, *found in sorted(cell for own in world.gather(mine) for cell in own):
+        cells[name][a, b] = Estimate(*found)
     at_once = any(len(together) > 1 for together in schedule)
-    library = library_version(load_mpi())
-    return Measured(tuple(places), at_once, _cells(whole, schedule), library)
+    return Measured(tuple(places), at_once, cells, library_version(load_mpi()))
 
 
 def look_again(
@@ -160,13 +157,9 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
 
 
 def _round(
-    rank: int,
-    over: PairTimer,
-    settings: Settings,
-    table: npt.NDArray[np.float64],
-    together: Sequence[Pair],
-) -> None:
-    """Measure disjoint pairs; the first rank of each writes into its own table."""
+    rank: int, over: PairTimer, settings: Settings, together: Sequence[Pair]
+) -> Iterator[Cell]:
+    """Measure disjoint pairs; the first rank of each gives its cells."""
     back = [(b, a) for a, b in together]
     large, few = max(settings.nbytes, SMALL), settings.repetitions
     for name, pairs, nbytes, repetitions in (
@@ -179,9 +172,9 @@ def _round(
         samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
         for a, b in pairs:
             if a == rank:
-                ways = ((a, b),) if name == "bandwidth" else ((a, b), (b, a))
-                for way in ways:
-                    _put(table, name, way, estimate(samples))
+                found = estimate(samples)
+                for way in ((a, b),) if name == "bandwidth" else ((a, b), (b, a)):
+                    yield name, *way, found.value, found.low, found.high
 
 
 def _value(name: str, nbytes: int, seconds: float) -> float:
@@ -189,20 +182,6 @@ def _value(name: str, nbytes: int, seconds: float) -> float:
     if name == "latency":
         return seconds / 2
     return (2 if name == "bandwidth_both" else 1) * nbytes / seconds
-
-
-def _cells(
-    table: npt.NDArray[np.float64], schedule: Sequence[Sequence[Pair]]
-) -> dict[str, dict[Pair, Estimate]]:
-    pairs = [way for together in schedule for a, b in together for way in ((a, b), (b, a))]
-    return {
-        name: {(a, b): Estimate(*map(float, table[at, a, b])) for a, b in sorted(pairs)}
-        for at, name in enumerate(QUANTITIES)
-    }
-
-
-def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) -> None:
-    table[list(QUANTITIES).index(name), way[0], way[1]] = (found.value, found.low, found.high)
 
 
 def places_of(world: World) -> tuple[RankPlace, ...]:

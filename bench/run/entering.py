@@ -55,8 +55,6 @@ class Entering:
         unknown = arrival.seconds is None
         return arrival.on(self._world.size, fastest(results, size) if unknown else None)
 
-    # -- what is said
-
     def facts(self) -> Mapping[str, Json]:
         """The clock in a record's environment."""
         return {} if self._clock is None else self._clock.facts()

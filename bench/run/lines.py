@@ -73,20 +73,15 @@ def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Tran
 def shown(result: Result, layout: TableLayout) -> list[str]:
     """A row and what is to be said of it, a line each."""
     lines = layout.row(result)
-    reasons = {
-        s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
-    }
-    for placement, sample in (
-        (PLACEMENT["out"], result.out),
-        (PLACEMENT["in"], result.in_place),
-    ):
-        if sample is not None and sample.skipped in reasons:
-            both = result.out == result.in_place
-            what = "" if both else f"{placement} "
+    said = set[str]()
+    for placement in ("out", "in"):
+        sample = result.sample(placement)
+        if sample is not None and sample.skipped and sample.skipped not in said:
+            what = "" if result.out == result.in_place else f"{PLACEMENT[placement]} "
             lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
-            reasons.pop(sample.skipped)
-    for placement, said in result.parameters.get("said", {}).items():
-        words = "  ".join(f"{name} {value}" for name, value in said.items())
+            said.add(sample.skipped)
+    for placement, told in result.parameters.get("said", {}).items():
+        words = "  ".join(f"{name} {value}" for name, value in told.items())
         lines.append(f"# {PLACEMENT[placement]}: {words}")
     for placement, found in result.parameters.get("overlap", {}).items():
         lines.append(f"# {PLACEMENT[placement]}: {_overlapped(found)}")

@@ -119,7 +119,7 @@ def _hz(proc: Path, devices: Path) -> float | None:
 def between(before: Look, after: Look) -> dict[str, Any]:
     """The noise that one rank saw between two readings."""
     names = ("switches", "forced", "migrations", "waited", "mine", "busy", "steal")
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    pairs = {name: (before._asdict()[name], after._asdict()[name]) for name in names}
     return {
         "machine": after.machine,
         "seconds": after.at - before.at,

@@ -65,9 +65,8 @@ def measure_overlap(
         start = clock()
         action.over(work)
         row[:] = clock() - start, work.spent
-    slowest = [
-        max(of_ranks) for of_ranks in zip(*world.gather(spent[_WARMUP:].tolist()), strict=True)
-    ]
+    everyone = zip(*world.gather(spent[_WARMUP:].tolist()), strict=True)
+    slowest = [max(of_ranks) for of_ranks in everyone]
     together, computing = (median(one[n] for one in slowest) for n in (0, 1))
     return Overlap(alone, computing, together)
 
@@ -83,16 +82,13 @@ class _Computing:
         self._vector = np.ones(_ELEMENTS)
         self._times = _TRIAL
         self()
-        best = min(self._timed() for _ in range(3))
+        best = min(self() for _ in range(3))
         self._times = max(1, round(seconds / best * _TRIAL))
 
-    def _timed(self) -> float:
-        self()
-        return self.spent
-
-    def __call__(self) -> None:
-        """Compute once."""
+    def __call__(self) -> float:
+        """Compute once; gives the seconds that it took."""
         start, vector = self._clock(), self._vector
         for _ in range(self._times):
             np.multiply(vector, 1.0, out=vector)
         self.spent = self._clock() - start
+        return self.spent

@@ -51,10 +51,8 @@ def _of_job(job: Job, nranks: int, seen: Sequence[Sequence[Pool]]) -> Iterator[f
                 key = chosen.library, row.size, row.root, itemsize, in_place
                 if key not in known:
                     sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
-                    own = [sum(of[rank] for of in sizes.values()) for rank in range(nranks)]
-                    more = [
-                        beside(spec, sizes, rank) if chosen.library else 0 for rank in range(nranks)
-                    ]
+                    own = [sum(each) for each in zip(*sizes.values(), strict=True)]
+                    more = [chosen.library * beside(spec, sizes, rank) for rank in range(nranks)]
                     needs = [Need(a + b) for a, b in zip(own, more, strict=True)]
                     runs = (spec.in_place or not in_place) and lack(needs, seen) is None
                     known[key] = _limit(options, sum(own)) if runs else 0.0

@@ -130,9 +130,11 @@ def each(sample: Sample, holds: int) -> Sample:
     """
     if holds == 1:
         return sample
-    # To the picosecond, as they were measured.
-    times = tuple(round(t / holds, 12) for t in sample.times)
-    own = tuple(tuple(round(t / holds, 12) for t in of) for of in sample.per_rank)
-    also = {name: tuple(round(t / holds, 12) for t in of) for name, of in sample.also.items()}
-    whole = replace(sample, times=times, per_rank=own, also=also)
+
+    def one(times: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(t / holds, 12) for t in times)  # to the picosecond, as measured
+
+    own = tuple(map(one, sample.per_rank))
+    also = {name: one(times) for name, times in sample.also.items()}
+    whole = replace(sample, times=one(sample.times), per_rank=own, also=also)
     return replace(whole, sent=None, received=None, total=None)

@@ -34,6 +34,10 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Unit
 from reports.records.record import Sample
 
+_LOST = (
+    "of {} iterations in windows there is none that every rank began in time: use --sync barrier"
+)
+
 
 class Half(NamedTuple):
     """One placement of a row, measured.
@@ -189,23 +193,19 @@ class Bench:
     # -- running
 
     def _buffers(self, case: Case, layout: Layout, in_place: bool) -> tuple[Array, Array]:
-        counts = [
-            layout.elements(self._world.rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)
-        ]
-        size = case.dtype.itemsize
+        both, size = (Buffer.IN, Buffer.OUT), case.dtype.itemsize
+        counts = [layout.elements(self._world.rank, b, case.elements) for b in both]
         if not in_place:
             source, target = (
                 self._arena[b][: n * size].view(case.dtype)
-                for b, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True)
+                for b, n in zip(both, counts, strict=True)
             )
             target.view(np.uint8)[:] = 0xA5
             return source, target
         whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
         starts = in_place_starts(layout, self._world.rank, case.elements)
-        return (
-            whole[starts[0] : starts[0] + counts[0]],
-            whole[starts[1] : starts[1] + counts[1]],
-        )
+        source, target = (whole[at : at + n] for at, n in zip(starts, counts, strict=True))
+        return source, target
 
     def _action(
         self,
@@ -219,12 +219,9 @@ class Bench:
         if case.reach is not None and program is not None:
             return self._transport.one_sided(program, buffers, case.reach)
         if case.schedule is None:
-            call = LibraryCall(
-                case.spec, buffers, case.op, case.elements, case.root, in_place, case.nonblocking
-            )
-            return (self._transport.worksharing if case.worksharing else self._baseline.library)(
-                call
-            )
+            how = self._transport.worksharing if case.worksharing else self._baseline.library
+            about = (case.op, case.elements, case.root, in_place, case.nonblocking)
+            return how(LibraryCall(case.spec, buffers, *about))
         return Plan(
             case.schedule,
             case.spec,
@@ -286,9 +283,6 @@ class Bench:
             warm_up=timed.warm_up,
             also=timed.also,
             sync=timed.sync,
-            skipped=""
-            if timed.times
-            else f"of {timed.runs} iterations in windows there is none"
-            " that every rank began in time: use --sync barrier",
+            skipped="" if timed.times else _LOST.format(timed.runs),
         )
         return sample, complaint

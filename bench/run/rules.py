@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from busbar.errors import Unsupported
 
@@ -73,11 +73,8 @@ class Rules:
 
 def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
     """Our JSON, which ``-A auto`` reads."""
-    document = {
-        "format": FORMAT,
-        "environment": dict(environment),
-        "rules": [asdict(one) for one in rules],
-    }
+    every = [asdict(one) for one in rules]
+    document = {"format": FORMAT, "environment": dict(environment), "rules": every}
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -111,37 +108,28 @@ def parse(data: bytes, path: Path) -> list[Rules]:
     return [_rules(path, number, one) for number, one in enumerate(found)]
 
 
-_KINDS: Mapping[str, type | tuple[type, ...]] = {
-    "collective": str,
-    "ranks": int,
-    "nodes": int,
-    "dtype": str,
-    "transport": str,
-    "source": str,
-    "noise": (int, float),
-    "low": int,
-    "high": int,
-    "ranges": list,
-}
-
-
 def _rules(path: Path, number: int, one: Any) -> Rules:
     where = f"{path}: rules[{number}]"
     if not isinstance(one, dict):
         raise Unsupported(f"{where}: not an object")
-    for name, kind in _KINDS.items():
-        if not isinstance(one.get(name), kind) or isinstance(one[name], bool):
+    kinds = {
+        name: kind for name, kind in get_type_hints(Rules).items() if kind in (str, int, float)
+    }
+    for name, kind in kinds.items():
+        allowed = (int, float) if kind is float else (kind,)
+        if type(one.get(name)) not in allowed:
             raise Unsupported(f"{where}.{name}: missing, or of a wrong type")
-    if not one["ranges"]:
-        raise Unsupported(f"{where}.ranges: empty")
+    if not isinstance(one.get("ranges"), list) or not one["ranges"]:
+        raise Unsupported(f"{where}.ranges: missing, or empty")
     ranges = tuple(_range(f"{where}.ranges[{i}]", r) for i, r in enumerate(one["ranges"]))
     if any(b.low <= a.low for a, b in pairwise(ranges)):
         raise Unsupported(f"{where}.ranges: sizes must rise")
-    if type(one.get("oversubscribed")) not in (bool, type(None)):
+    shared = one.get("oversubscribed")
+    if type(shared) not in (bool, type(None)):
         raise Unsupported(f"{where}.oversubscribed: neither true nor false")
-    kept = {name: one[name] for name in _KINDS if name != "ranges"}
-    kept["oversubscribed"] = one.get("oversubscribed")
-    return Rules(**kept, default=_candidate(f"{where}.default", one.get("default")), ranges=ranges)
+    default = _candidate(f"{where}.default", one.get("default"))
+    kept = {name: one[name] for name in kinds}
+    return Rules(**kept, default=default, ranges=ranges, oversubscribed=shared)
 
 
 def _range(where: str, one: Any) -> Range:
@@ -188,15 +176,11 @@ def lookup(
             return fitting[0]
         unlike = unlike or bool(mine)
     if unlike:
-        theirs, here = (
-            ("shared cores", "each have one")
-            if not oversubscribed
-            else ("each had a core", "share cores")
-        )
+        crowded, free = ("shared cores", "each have one"), ("each had a core", "share cores")
+        theirs, here = free if oversubscribed else crowded
         raise Unsupported(
-            f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they "
-            f"{here}, so"
-            " it does not apply; python -m bench.tune measures here"
+            f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they {here},"
+            " so it does not apply; python -m bench.tune measures here"
         )
     has = sorted({(r.collective, r.ranks, r.transport) for r in known})
     listed = ", ".join(f"{c} on {n} ranks over {t}" for c, n, t in has[:6]) or "nothing"

@@ -78,23 +78,15 @@ class Sampler:
         self._open.set()
 
     def end(self, operations: int) -> dict[str, Any]:
-        """The window closes after so many operations.
-
-        Gives what `reports.records.gpus` describes.
-        """
+        """The window closes after so many operations; gives what `reports.records.gpus` has."""
         self._open.clear()
         self.take()
         with self._lock:
             states = sorted(self._states, key=lambda state: state.at)
         seconds = states[-1].at - states[0].at
-        found: dict[str, Any] = {
-            "busid": self._gpu.busid,
-            "uuid": self._gpu.uuid,
-            "name": self._gpu.name,
-            "samples": len(states),
-            "seconds": seconds,
-            "operations": operations,
-        }
+        gpu = self._gpu
+        found: dict[str, Any] = {"busid": gpu.busid, "uuid": gpu.uuid, "name": gpu.name}
+        found |= {"samples": len(states), "seconds": seconds, "operations": operations}
         # The first look came before the work, which the clocks may not have risen for yet.
         for name in _FIGURES:
             values = [v for s in states[1:] if (v := getattr(s, name)) is not None]

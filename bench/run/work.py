@@ -84,10 +84,9 @@ def rows(spec: Collective, options: Options, nranks: int) -> Iterator[SizeRow]:
     for kind in options.dtypes:
         for op in ops:
             for root in roots(spec, options, nranks):
+                shown = root if spec.rooted else -1
                 for size in _sizes(spec, options, nranks, dtype(kind).itemsize):
-                    shown = root if spec.rooted else -1
-                    elements, nbytes, count = size
-                    yield SizeRow(kind, op, root, shown, elements, nbytes, count)
+                    yield SizeRow(kind, op, root, shown, *size)
 
 
 def _sizes(

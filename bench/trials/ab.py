@@ -19,20 +19,12 @@ from bench.run.screen import Screen
 from bench.trials.pairs import UNDECIDED, PairedRows
 from bench.trials.sides import Side, launch, side
 from busbar.arguments import Parser, program
-from busbar.errors import ReportError, Unsupported
+from busbar.errors import Unsupported
 from busbar.launchers import launched
 from busbar.process import serve
 from reports.analysis.expect import parse_share
 
 _MOST_ROUNDS = 1000
-
-
-def share(text: str) -> float:
-    """A share such as ``2%``, for argparse."""
-    try:
-        return parse_share(text)
-    except ReportError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,17 +43,15 @@ def _parser() -> argparse.ArgumentParser:
         " command that writes our records or prints a log that reports read, such as that of"
         " another build. See docs/measuring.md.",
     )
-    add = p.add_argument
-    add("--budget", type=seconds, default=300.0, metavar="SECONDS",
-        help="time limit: no round begins that would end later (default 300)")  # fmt: skip
-    add("--most", type=at_least(1, "rounds", _MOST_ROUNDS), default=_MOST_ROUNDS, metavar="N",
-        help="most rounds (default 1000)")  # fmt: skip
-    add("--noise", type=share, default=0.01, metavar="SHARE",
-        help="least difference that counts (default 1%%)")  # fmt: skip
-    add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N",
-        help="seed of the order of sides and rows (default: drawn)")  # fmt: skip
-    add("--out", type=Path, metavar="DIR",
-        help="keep the records of every launch: a-001.jsonl, b-001.jsonl, …")  # fmt: skip
+    add = p.group()
+    most, seed = at_least(1, "rounds", _MOST_ROUNDS), at_least(0, "as seed", MOST_SEED)
+    time_limit = "time limit: no round begins that would end later (default 300)"
+    add("--budget SECONDS", time_limit, type=seconds, default=300.0)
+    add("--most N", "most rounds (default 1000)", type=most, default=_MOST_ROUNDS)
+    counts = "least difference that counts (default 1%%)"
+    add("--noise SHARE", counts, type=parse_share, default=0.01)
+    add("--seed N", "seed of the order of sides and rows (default: drawn)", type=seed)
+    add("--out DIR", "keep the records of every launch: a-001.jsonl, b-001.jsonl, …", type=Path)
     return p
 
 
@@ -100,9 +90,8 @@ def _run(argv: Sequence[str]) -> int:
         Screen(0).lines([f"A: {sides[0]}", f"B: {sides[1]}", *pairs.lines()])
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
-            _say(
-                f"{undecided} of {len(pairs.words)} rows are undecided when --budget or --most ends"
-            )
+            of = f"{undecided} of {len(pairs.words)} rows"
+            _say(f"{of} are undecided when --budget or --most ends")
     return status
 
 

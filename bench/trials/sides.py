@@ -41,9 +41,8 @@ def side(name: str, words: Sequence[str]) -> Side:
     Raises Unsupported without a word, and for options that the benchmark refuses.
     """
     if not words:
-        raise Unsupported(
-            f"no command {name}; write -- A -- B, as in -- allreduce … -- allreduce …"
-        )
+        example = "-- allreduce … -- allreduce …"
+        raise Unsupported(f"no command {name}; write -- A -- B, as in {example}")
     if words[0] in names():
         made = parse(words[1:], words[0])
         if made.launches > 1 or made.rank_counts:

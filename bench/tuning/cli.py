@@ -24,20 +24,13 @@ from bench.tuning.predicted import predicted
 from bench.tuning.series import has_rows, of_files, tune
 from bench.tuning.table import table
 from busbar.arguments import Parser, number, program, unknown
-from busbar.errors import ReportError, Unsupported
+from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.launchers import launched
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
-
-
-def _share(text: str) -> float:
-    try:
-        return parse_share(text)
-    except ReportError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,50 +54,28 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget MINUTES", "time limit of the whole search (default: none)", type=minutes)
     add("--row-budget SECONDS", "time limit of a row (default 2)", type=seconds)
     add("--launches", "launches of each run (default 1)", type=at_least(1, "launches"), default=1)
-    add(
-        "--seed",
-        "seed of the order of rows with --launches",
-        type=at_least(0, "as seed", MOST_SEED),
-    )
+    whole = at_least(0, "as seed", MOST_SEED)
+    add("--seed", "seed of the order of rows with --launches", type=whole)
     add("--launcher COMMAND", "how to start ranks, such as 'srun -n {ranks}'")
     add("--placement", "default out", choices=("out", "in"), default="out")
-    add(
-        "--noise SHARE",
-        "differences up to this do not count (default 2%%)",
-        type=_share,
-        default=0.02,
-    )
-    add(
-        "--default NAME",
-        "algorithm that stays unless another is faster (default library)",
-        default=LIBRARY,
-    )
+    least = "differences up to this do not count (default 2%%)"
+    add("--noise SHARE", least, type=parse_share, default=0.02)
+    stays = "algorithm that stays unless another is faster (default library)"
+    add("--default NAME", stays, default=LIBRARY)
     add("--from-model FIT", "measure nothing; decide by the predictions of this fit", type=Path)
     add("--topology FILE", "the machine to predict for", nargs="+")
     add("--from RUN", "measure nothing; decide by these records", dest="runs", nargs="+", type=Path)
-    add(
-        "--out FILE",
-        f"write the choices here, as JSON (default {TUNING})",
-        type=Path,
-        default=TUNING,
-    )
-    add(
-        "--open-mpi-rules FILE",
-        "also write Open MPI's coll_tuned_dynamic_rules_filename",
-        type=Path,
-    )
+    choices = f"write the choices here, as JSON (default {TUNING})"
+    add("--out FILE", choices, type=Path, default=TUNING)
+    rules = "also write Open MPI's coll_tuned_dynamic_rules_filename"
+    add("--open-mpi-rules FILE", rules, type=Path)
     add("--nccl-tuner FILE", "also write the file of NCCL's example tuner plug-in", type=Path)
     return p
 
 
 def main(argv: Sequence[str]) -> int:
     """Run it; 0 well, 1 a run failed or a file could not be written, 2 a wrong option or file."""
-
-    def run() -> int:
-        given, rest = _parser().parse_known_args(argv)
-        return _tune(given, rest)
-
-    return serve("busbar", run)
+    return serve("busbar", lambda: _tune(*_parser().parse_known_args(argv)))
 
 
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
@@ -164,22 +135,11 @@ def _collectives(given: argparse.Namespace) -> list[str]:
 
 def _files(given: argparse.Namespace, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
     """All files, made before the first is written. Raises Unsupported where one cannot be made."""
-    found = [
-        (
-            given.out,
-            dump(
-                rules,
-                {
-                    "runs": [str(path) for path in given.runs or ()],
-                    "fit": str(given.from_model or ""),
-                },
-            ),
-        )
-    ]
+    runs = [str(path) for path in given.runs or ()]
+    found = [(given.out, dump(rules, {"runs": runs, "fit": str(given.from_model or "")}))]
     if given.open_mpi_rules is not None:
-        found.append(
-            (given.open_mpi_rules, openmpi.rules_file(_own(rules, ("mpi/library", "mpi"))))
-        )
+        own = _own(rules, ("mpi/library", "mpi"))
+        found.append((given.open_mpi_rules, openmpi.rules_file(own)))
     if given.nccl_tuner is not None:
         found.append((given.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
     return found

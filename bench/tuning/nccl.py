@@ -31,13 +31,17 @@ _PROTOCOLS = ("ll", "ll128", "simple")
 _MOST = 2**64 - 1  # the example compares as size_t; its own files end at 4 GiB
 
 
+def _known(collective: str) -> None:
+    if collective not in _NAMES:
+        raise Unsupported(f"NCCL's tuner does not choose for {collective}: {', '.join(_NAMES)}")
+
+
 def forcing(collective: str) -> dict[str, dict[str, str]]:
     """For each algorithm/protocol that NCCL has for a collective, the environment that forces it.
 
     Raises Unsupported for a collective that is none of NCCL's.
     """
-    if collective not in _NAMES:
-        raise Unsupported(f"NCCL's tuner does not choose for {collective}: {', '.join(_NAMES)}")
+    _known(collective)
     pairs = [(a, p) for a in _ALGORITHMS[collective] for p in _PROTOCOLS]
     return {
         f"{a}/{p}": {"NCCL_ALGO": a.upper(), "NCCL_PROTO": p.upper()}
@@ -60,10 +64,7 @@ def tuner_file(rules: Sequence[Rules]) -> bytes:
     """
     lines = ["# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
     for one in rules:
-        if one.collective not in _NAMES:
-            raise Unsupported(
-                f"NCCL's tuner does not choose for {one.collective}: {', '.join(_NAMES)}"
-            )
+        _known(one.collective)
         lines += _lines(one)
     return ("\n".join(lines) + "\n").encode()
 

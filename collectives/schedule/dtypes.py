@@ -71,4 +71,5 @@ def limits(kind: np.dtype[Any]) -> Any:
     """The limits of a float type as `numpy.finfo` has them, of bfloat16 and 8-bit floats too."""
     import ml_dtypes
 
-    return ml_dtypes.finfo(kind)
+    finfo: Any = ml_dtypes.finfo
+    return finfo(kind)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from contextlib import nullcontext
 
 import pytest
 
-from busbar.launchers import launched, wrong_library, wrong_size
+from busbar.errors import Unsupported
+from busbar.launchers import check_library, check_world, launched
 
 
 def test_nothing_in_the_environment_means_started_by_hand() -> None:
@@ -32,9 +33,9 @@ def test_each_launcher_is_known_by_its_marks(
 def test_a_world_of_another_size_than_the_launcher_made_is_wrong() -> None:
     """Rule: the reason names both MPIs and both sizes."""
     env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
-    reason = wrong_size(1, "MPICH 5.0", env) or ""
-    assert re.search("4 ranks by the launcher of Open MPI.*MPICH 5.*sees 1", reason)
-    assert wrong_size(4, "Open MPI v5", env) is None
+    with pytest.raises(Unsupported, match=r"4 ranks by the launcher of Open MPI.*MPICH 5.*sees 1"):
+        check_world(1, "MPICH 5.0", env)
+    check_world(4, "Open MPI v5", env)
 
 
 @pytest.mark.parametrize("library", ["Open MPI v5.0.11", "MPICH 5.0"])
@@ -45,6 +46,8 @@ def test_the_launcher_of_another_mpi_is_wrong_before_mpi_starts(library: str) ->
         "MPICH": {"PMI_RANK": "1", "PMI_SIZE": "4"},
     }
     for maker, env in marks.items():
-        assert (wrong_library(library, env) is None) == library.startswith(maker)
-        assert wrong_library(library, {**env, "SLURM_STEP_NUM_TASKS": "4"}) is None
-    assert wrong_library(library, {}) is None
+        ours = library.startswith(maker)
+        with nullcontext() if ours else pytest.raises(Unsupported, match="cannot join them"):
+            check_library(library, env)
+        check_library(library, {**env, "SLURM_STEP_NUM_TASKS": "4"})
+    check_library(library, {})
