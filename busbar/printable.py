@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from unicodedata import category
 
 _COLOUR = re.compile(
@@ -31,3 +32,8 @@ def uncoloured(text: str) -> str:
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     return _WRECKED.sub("", text) if "m" in text and "[" in text else text
+
+
+def note(text: str) -> None:
+    """Say something that is no result, on standard error, in a line of ours."""
+    print(f"busbar: {text}", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from busbar.errors import Unavailable
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
+from busbar.printable import note
 from busbar.rooms import safely
 from busbar.status import RANK_LOST
 from reports.readers.own import results
@@ -54,7 +55,7 @@ def start(
         _report(run.unreported, why, options.statistic)
     if run.why:
         more = f"; {lost}" if run.lost and lost else ""
-        print(f"busbar: {run.why}{more}", file=sys.stderr, flush=True)
+        note(f"{run.why}{more}")
     return status
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
+from busbar.printable import note
 from busbar.status import CLOSED, MISSING
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
@@ -54,7 +54,7 @@ def several(
         rows = Path(folder) / "rows.jsonl"
         planned = turns(counts, options.launches, options.seed)
         for at, (ranks, one) in enumerate(planned, 1):
-            _say(ranks, at, len(planned), one)
+            _tell(ranks, at, len(planned), one)
             more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
             # Of several launches of one thing the rows are shown together, below.
             stdout = subprocess.DEVNULL if one else None
@@ -66,10 +66,10 @@ def several(
     return worst
 
 
-def _say(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
+def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
     what = "1 rank" if ranks == 1 else f"{ranks} ranks"
     drawn = f", rows in the order of seed {one.seed}" if one else ""
-    print(f"busbar: {what}, launch {at} of {of}{drawn}", file=sys.stderr, flush=True)
+    note(f"{what}, launch {at} of {of}{drawn}")
 
 
 def _closing(rows: Path) -> list[str]:

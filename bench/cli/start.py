@@ -24,6 +24,7 @@ from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.launchers import check_library, check_world, launched
 from busbar.mpi import library_version, load_mpi
+from busbar.printable import note
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
 from collectives.execution.registry import Wishes, transports
@@ -104,7 +105,7 @@ def _said(world: World, error: BusbarError) -> int:
     """Print an error that all ranks have once, and return the exit status."""
     # Nothing has been exchanged that another rank still waits for.
     if world.rank == 0:
-        print(f"busbar: {error}", file=sys.stderr)
+        note(str(error))
     return error.exit_status
 
 
@@ -127,10 +128,7 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
         world = MpiWorld()
     except Unavailable:
         if first.transport == "auto" and launched() is None:
-            print(
-                "busbar: no MPI here, so ranks are threads of this process (--threads)",
-                file=sys.stderr,
-            )
+            note("no MPI here, so ranks are threads of this process (--threads)")
             return threads(first, run_it)
         raise
     check_world(world.size, world.library())
@@ -156,7 +154,7 @@ def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:
         said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
-        print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
+        note(f"rank {world.rank}: {said}")
         with suppress(BrokenPipeError):
             sys.stdout.flush()
     end_all(world, line, status)
@@ -230,11 +228,11 @@ def _session(
     prove(jobs, world)
     session = Session(opened, jobs, crowd, group)
     if world.rank == 0:
-        notes = [note for job in jobs for note in job.notes]
+        notes = [text for job in jobs for text in job.notes]
         if world.size == 1:
             notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
         if group is None or group.number == 0:
             notes += unread(os.environ)
-        for note in dict.fromkeys(notes):
-            print(f"busbar: {note}", file=sys.stderr)
+        for one in dict.fromkeys(notes):
+            note(one)
     return session.run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from bench.trials.sides import Side, launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
 from busbar.launchers import launched
+from busbar.printable import note
 from busbar.process import serve
 from reports.analysis.expect import parse_share
 
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
             of = f"{undecided} of {len(pairs.words)} rows"
-            _say(f"{of} are undecided when --budget or --most ends")
+            note(f"{of} are undecided when --budget or --most ends")
     return status
 
 
@@ -114,10 +114,6 @@ def _rounds(
         longest = max(longest, time.monotonic() - start)
         done = sum(word != UNDECIDED for word in pairs.words)
         first = "".join(one.name for one in order)
-        _say(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
+        note(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
         if pairs.decided:
             return
-
-
-def _say(text: str) -> None:
-    print(f"busbar: {text}", file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from busbar.arguments import Parser, number, program, unknown
 from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.launchers import launched
+from busbar.printable import note
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from collectives.schedule import catalogue
@@ -88,16 +88,16 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
         elif rest:
             raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
         series, notes = of_files(measured.records, given.placement)
-        for note in notes[:20]:
-            _say(note)
+        for one in notes[:20]:
+            note(one)
         rules = tune(series, given.default, given.noise)
     files = _files(given, rules)
     for path, data in files:
         write(path, data)
-        _say(f"wrote {path}")
+        note(f"wrote {path}")
     Screen(0).lines(table(rules))
     if measured.interrupted:
-        _say(f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have")
+        note(f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have")
         return 128 + measured.interrupted
     return FOUND if measured.failed else GOOD
 
@@ -118,8 +118,8 @@ def _predict(given: argparse.Namespace, rest: Sequence[str]) -> list[Rules]:
             given.algorithm,
             options_.dtypes[0],
         )
-        for note in notes:
-            _say(note)
+        for one in notes:
+            note(one)
         default = catalogue.usual(collective) if given.default == LIBRARY else given.default
         found += tune(series, default, given.noise, "predicted")
     return found
@@ -194,7 +194,7 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> Measuring:
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
     runs = turns(todo, given.launches, given.seed)
-    course = Course([effort(one) for one, _ in runs], given.budget, _say)
+    course = Course([effort(one) for one, _ in runs], given.budget, note)
     course.announce()
     return _all(runs, folder, given.launcher, course)
 
@@ -207,7 +207,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
     failed = interrupted = 0
     for place, (one, which) in enumerate(runs):
         if course.over:
-            _say(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
+            note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
             break
         each, within = course.row_seconds(), course.within()
         told = () if each is None else (f"--budget={each:.3g}",)
@@ -218,7 +218,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
             found[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
-            _say(str(error))
+            note(str(error))
         except Interrupted as end:
             path = folder / f"{one.name}.jsonl"
             if has_rows(path):  # a report was left, and its rows are as good as any
@@ -230,7 +230,3 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
     if not found:
         raise LaunchFailed(f"none of {len(runs)} runs succeeded")
     return Measuring(list(found), failed, interrupted, len(runs))
-
-
-def _say(text: str) -> None:
-    print(f"busbar: {text}", file=sys.stderr, flush=True)
