@@ -128,12 +128,13 @@ def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
 
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
+    from bench.run.catalogue import RankSetup
     from bench.run.paired import todo
 
     sign, first = launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1
     for nranks in first.rank_counts or (one,):
-        for job in todo(wanted, nranks, first.transport):
+        for job in todo(wanted, RankSetup(nranks, first.transport)):
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()

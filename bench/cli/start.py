@@ -13,7 +13,7 @@ from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, Options, on_gpus
 from bench.options.pairs import TWO_SIDED
-from bench.run.catalogue import prove
+from bench.run.catalogue import RankSetup, prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
 from bench.run.opened import Opened
@@ -222,9 +222,8 @@ def _session(
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1
-    jobs = world.once(
-        lambda: todo(wanted, world.size, transport.name, missing, oversubscribed=crowded)
-    )
+    ranks = RankSetup(world.size, transport.name, missing, crowded)
+    jobs = world.once(lambda: todo(wanted, ranks))
     prove(jobs, world)
     session = Session(opened, jobs, crowd, group)
     if world.rank == 0:

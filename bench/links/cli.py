@@ -8,9 +8,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from bench.links import racks
+from bench.links import measuring, racks
+from bench.links.as_map import as_topology, with_racks
+from bench.links.measuring import Measured, PairRun, Settings
+from bench.links.pairs import PairTimer, opener
+from bench.links.sweep import sweep
 from busbar.arguments import Parser, whole
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
@@ -18,18 +22,12 @@ from busbar.files import check
 from busbar.printable import printable_lines
 from busbar.sizes import parse_size
 from busbar.status import BAD
+from collectives.execution.world import World
 from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix, slow
-from topology.measured.sweep import Samples
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources import own_json
 from topology.views import measured as view
-
-if TYPE_CHECKING:
-    from bench.links.measuring import Measured, Settings
-    from bench.links.pairs import PairTimer
-    from collectives.execution.mpi.world import MpiWorld
-    from collectives.execution.world import World
 
 T = TypeVar("T")
 _MOST = 1 << 28
@@ -75,8 +73,6 @@ def run(
     args: argparse.Namespace, gather: Callable[[], Topology], write: Callable[[str, str], None]
 ) -> int:
     """Measure, or show what the files of --from hold. Returns the exit status."""
-    from bench.links import measuring
-
     try:
         world = measuring.world()
     except BusbarError:
@@ -84,7 +80,7 @@ def run(
             raise
         _report(args, _only_measured(gather()), write)
         return 0
-    settings = measuring.Settings(
+    settings = Settings(
         args.bytes,
         args.repetitions,
         alone=args.isolated,
@@ -93,18 +89,15 @@ def run(
     )
     try:
         machine = _together(world, lambda: _machine(args, gather) if world.rank == 0 else None)
-        over = _together(world, lambda: _opened(world, settings))
+        over = _together(world, lambda: PairTimer(world, opener(settings.transport)(world)))
     except _Elsewhere:
         return BAD
     try:
-        places = measuring.places_of(world)
-        schedule = measuring.schedule_of(places, settings)
-        found = measuring.measure(world, places, schedule, over, settings, _progress)
-        found = measuring.look_again(
-            world, schedule, over, settings, found, lambda seen: _accused(seen, settings)
-        )
-        swept = _swept(world, schedule, over, settings)
-        loaded = racks.measure(world, places, over) if args.racks else {}
+        pairs = PairRun.of(world, over, settings, _progress)
+        found = measuring.measure(pairs)
+        found = measuring.look_again(pairs, found, lambda seen: _accused(seen, settings))
+        swept = sweep(pairs) if settings.sweep else {}
+        loaded = racks.measure(pairs) if args.racks else {}
     except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {world.rank}: {error}\n")
@@ -116,29 +109,25 @@ def run(
         world.abort(1)
         raise
     over.close()
-    if machine is not None:
-        from bench.links.as_map import as_topology, with_racks
-
-        measured = as_topology(found, settings, swept)
-        if args.racks:
-            measured = with_racks(measured, found.places, racks.grouped(loaded))
-        whole = measured
-        # A machine that cannot be the one of the ranks says nothing of them.
-        with suppress(ProbeError):
-            whole = merge([measured, machine])
-        for host, ranks, cpus in crowded(found.places):
-            sys.stderr.write(
-                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took"
-                " turns on them, and what was measured is the scheduler as well\n"
-            )
-        _report(args, whole, write)
+    if machine is None:
+        return 0
+    whole = measured = as_topology(found, settings, swept)
+    if args.racks:
+        whole = measured = with_racks(measured, found.places, racks.grouped(loaded))
+    # A machine that cannot be the one of the ranks says nothing of them.
+    with suppress(ProbeError):
+        whole = merge([measured, machine])
+    for host, ranks, cpus in crowded(found.places):
+        sys.stderr.write(
+            f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took turns on"
+            " them, and what was measured is the scheduler as well\n"
+        )
+    _report(args, whole, write)
     return 0
 
 
 def _accused(found: Measured, settings: Settings) -> list[Pair]:
     """The pairs that are slow for their class."""
-    from bench.links.as_map import as_topology
-
     seen = as_topology(found, settings)
     number = {f"RANK{rank}": rank for rank in range(len(found.places))}
     return sorted(
@@ -148,17 +137,6 @@ def _accused(found: Measured, settings: Settings) -> list[Pair]:
             for one in slow(seen, matrix(seen, name), more_is_better)
         }
     )
-
-
-def _swept(
-    world: World, schedule: Sequence[Sequence[Pair]], over: PairTimer, settings: Settings
-) -> Samples:
-    """The sweep's samples, where one was asked for."""
-    if not settings.sweep:
-        return {}
-    from bench.links.sweep import sweep
-
-    return sweep(world, schedule, over, settings, _progress)
 
 
 class _Elsewhere(Exception):
@@ -184,12 +162,6 @@ def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topolo
     if args.output and args.output != "-":
         check(Path(args.output))
     return gather()
-
-
-def _opened(world: MpiWorld, settings: Settings) -> PairTimer:
-    from bench.links.pairs import PairTimer, opener
-
-    return PairTimer(world, opener(settings.transport)(world))
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bench.links.pairs import PairTimer
 from busbar.cpulist import listed
@@ -86,44 +87,54 @@ def world() -> MpiWorld:
     return found
 
 
-def schedule_of(places: Sequence[RankPlace], settings: Settings) -> tuple[tuple[Pair, ...], ...]:
-    """Return which pairs are measured together, round by round."""
-    every = rounds(len(places))
-    return isolated(every) if settings.alone else with_cpus(every, places)
-
-
-def measure(
-    world: World,
-    places: Sequence[RankPlace],
-    schedule: Sequence[Sequence[Pair]],
-    over: PairTimer,
-    settings: Settings,
-    progress: Callable[[int, int], None],
-) -> Measured:
-    """Measure the pairs of a schedule; collective, and all ranks know the result.
+class PairRun(NamedTuple):
+    """What all measurements between pairs share: the ranks, the pairs round by round, by what.
 
     ``places`` are every rank's; ``progress(done, rounds)`` is called on rank 0 before every round.
     """
-    mine: list[Cell] = []
-    for done, together in enumerate(schedule):
-        if world.rank == 0:
-            progress(done, len(schedule))
-        world.barrier()
-        mine += _round(world.rank, over, settings, together)
+
+    world: World
+    places: tuple[RankPlace, ...]
+    schedule: Sequence[Sequence[Pair]]
+    over: PairTimer
+    settings: Settings
+    progress: Callable[[int, int], object]
+
+    @classmethod
+    def of(
+        cls,
+        world: World,
+        over: PairTimer,
+        settings: Settings,
+        progress: Callable[[int, int], object],
+    ) -> PairRun:
+        """All pairs, as many at once as the settings and the CPUs allow; collective."""
+        places = places_of(world)
+        every = rounds(len(places))
+        schedule = isolated(every) if settings.alone else with_cpus(every, places)
+        return cls(world, places, schedule, over, settings, progress)
+
+    def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
+        """The pairs of each round, once all ranks are there; the ``done``-th time of several."""
+        for number, together in enumerate(self.schedule, done * len(self.schedule)):
+            if self.world.rank == 0:
+                self.progress(number, of * len(self.schedule))
+            self.world.barrier()
+            yield together
+
+
+def measure(run: PairRun) -> Measured:
+    """Measure the pairs of a run; collective, and all ranks know the result."""
+    mine = [cell for together in run.rounds() for cell in _round(run, together)]
     cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
-    for name, a, b, *found in sorted(cell for own in world.gather(mine) for cell in own):
+    for name, a, b, *found in sorted(cell for own in run.world.gather(mine) for cell in own):
         cells[name][a, b] = Estimate(*found)
-    at_once = any(len(together) > 1 for together in schedule)
-    return Measured(tuple(places), at_once, cells, library_version(load_mpi()))
+    at_once = any(len(together) > 1 for together in run.schedule)
+    return Measured(run.places, at_once, cells, library_version(load_mpi()))
 
 
 def look_again(
-    world: World,
-    schedule: Sequence[Sequence[Pair]],
-    over: PairTimer,
-    settings: Settings,
-    found: Measured,
-    accused: Callable[[Measured], Sequence[Pair]],
+    run: PairRun, found: Measured, accused: Callable[[Measured], Sequence[Pair]]
 ) -> Measured:
     """Measure pairs again that stand accused, as they were; collective. All ranks accuse the same.
 
@@ -135,10 +146,9 @@ def look_again(
         if not named:
             break
         marked = {*named, *(pair[::-1] for pair in named)}
-        rest = [[pair for pair in together if pair in marked] for together in schedule]
-        some = [pairs for pairs in rest if pairs]
-        again = measure(world, found.places, some, over, settings, lambda *_: None)
-        found = replace(found, cells=better(found.cells, again.cells))
+        rest = [[pair for pair in together if pair in marked] for together in run.schedule]
+        again = run._replace(schedule=[pairs for pairs in rest if pairs], progress=lambda *_: None)
+        found = replace(found, cells=better(found.cells, measure(again).cells))
     return found
 
 
@@ -156,10 +166,9 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
     }
 
 
-def _round(
-    rank: int, over: PairTimer, settings: Settings, together: Sequence[Pair]
-) -> Iterator[Cell]:
+def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
     """Measure disjoint pairs; the first rank of each gives its cells."""
+    settings = run.settings
     back = [(b, a) for a, b in together]
     large, few = max(settings.nbytes, SMALL), settings.repetitions
     for name, pairs, nbytes, repetitions in (
@@ -168,10 +177,10 @@ def _round(
         ("bandwidth", back, large, few),
         ("bandwidth_both", together, large, few),
     ):
-        times = over.times(name, pairs, nbytes, settings.warmup + repetitions)
+        times = run.over.times(name, pairs, nbytes, settings.warmup + repetitions)
         samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
         for a, b in pairs:
-            if a == rank:
+            if a == run.world.rank:
                 found = estimate(samples)
                 for way in ((a, b),) if name == "bandwidth" else ((a, b), (b, a)):
                     yield name, *way, found.value, found.low, found.high

@@ -14,8 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.links.pairs import PairTimer
-from collectives.execution.world import World
+from bench.links.measuring import PairRun
 from topology.measured.matrix import Pair, RankPlace, rounds
 
 _ORDERS = 12
@@ -53,16 +52,16 @@ def second_least(values: Sequence[float]) -> float:
     return sorted(values)[min(1, len(values) - 1)]
 
 
-def measure(world: World, places: Sequence[RankPlace], over: PairTimer) -> dict[Pair, float]:
+def measure(run: PairRun) -> dict[Pair, float]:
     """Bytes/s of pairs of hosts while all hosts talk, both ways summed; collective.
 
     Pairs are of the hosts' first ranks, both ways round.
     """
-    schedule = orders(first_ranks(places))
+    world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))
     for number, together in enumerate(schedule):
         world.barrier()
-        times = over.times("bandwidth_both", together, BYTES, _REPETITIONS)
+        times = run.over.times("bandwidth_both", together, BYTES, _REPETITIONS)
         if times:
             table[number, world.rank] = 2 * BYTES / median(times)
     whole = world.combine(table.ravel(), "max").reshape(table.shape)

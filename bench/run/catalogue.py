@@ -24,7 +24,18 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from collectives.schedule.verify import verify
 
-NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
+
+class RankSetup(NamedTuple):
+    """The ranks that algorithms are chosen for, and the transport between them.
+
+    ``missing``: which of `BESIDE` there is not here, and why. ``oversubscribed``: whether the ranks
+    share cores, None where that is not known or of no matter.
+    """
+
+    nranks: int
+    transport: str
+    missing: Mapping[str, str] = MappingProxyType({})
+    oversubscribed: bool | None = None
 
 
 class Chosen:
@@ -137,18 +148,15 @@ class BySize:
         return [text for one in self._made for text in one.digests()]
 
 
-def auto(
-    spec: Collective, options: Options, nranks: int, transport: str, oversubscribed: bool | None
-) -> BySize:
+def auto(spec: Collective, options: Options, ranks: RankSetup) -> BySize:
     """``-A auto``: at each size what a tuning file says for these ranks and this transport.
 
-    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """
-    path = options.tuning
+    path, nranks = options.tuning, ranks.nranks
     # A dry run does not know yet which of these ``auto`` will take.
-    transports = ("shm", "mpi") if transport == "auto" else (transport,)
-    rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
+    transports = ("shm", "mpi") if ranks.transport == "auto" else (ranks.transport,)
+    rules = lookup(load(path), path, spec.name, nranks, transports, ranks.oversubscribed)
     made = {
         choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
         for choice in {one.choice for one in rules.ranges}
@@ -165,27 +173,19 @@ class Job(NamedTuple):
     notes: list[str]
 
 
-def jobs(
-    wanted: Sequence[Options],
-    nranks: int,
-    transport: str,
-    missing: Mapping[str, str] = NOTHING_MISSING,
-    *,
-    oversubscribed: bool | None = None,
-) -> list[Job]:
-    """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
+def jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
+    """The sweeps to run on these ranks, with a note for each that cannot be.
 
-    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
-    or one of several collectives, it is left out with a note. ``missing``: which of `BESIDE` there
-    is not here, and why. ``oversubscribed``: see `auto`.
+    An algorithm asked for by name that cannot serve the ranks raises Unsupported; with ``-A all``,
+    or one of several collectives, it is left out with a note.
     """
     found: list[Job] = []
     refused: list[str] = []
     for options in wanted:
         one = spec(options.collective)
         try:
-            notes = check(one, options, nranks)
-            chosen, left_out = _choose(one, options, nranks, transport, missing, oversubscribed)
+            notes = check(one, options, ranks.nranks)
+            chosen, left_out = _choose(one, options, ranks)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
@@ -225,25 +225,20 @@ def prove(todo: Sequence[Job], world: World) -> None:
 
 
 def _choose(
-    spec: Collective,
-    options: Options,
-    nranks: int,
-    transport: str,
-    missing: Mapping[str, str],
-    oversubscribed: bool | None,
+    spec: Collective, options: Options, ranks: RankSetup
 ) -> tuple[list[Chosen | BySize], list[str]]:
     """What runs, and a note for each that cannot."""
     found: list[Chosen | BySize] = []
     reasons: list[str] = []
     for choice in options.algorithms:
-        if choice.name in missing:
-            reasons.append(f"{choice.name}, {missing[choice.name]}")
+        if choice.name in ranks.missing:
+            reasons.append(f"{choice.name}, {ranks.missing[choice.name]}")
             continue
         if choice.name == "auto":
-            found.append(auto(spec, options, nranks, transport, oversubscribed))
+            found.append(auto(spec, options, ranks))
             continue
         try:
-            found.append(Chosen(spec, options, choice, nranks))
+            found.append(Chosen(spec, options, choice, ranks.nranks))
         except Unsupported as error:
             if not options.every_algorithm:
                 raise

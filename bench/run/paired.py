@@ -12,7 +12,7 @@ from dataclasses import replace
 from bench.links.exchange import ExchangePattern, exchange
 from bench.options.options import Choice, Options
 from bench.options.pairs import TWO_SIDED, Pairing
-from bench.run.catalogue import NOTHING_MISSING, BySize, Chosen, Job, jobs
+from bench.run.catalogue import BySize, Chosen, Job, RankSetup, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported
 from collectives.execution.transport import Reach
@@ -30,19 +30,12 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def todo(
-    wanted: Sequence[Options],
-    nranks: int,
-    transport: str,
-    missing: Mapping[str, str] = NOTHING_MISSING,
-    *,
-    oversubscribed: bool | None = None,
-) -> list[Job]:
+def todo(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
     """The jobs of a command: the tests of pairs, or `bench.run.catalogue.jobs`."""
     first = wanted[0]
     if first.pairing is not None:
-        return pair_jobs(first, first.pairing, nranks)
-    return jobs(wanted, nranks, transport, missing, oversubscribed=oversubscribed)
+        return pair_jobs(first, first.pairing, ranks.nranks)
+    return jobs(wanted, ranks)
 
 
 def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:

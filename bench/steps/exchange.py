@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.options.options import parse_choice
-from bench.run.catalogue import BySize, Chosen, auto
+from bench.run.catalogue import BySize, Chosen, RankSetup, auto
 from bench.steps.compressed import CastFirst, CompressedMean, Encoded, Leg, Spent, legs
 from bench.steps.fusion import TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
@@ -66,7 +66,7 @@ class Exchange:
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
-            self._chosen = auto(self._spec, run, nranks, job.transport.name, None)
+            self._chosen = auto(self._spec, run, RankSetup(nranks, job.transport.name))
         else:
             self._chosen = Chosen(self._spec, run, parse_choice(name), nranks)
             self._chosen.prove()

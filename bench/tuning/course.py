@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.launch.progress import far
 from bench.launch.showing import Heard, showing
 from bench.options.options import parse
-from bench.run.catalogue import jobs
+from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import pools
 from bench.run.pace import duration, limits
 from bench.run.work import rows
@@ -41,7 +41,7 @@ def effort(launch: Launch) -> Effort:
     """The cost of a run before it starts; nothing is allocated. Raises Unsupported."""
     options = parse(launch.argv, launch.collective)
     try:
-        todo = jobs([options], launch.ranks, options.transport)
+        todo = jobs([options], RankSetup(launch.ranks, options.transport))
     except Unsupported:  # an algorithm that does not serve the ranks, which the run will say
         return Effort(0, 0.0)
     times = max(1, options.cycles)

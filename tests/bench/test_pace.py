@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.options.options import parse
-from bench.run.catalogue import jobs
+from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import Pool
 from bench.run.pace import Pace, duration, limits
 from bench.run.screen import Screen
@@ -94,7 +94,7 @@ def test_cycles_without_end_begin_anew() -> None:
 
 def _limits(*argv: str, gib: int = 24, nranks: int = 16) -> list[float]:
     seen: Sequence[Sequence[Pool]] = [[Pool("n", "on node 0", gib * GIB)]] * nranks
-    return limits(jobs([parse(argv, "allreduce")], nranks, "shm"), nranks, seen)
+    return limits(jobs([parse(argv, "allreduce")], RankSetup(nranks, "shm")), nranks, seen)
 
 
 def test_the_mission_ends_in_under_a_quarter_of_an_hour() -> None:
