@@ -24,7 +24,7 @@ _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 
 Add = Callable[..., argparse.Action]
-"""What adds an option; see `Parser.group`."""
+"""The function that adds an option; see `Parser.group`."""
 
 
 def program(module: str) -> str:
@@ -56,7 +56,7 @@ def _nearest(word: str, names: Sequence[str]) -> str:
 def whole(low: int, what: str, most: int) -> Callable[[str], int]:
     """A converter from an option's text to a whole number from ``low`` to ``most``.
 
-    ``what`` are counted.
+    ``what``: the noun of what is counted, for messages.
     """
 
     def convert(text: str) -> int:
@@ -105,10 +105,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def group(self, title: str = "") -> Add:
-        """What adds options, under a title if one is given: ``add("-n --iters N", "how many")``.
+        """Return a function that adds options: ``add("-n --iters N", "how many")``.
 
-        First the option as ``--help`` shows it, names and value, then its text (without one
-        ``--help`` leaves it out), then what argparse takes.
+        It takes the option as ``--help`` shows it (names and value), its help text (``--help``
+        leaves out an option without one), and argparse's keywords. ``title``: that of a group.
         """
         to = self.add_argument_group(title) if title else self
 

@@ -84,7 +84,7 @@ def check(path: Path) -> None:
 
 
 def special(path: Path) -> bool:
-    """A pipe, a terminal, /dev/full: written to, never replaced."""
+    """Whether it is a pipe, a terminal or a device: written to, never replaced."""
     return path.exists() and not path.is_file()
 
 
@@ -107,7 +107,7 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file's bytes: UTF-8, or UTF-16 where it says so or every other byte is none."""
+    """Decode a file: UTF-8, or UTF-16 by its byte order mark or where every other byte is 0."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     begin = data[:64]
@@ -118,16 +118,16 @@ def decoded(data: bytes) -> str:
 
 
 def _neighbour(path: Path) -> Path:
-    """Where a file is made: beside what a link leads to, so that it can take its place at once.
+    """A new name beside the file, or beside a link's target, so that a rename puts it in place.
 
-    In a folder that others may write to the name is no guess.
+    The name is random: in a shared folder nobody can guess it.
     """
     path = path.resolve()
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
 def _fresh(path: Path) -> BinaryIO:
-    """A file that is ours from its first byte: what stands there, a link above all, is refused."""
+    """Create and open a file. Fails where something is already there, such as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o666), "wb")
 

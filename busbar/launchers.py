@@ -37,7 +37,7 @@ class Launched(NamedTuple):
 
     @property
     def grace_s(self) -> float:
-        """Seconds for which a rank that ends in silence leaves the word to rank 0.
+        """Seconds that a silent rank waits before it ends, so that rank 0 can print why.
 
         Open MPI's launcher ends all at the first bad status, and on a busy host ranks start
         seconds apart; MPICH's waits until each has ended by itself.
@@ -54,7 +54,7 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
 
 
 def speaks() -> bool:
-    """Whether this process is the one of its launcher's that prints."""
+    """Whether this process prints: rank 0 of its launcher, or one that was started by hand."""
     sign = launched()
     return sign is None or sign.rank == 0
 

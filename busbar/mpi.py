@@ -24,9 +24,9 @@ def load_mpi(*, initialize: bool = True) -> Any:
 
 @contextmanager
 def _hangups() -> Iterator[None]:
-    """Meanwhile UCX, which both MPIs have, leaves SIGHUP alone unless told otherwise.
+    """Keep UCX, which both MPIs have, from handling SIGHUP, unless the user has chosen a signal.
 
-    It takes the signal for a wish to be debugged: a rank that is told to end would go on.
+    UCX takes the signal for a request to debug: a rank that is told to end would go on.
     """
     name = "UCX_DEBUG_SIGNO"
     if name in os.environ:

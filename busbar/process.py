@@ -18,7 +18,7 @@ from typing import Any
 from busbar.errors import BusbarError
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 
-# What standard output says when nobody can take more of it.
+# Errors of writing that mean: standard output takes no more.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # One character each, so that columns stay columns.
 _PLAIN = dict(
@@ -105,10 +105,10 @@ def output() -> Iterator[None]:
 
 
 def _streams() -> None:
-    """Give a closed stream somewhere to go, and one without UTF-8 characters that it has.
+    """Open /dev/null for closed streams; replace characters that a stream's encoding lacks.
 
-    The lowest numbers go to whoever opens first: a closed standard output would become a socket or
-    a result file, and a library that prints would print there.
+    The next file that is opened gets the number of a closed stream: a library that prints would
+    print into a socket or a result file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -123,7 +123,7 @@ def _streams() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Characters that an encoding lacks, as others that look like them, or as question marks."""
+    """Replace characters that an encoding lacks by similar ones, or by question marks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

@@ -77,9 +77,9 @@ def owners(name: str, folder: Path) -> list[str]:
 def safely() -> dict[str, str]:
     """Environment variables with which an interpreter that we start finds the same rooms.
 
-    ``python -m`` puts the working directory before all others. Where this process does not look
-    there, which the command ``busbar`` does not, neither shall those that it starts. Python 3.10
-    has no such switch; there `check_rooms` says what it met.
+    ``python -m`` puts the working directory before all others. If this process does not look there
+    (the command ``busbar`` does not), neither do those that it starts. Python 3.10 has no such
+    switch; there `check_rooms` refuses what is in the way.
     """
     first = sys.path[:1]
     with contextlib.suppress(OSError):

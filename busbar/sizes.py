@@ -14,7 +14,7 @@ _MOST_DIGITS = 18
 
 
 class Unsaid(str):
-    """A value that stands where nobody gave one: what is said elsewhere goes before it."""
+    """A default value; one that is given elsewhere takes precedence."""
 
     __slots__ = ()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def terminal(**options: Any) -> Console:
     """Rich's Console with these options.
 
-    It leaves it to `busbar.process` what a closed pipe means.
+    A closed pipe is left to `busbar.process`.
     """
     from rich.console import Console
 

@@ -99,7 +99,7 @@ def _picture(machine: MachinePart) -> str:
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
     said = (
-        f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by "
+        f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, according to "
         f"{', '.join(machine.sources)}"
     )
     devices = table(

@@ -141,7 +141,7 @@ def _nvlink_rates(group: list[Device]) -> list[Finding]:
 
 
 def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
-    """The other end and the number of links of every NVLink, by device."""
+    """By device, the other ends of its NVLinks with the number of links to each."""
     found: dict[str, list[tuple[str, int]]] = {}
     for link in topology.graph.topology.links:
         if link.kind is LinkKind.NVLINK:

@@ -1,4 +1,4 @@
-"""How launchers put rank r on GPU order[r] and on CPUs near it.
+"""Launchers' options that put rank r on GPU order[r] and on CPUs near it.
 
 Formats: Open MPI's mpirun(1) (rankfiles), MPICH's Hydra (-bind-to user), Slurm's srun(1).
 """

@@ -8,7 +8,7 @@ from topology.model.topology import Kind, Topology
 
 
 def affinity(topology: Topology, id: str) -> str | None:
-    """The CPU list near a device, as stated or its NUMA node's; None where nobody knows."""
+    """The CPU list near a device, as stated or its NUMA node's; None where no source knows."""
     stated = topology.device(id).get("cpu_affinity")
     if stated is None:
         numa = topology.ancestor(id, Kind.NUMA)

@@ -19,7 +19,7 @@ from topology.model.topology import Kind, Topology
 Pair = tuple[int, int]
 #: Below this a difference is of no consequence, however narrow the intervals are.
 MARGIN = 0.05
-#: What is measured, with the name of the fact about the pair and whether more is better.
+#: The measured quantities, as the facts of pairs are called, and whether more is better.
 QUANTITIES: dict[str, bool] = {"latency": False, "bandwidth": True, "bandwidth_both": True}
 
 
@@ -79,7 +79,7 @@ def with_cpus(
 
 
 def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
-    """Whether none of these sets of a host's CPUs has to serve more ranks than it has CPUs."""
+    """Whether every rank can have a CPU: no set of CPUs is that of more ranks than it has CPUs."""
     ranks: dict[str, Counter[frozenset[int]]] = {}
     for host, cpus in sets:
         if cpus:

@@ -7,7 +7,7 @@ from topology.model.facts import SYMMETRIC, VOLATILE, Fact, Value
 from topology.model.map import DERIVED, Map
 from topology.model.relation import Level
 
-#: Who says what follows from the NVLinks that sources list one by one.
+#: The source that is named for a count of NVLinks that were listed one by one.
 LINKS = "the links"
 #: Sources round sizes and clocks to units of their own.
 _ROUNDING = 0.005

@@ -39,7 +39,7 @@ class LinkKind(str, Enum):
 
 
 def said_of(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
-    """Everyone's statement of a name: ``{source: value}``, in order of trust."""
+    """All statements of a name: ``{source: value}``, in order of trust."""
     return {fact.source: fact.value for fact in facts if fact.name == name}
 
 
@@ -71,7 +71,7 @@ class Device:
         return float(value) if isinstance(value, int | float) else None
 
     def said(self, name: str) -> dict[str, Value]:
-        """Everyone's statement of that name: ``{source: value}``, in order of trust."""
+        """All statements of that name: ``{source: value}``, in order of trust."""
         return said_of(self.facts, name)
 
     @property

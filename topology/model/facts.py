@@ -22,7 +22,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Gap:
-    """Something a source was asked and could not say, or said and the map has not; no crash.
+    """A question that a source did not answer, or a statement that the map did not take.
 
     ``call`` is COUNT where devices of the text are missing in the map.
     """
@@ -33,7 +33,7 @@ class Gap:
     reason: str
 
 
-#: What a gap calls the comparison of a text's devices with the map's.
+#: The ``call`` of a gap that compares the number of devices in a text and in the map.
 COUNT = "count"
 
 #: Facts in which two sources may differ and both be right: they change from one moment to the next,

@@ -129,7 +129,7 @@ def _adopted(topology: Map) -> Map:
     return replace(topology, devices=tuple(devices))
 
 
-#: What holds two devices that are this near.
+#: The kinds of the nearest common ancestor of two devices, by their level.
 _HOLDERS = {
     Level.PIX: (Kind.BRIDGE,),
     Level.PXB: (Kind.BRIDGE,),

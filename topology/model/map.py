@@ -83,7 +83,7 @@ class Map:
 
     @property
     def endpoints(self) -> tuple[Device, ...]:
-        """What the matrix has rows for: GPUs, NICs, and NICs' data-direct functions (DD0 …)."""
+        """The devices of the matrix: GPUs, NICs, and NICs' data-direct functions (DD0 …)."""
         return (*self.gpus, *self.nics, *self.of(Kind.DIRECT))
 
     def get(self, name: str) -> Value | None:
@@ -123,7 +123,7 @@ class Map:
         return index
 
     def pair_said(self, a: str, b: str, name: str) -> dict[str, Value]:
-        """Everyone's statement about a pair: ``{source: value}``, in order of trust."""
+        """All statements about a pair: ``{source: value}``, in order of trust."""
         return said_of(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
@@ -201,7 +201,7 @@ class Map:
         return stated if isinstance(stated, int) else self.wired_nvlinks(a, b) or 0
 
     def relation(self, a: str, b: str) -> Relation:
-        """How two devices stand to each other; statements first, then the tree."""
+        """The relation of two devices: as stated, else by the tree."""
         self.device(a), self.device(b)
         if a == b:
             return Relation(Level.LOC, 0, (DERIVED,))

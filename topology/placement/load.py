@@ -25,12 +25,12 @@ class Bottleneck:
 
 
 class DirectedLinks:
-    """Every directed link that flows use, and which flow crosses which; and what pairs can at most.
+    """The directed links that flows use, the flows that cross each, and the limits of pairs.
 
-    A measured pair gets no more than that, and an assumed link carries at least what was measured
-    over it. Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows
-    over one link get half of it each; the two directions of a link do not disturb each other.
-    Routes are looked at when a flow first takes them.
+    A measured pair gets no more than was measured. An assumed link carries at least what was
+    measured over it. Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two
+    flows over one link get half of it each; the two directions of a link do not disturb each other.
+    Routes are computed when a flow first takes them.
     """
 
     def __init__(self, routes: GpuRoutes) -> None:

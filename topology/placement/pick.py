@@ -230,7 +230,7 @@ def _packed(
 
 
 class _Homes:
-    """What breaks ties: where GPUs live, what they are, how near a NIC is."""
+    """Tie-breakers: the GPUs' NUMA nodes, models, findings and distance to a NIC."""
 
     def __init__(self, routes: GpuRoutes) -> None:
         topology = routes.topology

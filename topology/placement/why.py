@@ -44,7 +44,7 @@ def hop_words(hop: Hop) -> str:
 
 
 def reasons(ranking: Ranking) -> tuple[str, ...]:
-    """Why the first pick is first, what bounds it, and what the next best kind would cost."""
+    """The reasons why the first pick is first, its bound, and the loss by the next best tier."""
     best = ranking.picks[0]
     if len(best.gpus) == 1:
         return (
@@ -103,7 +103,7 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
 
 
 def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
-    """How rare rings of NVLinks are here: among the sets, and among the orders of this set."""
+    """The rarity of rings of NVLinks: among the sets, and among the orders of this set."""
     size, k = len(routes.ids), len(best.gpus)
     if size > EXACT_LIMIT:
         return []

@@ -17,7 +17,7 @@ from topology.sources.recognise import LIVE, parse
 from topology.sources.text import MAX_BYTES
 
 TIMEOUT_S = 60
-#: What nvidia-smi tells again less well when NVML has answered.
+#: nvidia-smi's sources, which know less: they are asked only if NVML does not answer.
 _INSTEAD_OF_NVML = ("smi_topo", "smi_xml", "smi_nvlink", "smi_p2p")
 
 

@@ -81,7 +81,7 @@ class _Reader:
             self._object(child, parent, home)
 
     def _local(self, children: list[Node], memory: list[Node]) -> Node | None:
-        """The memory that what stands beside it has as its own, if that is one."""
+        """The memory that belongs to the objects beside it, if there is exactly one."""
         beside = (child for child in children if child.get("type") not in _MEMORY)
         if any(id(child) in self.with_memory for child in beside):
             return None
@@ -153,7 +153,7 @@ class _Reader:
         return found
 
     def _account(self, nodes: list[Node]) -> None:
-        """Count what the file has, without its order."""
+        """Count the file's devices, whatever their place in the tree."""
         types = Counter(node.get("type") for node in nodes)
         self.draft.count(Kind.PACKAGE, types["Package"] + types["Socket"])
         self.draft.count(Kind.NUMA, types["NUMANode"])
@@ -187,7 +187,7 @@ def _memory(node: Node) -> list[Node]:
 
 
 def _near(memory: Node) -> bool:
-    """Whether CPUs have this memory as theirs: a GPU's and, in hwloc 1, NVDIMMs have none."""
+    """Whether this memory belongs to CPUs: a GPU's does not, nor in hwloc 1 an NVDIMM's."""
     cpus = memory.get("cpuset")
     return memory.get("subtype") != "GPUMemory" and (not cpus or bool(from_mask(cpus)))
 

@@ -54,7 +54,7 @@ class Pci:
             self._take(node, root, ())
 
     def account(self, nodes: list[Node]) -> None:
-        """Count what the file has, without its order, and tell what is on no device of the map."""
+        """Count the file's devices, whatever their place; loose interfaces are gaps."""
         functions = [n for n in nodes if n.get("type") in ("PCIDev", "Bridge")]
         placed = Counter(self._function(n, "", ()).kind for n in functions if n.get("pci_busid"))
         for kind in (Kind.GPU, Kind.NIC, Kind.SWITCH):
@@ -125,7 +125,7 @@ class Pci:
 
 
 def infos(node: Node) -> dict[str, str]:
-    """What an object's <info> children say, by name; empty ones are left out."""
+    """The values of an object's <info> children, by name, without empty ones."""
     return {info.get("name"): info.get("value") for info in node.all("info") if info.get("value")}
 
 

@@ -26,7 +26,7 @@ _SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
 _COLUMNS = re.compile(
     r"(?P<cpu>CPU\s*Affinity)|(?P<numa>NUMA\s*Affinity)|(?P<gpu>GPU\s*NUMA\s*ID)", re.I
 )
-#: What a cut on the right leaves of the first such column's name.
+#: The rest of the first such column's name where the text is cut on the right.
 _FRAGMENT = re.compile(r"[ \t]C(?:P(?:U(?: ?A\w*)?)?)?[ \t]*$")
 _TAG = re.compile(r"</?[a-z]{1,10}>|\*\*|`")
 _DRAWN = str.maketrans(
@@ -128,7 +128,7 @@ def _rule(line: str) -> bool:
 
 
 def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None:
-    """What stands before the label, the words after it, and what follows; None if it is no row."""
+    """The text before the label, the words after it, and the rest; None if it is no row."""
     line = _SPACED.sub(r"\1\2", line)
     cell = re.compile(rf"[\s|,;]+((?:{words})+)(?=[\s|,;]|$)")
     for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):

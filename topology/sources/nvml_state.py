@@ -13,7 +13,7 @@ from topology.sources.nvml_ask import CALLS, NAME, opened
 
 @dataclass(frozen=True)
 class State:
-    """One look at a GPU. None is what it does not say.
+    """The state of a GPU at one moment; None where the GPU does not answer.
 
     ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring
     up to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
@@ -32,7 +32,7 @@ _CALLS = tuple(call for call in CALLS if call[0] in State.__dataclass_fields__)
 
 
 class Gauge:
-    """A GPU that can be looked at from any thread. Keeps NVML open until it is closed."""
+    """Reads the state of a GPU, from any thread. NVML stays open until `close`."""
 
     def __init__(self, library: Any, handle: Any, said: dict[str, str]) -> None:
         self._library, self._handle = library, handle
@@ -53,7 +53,7 @@ class Gauge:
         return State(time.monotonic(), **found)
 
     def close(self) -> None:
-        """No more looks."""
+        """End the use of NVML."""
         self._library.nvmlShutdown()
 
 

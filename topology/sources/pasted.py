@@ -24,7 +24,7 @@ _FUSED = re.compile(
 
 
 def readings(lines: list[str]) -> Iterator[list[str]]:
-    """Yield what the lines may have been, likeliest first: the first that can be read counts.
+    """Yield repaired lines, the likeliest first: the first that can be read counts.
 
     Lines keep their numbers except where a whole matrix stands on one line.
     """

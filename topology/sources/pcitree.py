@@ -23,7 +23,7 @@ NVSWITCH = ("0x068000", _NVIDIA)
 
 @dataclass
 class Function:
-    """A PCI function: where it hangs (its bridges, from the root port down) and what it says."""
+    """A PCI function: the bridges above it, from the root port down, and its facts."""
 
     busid: str
     root: str

@@ -47,8 +47,7 @@ _MEASURED = (
     r'"bus_factor"\s*:|^collective,algorithm,|^# *(?:Collective test starting|nThread \d)|^# OSU |'
     r"^# *Intel\(R\) MPI Benchmarks|out-of-place +in-place|\"out_of_place\"\s*:"
 )
-#: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser
-#: tells.
+#: A row of one GPU alone, or of a damaged matrix, which its parser refuses with the reason.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
 #: Above such a GPU, what only ``topo -m`` prints.
 _ALONE_HEADER = r"\bGPU ?0\b.*CPU ?Affinity"

@@ -13,7 +13,7 @@ from topology.sources.draft import Draft
 from topology.sources.xml_text import Node, tree
 
 NAME = "nvidia-smi -q"
-#: What nvidia-smi writes where it has no value.
+#: The words of nvidia-smi for "no value".
 _NOTHING = re.compile(
     r"(?:\[?N/?A\]?|\[?Not Supported\]?|Unknown Error|None|.*deprecated|Insufficient Permissions|)",
     re.I,

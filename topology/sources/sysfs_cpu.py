@@ -16,7 +16,7 @@ _ARM, _POWER = "arm64", "ppc64"
 
 @dataclass
 class Cpus:
-    """What lines below devices/system and of /proc/cpuinfo said."""
+    """The attributes in lines below devices/system and of /proc/cpuinfo."""
 
     info: dict[str, str] = field(default_factory=dict)
     nodes: dict[int, dict[str, str]] = field(default_factory=dict)

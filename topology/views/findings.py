@@ -11,7 +11,7 @@ from topology.model.topology import Topology
 
 
 def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
-    """Return the findings in their order, wrapped; or one line that says what was looked at."""
+    """Return the findings in their order, wrapped; or one line that names what was checked."""
     sources = ", ".join(topology.sources) or "no source"
     if not found:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"

@@ -105,7 +105,7 @@ def page(topology: Topology) -> str:
 
 
 def _title(topology: Topology) -> str:
-    return f"topology, as said by {', '.join(topology.sources)}"
+    return f"topology, according to {', '.join(topology.sources)}"
 
 
 def _group(name: str, title: str, inside: str) -> str:

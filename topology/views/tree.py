@@ -29,7 +29,7 @@ def text(topology: Topology, width: int = 80) -> str:
 
     roots = tuple(d for d in whole.devices if d.parent is None and d.kind is not Kind.SWITCH)
     switches = whole.of(Kind.SWITCH)
-    head = f"machine, as said by {', '.join(whole.sources) or 'nobody'}"
+    head = f"machine, according to {', '.join(whole.sources) or 'no source'}"
     root = Tree(Text(printable(head)))
     grow(root, roots)
     if switches:
