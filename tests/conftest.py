@@ -19,6 +19,7 @@ from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, settings
 
 from bench.cli.main import main
+from bench.cluster.cpu import short_slices
 from busbar.errors import Unavailable
 from collectives.cli import main as collectives_main
 from collectives.execution.gpu.load import count_gpus, load_cupy
@@ -127,15 +128,16 @@ def run() -> Run:
     def call(
         *command: str, env: Mapping[str, str] | None = None, cwd: Path = REPO
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            env=environment(env),
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        with short_slices():  # ranks that spin keep the core from those that they wait for
+            return subprocess.run(
+                command,
+                env=environment(env),
+                cwd=cwd,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
 
     return call
 
@@ -159,10 +161,11 @@ def thorough(*values: object) -> list[ParameterSet]:
 
 def popen(command: Sequence[str], **more: Any) -> subprocess.Popen[str]:
     """A process whose output is read while it runs."""
-    return subprocess.Popen(
-        command, env=environment(), cwd=REPO, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, **more,
-    )  # fmt: skip
+    with short_slices():
+        return subprocess.Popen(
+            command, env=environment(), cwd=REPO, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, **more,
+        )  # fmt: skip
 
 
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.launch.launch import launcher
 from bench.run.watchdog import explain
-from tests.conftest import REPO, Mpi, Run, environment, good, under
+from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
 
 
 def test_open_mpi_gets_the_flags_that_it_wants() -> None:
@@ -58,7 +58,8 @@ def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("bench.allreduce", "-b", "1K", "-e", "1K"), ("topology", "measure")]
+    "command",
+    [("bench.allreduce", "-b", "1K", "-e", "1K"), *thorough((("topology", "measure"),))],
 )
 def test_the_launcher_of_another_mpi_is_refused_once_with_the_reason(
     mpich: Mpi, run: Run, command: tuple[str, ...]

@@ -104,22 +104,16 @@ def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) 
     assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", out)
 
 
-@pytest.mark.parametrize(
-    ("mpi", "argv"),
-    [
-        *(("mpich", "-A nosuch"), ("mpich", "--out /proc/none/a.json")),
-        *(("openmpi", "-A torus:grid=2x2"), ("openmpi", "-b 1 -e 2")),
-    ],
-    indirect=["mpi"],
-)
-def test_bad_input_is_said_once(mpi: Mpi, run: Run, argv: str) -> None:
+def test_bad_input_is_said_once(mpi: Mpi, run: Run) -> None:
     """Rule: three ranks, one line, exit status 2, and no table."""
-    done = run(*under(mpi, 3, *BENCH, *argv.split()))
-    assert done.returncode == 2
-    assert done.stderr.count("busbar:") == 1 and "Traceback" not in done.stderr
-    assert "size" not in done.stdout
+    bad = ("-A nosuch", "--out /proc/none/a.json", "-A torus:grid=2x2", "-b 1 -e 2")
+    for done in together(run, mpi, 3, *((*BENCH, *argv.split()) for argv in bad)):
+        assert done.returncode == 2
+        assert done.stderr.count("busbar:") == 1 and "Traceback" not in done.stderr
+        assert "size" not in done.stdout
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_a_rank_that_raises_ends_all_with_its_error(mpi: Mpi, run: Run) -> None:
     """Rule: a failing rank aborts the world, named, instead of leaving the others waiting."""
     done = run(*under(mpi, 3, FAULTS, "raise", *FAULTY))
@@ -161,8 +155,8 @@ def _endless(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
 @pytest.mark.parametrize(
     ("mpi", "transport", "which"),
     [
-        *(("mpich", "mpi", signal.SIGINT), ("mpich", "shm", signal.SIGTERM)),
-        *(("openmpi", "mpi", signal.SIGTERM), ("openmpi", "shm", signal.SIGINT)),
+        *(("mpich", "mpi", signal.SIGINT), ("openmpi", "shm", signal.SIGTERM)),
+        *thorough(("mpich", "shm", signal.SIGTERM), ("openmpi", "mpi", signal.SIGINT)),
     ],
     indirect=["mpi", "transport"],
 )
@@ -261,6 +255,7 @@ def test_a_hangup_ends_what_has_started_mpi(mpi: Mpi, run: Run) -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGHUP, ""), done
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
 def test_a_full_disk_behind_a_launcher_is_told(mpi: Mpi, run: Run) -> None:
     """Rule: with --ranks and nothing that can be printed the status is 2, in one line of ours."""
     argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]

@@ -191,8 +191,9 @@ def test_a_rank_that_leaves_with_an_error_ends_the_others(monkeypatch: pytest.Mo
     assert (status, run.why) == (130, "")
 
 
-def test_a_signal_to_one_rank_is_a_signal_to_the_run() -> None:
+def test_a_signal_to_one_rank_is_a_signal_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: all hear of it, so that rank 0 reports; the status is the signal's."""
+    monkeypatch.setattr(starter, "_REPORTS_S", 0.5)
     status, run = _run("", [LISTENS, ROWS + "line.tell(signalled=15); time.sleep(60)"])
     assert (status, run.why) == (143, "interrupted by SIGTERM (rank 1)")
 

@@ -15,7 +15,7 @@ import native
 from tests.bench.test_gpu import here as gpus
 from tests.bench.test_ipc import here as peers
 from tests.collectives.msccl_files import OWN, PUBLIC
-from tests.conftest import Mpi, Run, in_process
+from tests.conftest import in_process
 from tests.together import Ended, together
 
 __all__ = ["gpus", "peers"]
@@ -37,8 +37,16 @@ def _counted(file: Path) -> tuple[str, int, int, int]:
 Check = Callable[[Sequence[Path]], None]
 
 
-@pytest.fixture(params=["inproc", "mpi", "shm", "nccl", "ipc"])
-def ran(request: pytest.FixtureRequest, mpich: Mpi, run: Run, tmp_path: Path) -> Check:
+_STARTED = pytest.mark.xdist_group("launcher")
+
+
+@pytest.fixture(
+    params=[
+        *("inproc", "nccl", "ipc"),
+        *(pytest.param(name, marks=_STARTED) for name in ("mpi", "shm")),
+    ]
+)
+def ran(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     """``ran(files)`` on each transport in turn, GPUs and their peers' memory as stand-ins.
 
     Holds the results, and the bytes that the transport counted, against the files. Processes are
@@ -78,6 +86,7 @@ def ran(request: pytest.FixtureRequest, mpich: Mpi, run: Run, tmp_path: Path) ->
             these = [file for file in files if _counted(file)[1] == ranks]
             if transport in ("mpi", "shm"):
                 commands = [("-m", "bench", *wanted(file)) for file in these]
+                run, mpich = map(request.getfixturevalue, ("run", "mpich"))
                 ended = together(run, mpich, ranks, *commands)
             else:
                 threads = ("--threads", str(ranks))

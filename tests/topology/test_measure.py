@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
 
 import networkx as nx
@@ -19,9 +16,11 @@ from bench.links.as_map import as_topology
 from bench.links.cli import crowded
 from bench.links.measuring import Measured, Settings, better
 from busbar.cpulist import members
-from busbar.launchers import mpirun_beside
+from tests.conftest import Mpi, Run
+from tests.together import together
 from topology.measured.matrix import (
     MARGIN,
+    QUANTITIES,
     Estimate,
     RankPlace,
     by_class,
@@ -42,7 +41,6 @@ from topology.views import measured as view
 
 from .machines import switched
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=60)
 
 
@@ -51,19 +49,19 @@ def test_rounds_cover_every_pair_once(size: int) -> None:
     """Rule: P - 1 rounds (P if odd) of disjoint pairs hold every pair exactly once."""
     schedule = rounds(size)
     assert len(schedule) == (0 if size < 2 else size - 1 if size % 2 == 0 else size)
-    for together in schedule:
-        ends = list(chain.from_iterable(together))
+    for at_once in schedule:
+        ends = list(chain.from_iterable(at_once))
         assert len(set(ends)) == len(ends)
-        assert all(a < b for a, b in together)
+        assert all(a < b for a, b in at_once)
     assert sorted(chain.from_iterable(schedule)) == list(combinations(range(size), 2))
-    assert all(len(together) == 1 for together in isolated(schedule))
+    assert all(len(at_once) == 1 for at_once in isolated(schedule))
     assert list(chain.from_iterable(isolated(schedule))) == list(chain.from_iterable(schedule))
 
 
-def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[RankPlace]) -> bool:
+def _can_host(at_once: tuple[tuple[int, int], ...], places: Sequence[RankPlace]) -> bool:
     """Whether a round's ranks can have a CPU each, by a flow through the graph of affinities."""
     graph = nx.Graph()
-    ranks = [rank for pair in together for rank in pair if places[rank].cpus]
+    ranks = [rank for pair in at_once for rank in pair if places[rank].cpus]
     for rank in ranks:
         graph.add_edges_from(
             (rank, (places[rank].host, cpu)) for cpu in members(places[rank].cpus) or ()
@@ -82,11 +80,11 @@ def test_pairs_at_once_have_a_cpu_a_rank(places: list[RankPlace]) -> None:
     every = rounds(len(places))
     schedule = with_cpus(every, places)
     assert sorted(chain.from_iterable(schedule)) == sorted(chain.from_iterable(every))
-    assert all(len(together) == 1 or _can_host(together, places) for together in schedule)
-    for together, after in pairwise(schedule):
+    assert all(len(at_once) == 1 or _can_host(at_once, places) for at_once in schedule)
+    for at_once, after in pairwise(schedule):
         pair = after[0]
-        if any({*together, pair} <= {*one} for one in every):
-            assert not _can_host((*together, pair), places)
+        if any({*at_once, pair} <= {*one} for one in every):
+            assert not _can_host((*at_once, pair), places)
     roomy = [RankPlace(str(rank), "0", None) for rank in range(len(places))]
     assert with_cpus(every, roomy) == every
 
@@ -212,51 +210,44 @@ def test_classes_of_gpus_are_the_cells_of_the_matrix() -> None:
     assert "link rates promise 12.00, 88 % reached" in shown
 
 
-def launch(
-    ranks: int, *options: str, program: Sequence[str] = ("-m", "topology", "measure")
-) -> subprocess.CompletedProcess[str]:
-    """Run the command under this Python's mpirun."""
-    mpirun = mpirun_beside()
-    if mpirun is None:
-        pytest.skip("no mpirun to start ranks with")
-    pytest.importorskip("mpi4py")
-    command = [mpirun, "-n", str(ranks), sys.executable, *program, *options]
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=environment, check=False
+MEASURE = ("-m", "topology", "measure")
+
+
+def test_mpirun_fills_the_matrix(mpich: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: over each transport three ranks give six directed cells of each quantity.
+
+    The map is printed once and saved.
+    """
+    ways = set(permutations((f"RANK{rank}" for rank in range(3)), 2))
+    settings = ("--bytes", "64K", "--repetitions", "5", "--json")
+    cases = {"mpi": (), "shm": ("--isolated",)}
+    commands = (
+        (*MEASURE, *settings, "--transport", name, *options, "-o", str(tmp_path / name))
+        for name, options in cases.items()
     )
+    for transport, done in zip(cases, together(run, mpich, 3, *commands), strict=True):
+        saved = tmp_path / transport
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(saved.read_text())
+        topology = own_json.parse(saved.read_text())
+        assert topology.get("pairs_at_once") is False and topology.get("transport") == transport
+        for name in QUANTITIES:
+            cells = matrix(topology, name)
+            assert set(cells) == ways
+            assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
 
 
-@pytest.mark.xdist_group("launcher")
-@pytest.mark.parametrize("options", [("mpi",), ("shm", "--isolated")])
-def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> None:
-    """Rule: three ranks give six directed cells of each quantity, printed once and saved."""
-    saved = tmp_path / "measured.json"
-    settings = ("--bytes", "64K", "--repetitions", "5", "--json", "-o", str(saved))
-    done = launch(3, *settings, "--transport", *options)
-    assert done.returncode == 0, done.stderr
-    topology = own_json.parse(saved.read_text())
-    assert json.loads(done.stdout) == json.loads(saved.read_text())
-    assert topology.get("pairs_at_once") is False
-    assert topology.get("transport") == options[0]
-    ways = {(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(3) if a != b}
-    for name in ("latency", "bandwidth", "bandwidth_both"):
-        cells = matrix(topology, name)
-        assert set(cells) == ways
-        assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
-
-
-@pytest.mark.xdist_group("launcher")
-def test_bad_input_under_mpirun_is_one_line() -> None:
+def test_bad_input_under_mpirun_is_one_line(mpich: Mpi, run: Run) -> None:
     """Rule: only rank 0 complains, everyone ends, the status is 2."""
-    for options in (("--from", "no-such-file"), ("--bytes", "much"), ("--transport", "warp")):
-        done = launch(2, *options)
-        assert done.returncode == 2
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "Traceback" in line]
-        assert not said
-        lines = [line for line in done.stderr.splitlines() if options[1] in line]
-        assert len(lines) == 1
+    bad = {
+        "no-such-file": ("--from", "no-such-file"),
+        "much": ("--bytes", "much"),
+        "--transport warp: there are mpi and shm": ("--transport", "warp"),
+    }
+    ended = together(run, mpich, 2, *((*MEASURE, *options) for options in bad.values()))
+    for said, done in zip(bad, ended, strict=True):
+        assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+        assert done.stderr.count(said) == 1, done
 
 
 @given(st.floats(1e6, 1e10), st.floats(0.01, 100))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.links.exchange import PATTERNS, ExchangePattern, exchange
 from collectives.schedule.verify import verify
+from tests.conftest import Mpi, Run, under
 from topology.measured.matrix import QUANTITIES, rounds
-
-from .test_measure import launch
 
 
 @given(st.integers(2, 7), st.sampled_from(sorted(QUANTITIES)), st.data())
@@ -54,10 +52,9 @@ sys.exit(main(["measure"]))
 """
 
 
-@pytest.mark.xdist_group("launcher")
-def test_a_rank_that_fails_ends_all() -> None:
+def test_a_rank_that_fails_ends_all(mpich: Mpi, run: Run) -> None:
     """Rule: when a transport fails on one rank half way, it is said and nobody waits for ever."""
-    done = launch(2, program=("-c", _FAILS))
+    done = run(*under(mpich, 2, "-c", _FAILS))
     assert done.returncode == 2
     assert "rank 1: measure: the cable was cut" in done.stderr
     assert "Traceback" not in done.stderr

@@ -14,12 +14,11 @@ from bench.links.pairs import PairTimer
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm.transport import ShmTransport
 from collectives.schedule.verify import verify
+from tests.conftest import Mpi, Run, under
 from topology.measured.matrix import QUANTITIES, rounds
 from topology.measured.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
 from topology.model.topology import Device, Fact, Kind, Topology
 from topology.sources import own_json
-
-from .test_measure import launch
 
 PLAIN = sorted(name for name in SWEPT.keys() & PATTERNS if not PATTERNS[name].adds)
 
@@ -89,11 +88,11 @@ def test_values_that_are_no_times_are_left_out(value: object) -> None:
     assert swept(Topology(ranks, (), (pair,))) == []
 
 
-@pytest.mark.xdist_group("launcher")
-def test_mpirun_sweeps(tmp_path: Path) -> None:
+def test_mpirun_sweeps(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: under mpirun every pair has every quantity at every size, in as many blocks as said."""
     saved = tmp_path / "swept.json"
-    done = launch(3, "--sweep", "8", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
+    options = ("--sweep", "8", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
+    done = run(*under(mpich, 3, "-m", "topology", "measure", *options))
     assert done.returncode == 0, done.stderr
     topology = own_json.parse(saved.read_text())
     found = {(one.a, one.b, one.quantity, one.nbytes) for one in swept(topology)}
