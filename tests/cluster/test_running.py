@@ -19,7 +19,7 @@ from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from bench.cluster.use import COUNTERS, counters
 from busbar.errors import Unavailable
-from tests.conftest import REPO, Mpi, Run, environment, interruptible, table_rows
+from tests.conftest import REPO, Mpi, Run, environment, interruptible, table_rows, thorough
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -224,6 +224,7 @@ def test_a_rank_that_lost_its_link_is_named_and_rows_are_kept(
     assert table_rows(done.stdout)
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_a_command_that_starts_its_own_ranks_has_the_hosts(mpi: Mpi, run: Run) -> None:
     """``--ranks`` within a cluster takes its hosts, as many ranks on each as were asked for.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -130,14 +130,15 @@ def test_work_sharing_gives_what_numpy_gives(executor: str, nranks: int) -> None
 
 
 def every_operation(nranks: int, kind: str) -> Iterator[Case]:
-    """All-reduce of one type with each operation: one pass over all sources, and a ring."""
-    what = spec("allreduce")
+    """All-reduce of one type with each operation: one pass over all sources, and a ring.
+
+    Each is met in place and not, small and large; how these go together takes turns.
+    """
+    what, sizes = spec("allreduce"), cycle((13, 20_011, 20_011, 13))
     for name in ("sharded_ps", "ring"):
         schedule = built(what.name, name, nranks)
-        for operation in OPS:
-            for in_place in (False, True):
-                for elements in (13, 20_011):
-                    yield Case(what, name, schedule, 0, in_place, elements, kind, operation)
+        for operation, in_place in product(OPS, (False, True)):
+            yield Case(what, name, schedule, 0, in_place, next(sizes), kind, operation)
 
 
 @_turns(*(("numpy", 1), ("numpy", 4), ("native", 2), ("native", 3), ("native", 4), ("crowded", 4)))
