@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
-from reports.readers.steps import step_results
+from reports.readers.own import step_results
 from reports.records.record import Result
 from reports.records.rows import Row
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.figures.plot import figures
     from reports.figures.step_bars import bars
     from reports.figures.steps import picture
-    from reports.readers.steps import step_results
+    from reports.readers.own import step_results
     from reports.records.record import STEP
 
     limit = None if options.limit is None else parse_rate(options.limit)

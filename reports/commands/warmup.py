@@ -41,14 +41,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _results(path: Path) -> list[Result]:
-    """The records of a file or a run directory, whole. Raises ReportError."""
-    from busbar.files import decoded
+    """The whole records of a file or a run directory. Raises ReportError."""
     from reports.readers.own import results
-    from reports.readers.text import read_bytes, record_files
+    from reports.readers.text import record_texts
 
     try:
-        every = (results(decoded(read_bytes(file)[0])) for file in record_files(path))
-        return [one for found in every for one in found]
+        return [one for text in record_texts(path) for one in results(text)]
     except ValueError as error:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from reports.readers import names
-from reports.records.rows import Note, Reading, Row, Run
+from reports.readers.gathered import Gathered
+from reports.records.rows import Reading, Row, Run
+
+_MOST = 1 << 63  # what a column of whole numbers holds
 
 
 def recognises(document: object) -> bool:
@@ -17,19 +19,21 @@ def recognises(document: object) -> bool:
     return isinstance(document, dict) and isinstance(document.get("results"), list)
 
 
-def _number(value: object) -> float | None:
-    """A finite number; None for anything else, ``"nan"`` in quotes among it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def number(value: object) -> float | None:
+    """A finite number, in quotes or not; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return float(value) if isfinite(value) else None
-    except OverflowError:
+        found = float(value)
+    except (ValueError, OverflowError):
         return None
+    return found if isfinite(found) else None
 
 
-def _whole(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
+def whole(value: object) -> int | None:
+    """As `number`, a whole number of at most 63 bits."""
+    found = number(value)
+    return int(found) if found is not None and abs(found) < _MOST else None
 
 
 def _text(value: object) -> str:
@@ -45,10 +49,10 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
     config = _mapping(document.get("config"))
     devices = [_mapping(d) for d in _list(config.get("devices"))]
     arguments = [_text(a) for a in _list(document.get("args"))]
-    version = _whole(document.get("nccl_version"))
+    version = whole(document.get("nccl_version"))
     hosts = tuple(dict.fromkeys(_text(d.get("hostname")) for d in devices))
     # One device is listed per process; a process has threads times GPUs of them.
-    share = (_whole(config.get("nthreads")) or 1) * (_whole(config.get("ngpus")) or 1)
+    share = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
     run = Run(
         source,
         0,
@@ -61,17 +65,14 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
         _environment(document, devices if share == 1 else [], hosts),
     )
     # Split into groups, a communicator has the ranks of one.
-    groups = Counter(_whole(d.get("group")) for d in devices)
+    groups = Counter(whole(d.get("group")) for d in devices)
     ranks = max(groups.values(), default=0) * share or None
-    rows: list[Row] = []
-    notes: list[Note] = []
+    found = Gathered(source)
     for n, result in enumerate(document["results"]):
         made = _result(run, n, _mapping(result), ranks, config)
-        if isinstance(made, str):
-            notes.append(Note(source, 0, f"result {n} not read: {made}"))
-        else:
-            rows += made
-    return Reading(rows, notes)
+        for row in [made] if isinstance(made, str) else made:
+            found.take(0, row, f"result {n}")
+    return found.close()
 
 
 def _environment(
@@ -97,7 +98,7 @@ def _list(value: object) -> Sequence[object]:
 def _result(
     run: Run, n: int, result: Mapping[str, Any], ranks: int | None, config: Mapping[str, Any]
 ) -> list[Row] | str:
-    size, count = _whole(result.get("size")), _whole(result.get("count"))
+    size, count = whole(result.get("size")), whole(result.get("count"))
     if size is None or size < 0:
         return "it has no size"
     collective = names.collective(run.program or _text(result.get("experiment_name")).split(" ")[0])
@@ -107,10 +108,10 @@ def _result(
     rows = []
     for key, placement in (("out_of_place", "out"), ("in_place", "in")):
         half, each = _mapping(result.get(key)), _mapping(result.get(f"{key}_per_iter"))
-        microseconds = _number(half.get("time", half.get("cpu_time")))
+        microseconds = number(half.get("time", half.get("cpu_time")))
         if microseconds is None or microseconds < 0:
             continue
-        algbw, busbw = _number(half.get("alg_bw")), _number(half.get("bus_bw"))
+        algbw, busbw = number(half.get("alg_bw")), number(half.get("bus_bw"))
         known = ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
         rows.append(
             Row(
@@ -127,25 +128,18 @@ def _result(
                 count=count,
                 dtype=names.dtype(_text(result.get("type"))),
                 op=_text(result.get("redop")).replace("none", ""),
-                root=_root(result.get("root")),
+                root=whole(result.get("root")),
                 statistic="median" if run.format == "busbar-nccl-json" else "mean",
                 time_s=microseconds * 1e-6,
                 algbw_bytes_per_s=names.scaled(algbw, 1e9),
                 busbw_bytes_per_s=names.scaled(busbw, 1e9),
-                wrong=_whole(half.get("nwrong")),
-                iterations=_whole(result.get("actual_iterations"))
-                or _whole(config.get("iterations")),
+                wrong=whole(half.get("nwrong")),
+                iterations=whole(result.get("actual_iterations"))
+                or whole(config.get("iterations")),
                 **_spread(each, known),
             )
         )
     return rows or "neither placement has a time"
-
-
-def _root(value: object) -> int | None:
-    if isinstance(value, str):
-        text = value.strip()
-        return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
-    return _whole(value)
 
 
 def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
@@ -153,12 +147,12 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
 
     Those that ``-K`` leaves out of the extremes are left out of all.
     """
-    skipped = _whole(each.get("skipped_iterations")) or 0
+    skipped = whole(each.get("skipped_iterations")) or 0
     own = [_seconds(one, skipped) for one in _list(each.get("per_process_max_times_us"))]
-    whole = len(own) == ranks and len(set(map(len, own))) == 1 and own[0]
+    each_rank = len(own) == ranks and len(set(map(len, own))) == 1 and own[0]
     found: dict[str, Any] = {
         "times_s": _seconds(each.get("times_us"), skipped),
-        "per_rank_s": tuple(own) if whole else (),
+        "per_rank_s": tuple(own) if each_rank else (),
     }
     for key, column, factor in (
         ("min_us", "min_s", 1e-6),
@@ -166,12 +160,12 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
         ("p99_us", "p99_s", 1e-6),
         ("cv_pct", "cv", 1e-2),
     ):
-        found[column] = names.scaled(_number(each.get(key)), factor)
+        found[column] = names.scaled(number(each.get(key)), factor)
     return found
 
 
 def _seconds(value: object, skipped: int) -> tuple[float, ...]:
     """A list of microseconds without the first ones; empty where one is no number."""
-    times = [_number(one) for one in _list(value)[max(0, skipped) :]]
+    times = [number(one) for one in _list(value)[max(0, skipped) :]]
     known = tuple(one * 1e-6 for one in times if one is not None)
     return known if len(known) == len(times) else ()

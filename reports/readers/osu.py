@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import inf
 from typing import Any
 
 from reports.readers import names
+from reports.readers.gathered import Gathered, figure, message_row
 from reports.readers.text import Line
-from reports.records.rows import Note, Reading, Row, Run
+from reports.records.rows import Reading, Row, Run
 
 _TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
@@ -30,7 +30,7 @@ _SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
 
 
 def launched_ranks(text: str) -> int | None:
-    """The rank count of a launcher's command line, or so far of Intel MPI's; None elsewhere."""
+    """The rank count of a launcher's command line, or of Intel MPI's list so far; else None."""
     started = _STARTED.search(text)
     if started:
         return int(started.group(1)) + 1
@@ -67,11 +67,9 @@ class _Table:
         self.transport = {"MPI-CUDA": "cuda", "MPI-ROCM": "rocm"}.get(model, model.lower())
         self.dtype = ""
         self.columns: list[str] = []
-        # The line of a header that has no row yet, 0 where there is none.
-        self.bare = 0
 
     def row(self, line: Line) -> Row | str | None:
-        """A row, why a line that looks like one is none, or None."""
+        """A row, the reason why a line that looks like one is none, or None."""
         tokens = line.text.split()
         if not self.columns or not tokens or not re.match(r"[\d.]+$", tokens[0]):
             return None
@@ -81,57 +79,29 @@ class _Table:
         size = cells.pop("Size", "0")
         if not size.isdecimal() or len(size) > 19:
             return f"{size!r} is no size"
-        figures: dict[str, Any] = {}
-        iterations, wrong, rate = None, None, None
+        fields: dict[str, Any] = {"transport": self.transport, "dtype": self.dtype}
+        rate = None
         for name, cell in cells.items():
             if name == "Validation":
                 verdict = cell.lower()[:4]
                 if verdict not in ("pass", "fail"):
                     return f"validation says {cell!r}"
-                wrong = 0 if verdict == "pass" else 1  # at least: how many is not said
+                fields["wrong"] = int(verdict == "fail")  # at least: the number is not said
                 continue
-            value = _figure(cell)
+            value = figure(cell)
             if value is None:
                 return f"{cell!r} is no figure ({name})"
             key = re.sub(r"\(.*|[^a-z0-9]", "", name.lower())
             if name == "Iterations":
-                iterations = int(value)
+                fields["iterations"] = int(value)
             elif "MB/s" in name:
                 rate = value * 1e6
             elif key in _SECONDS:
-                figures[_SECONDS[key]] = value * 1e-6
+                fields[_SECONDS[key]] = value * 1e-6
             elif key.startswith("p99") and "us" in name:
-                figures["p99_s"] = value * 1e-6
-        return self._made(line.number, int(size), figures, rate, iterations, wrong)
-
-    def _made(
-        self,
-        line: int,
-        message: int,
-        figures: dict[str, Any],
-        rate: float | None,
-        iterations: int | None,
-        wrong: int | None,
-    ) -> Row | str:
-        seconds = figures.get("time_s")
-        if seconds is None and rate is None:
-            return "no column of a latency or a bandwidth"
-        size = names.whole(self.collective, message, self.ranks)
-        algbw, busbw = names.rates(self.collective, self.ranks, size, seconds, rate)
-        return Row(
-            run=self.run,
-            line=line,
-            collective=self.collective,
-            size=size,
-            message=message,
-            ranks=self.ranks,
-            transport=self.transport,
-            dtype=self.dtype,
-            algbw_bytes_per_s=algbw,
-            busbw_bytes_per_s=busbw,
-            iterations=iterations,
-            wrong=wrong,
-            **figures,
+                fields["p99_s"] = value * 1e-6
+        return message_row(
+            self.run, line.number, self.collective, int(size), self.ranks, rate, **fields
         )
 
 
@@ -144,54 +114,32 @@ def _collective(model: str, title: str) -> str:
     return names.collective(name or title)
 
 
-def _figure(cell: str) -> float | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if 0 <= value < inf else None
-
-
 def read(source: str, lines: Iterable[Line]) -> Reading:
     """All OSU tables in a log; rank counts come from a launcher's line above, if any."""
-    rows: list[Row] = []
-    notes: list[Note] = []
-    bare: list[int] = []
+    found = Gathered(source)
     table: _Table | None = None
     number, ranks = 0, None
     for line in lines:
         ranks = launched_ranks(line.text) or ranks
-        title = _TITLE.search(line.text)
-        if title:
-            bare.append(table.bare if table else 0)
+        if title := _TITLE.search(line.text):
+            found.close()
             table = _Table(source, number, title, ranks)
             number += 1
+        elif table is None:
             continue
-        if table is None:
-            continue
-        if line.text.lstrip().startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
-            bare.append(table.bare)
+        elif line.text.lstrip().startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
+            found.close()
             table = None
-            continue
-        datatype = _DATATYPE.search(line.text)
-        if datatype:
+        elif datatype := _DATATYPE.search(line.text):
             table.dtype = names.dtype(datatype.group(1))
-            continue
-        columns = _columns(line.text)
-        if columns:
-            table.columns, table.bare = columns, line.number
-            continue
-        row = table.row(line)
-        table.bare = table.bare if row is None else 0
-        if isinstance(row, str):
-            notes.append(Note(source, line.number, f"row not read: {row}"))
-        elif row is not None:
-            rows.append(row)
-            if row.wrong:
-                notes.append(Note(source, line.number, _FAILED))
-    bare.append(table.bare if table else 0)
-    notes += [Note(source, n, "a table's header with no row below it") for n in bare if n]
-    if any(r.size is None for r in rows):
-        text = "the collective's whole size needs the rank count; give it with --ranks"
-        notes.append(Note(source, next(r.line for r in rows if r.size is None), text))
-    return Reading(rows, notes)
+        elif columns := _columns(line.text):
+            table.columns = columns
+            found.header(line.number)
+        elif row := table.row(line):
+            found.take(line.number, row)
+            if isinstance(row, Row) and row.wrong:
+                found.note(line.number, _FAILED)
+    first = next((row.line for row in found.rows if row.size is None), None)
+    if first is not None:
+        found.note(first, "the collective's whole size needs the rank count; give it with --ranks")
+    return found.close()

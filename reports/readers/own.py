@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from reports.readers.columns import HEAD, REAL, Rows, Times, rows_of
 from reports.readers.placements import BYTES, checked, per_rank, placement
 from reports.readers.runs import Runs, check_format
+from reports.readers.text import record_texts
 from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.records.gpus import energy, memory_clock
 from reports.records.record import Result
@@ -186,16 +188,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _object(document: object) -> dict[str, Any]:
+    """A document that may be a record. Raises ValueError."""
+    if isinstance(document, ValueError):
+        raise document
+    if not isinstance(document, dict):
+        raise ValueError("not a record")
+    return document
+
+
 def _readings(source: str, documents: Documents) -> Reading:
     table, notes = _Table(source), list[Note]()
     with _uncollected():
         for n, (line, document) in enumerate(documents, 1):
             try:
-                if isinstance(document, ValueError):
-                    raise document
-                if not isinstance(document, dict):
-                    raise ValueError("not a record")
-                said = table.add(line, document)
+                said = table.add(line, _object(document))
             except (ValueError, TypeError, OverflowError) as error:
                 said = f"record{'' if line else f' {n}'} not read: {error}"
             if said:
@@ -212,19 +219,32 @@ def rows(results: Iterable[Result], source: str = "<results>") -> Rows:
     return table.rows()
 
 
-def results(text: str) -> list[Result]:
-    """The records of JSON lines, whole. Raises ValueError where one cannot be read."""
+def results(text: str, strict: bool = True) -> list[Result]:
+    """The whole records of JSON lines.
+
+    Raises ValueError where one cannot be read; unless ``strict`` it is left out.
+    """
     runs, found = Runs("<text>"), []
-    for _, document in _parsed(text):
-        if isinstance(document, ValueError):
-            raise document
-        if not isinstance(document, dict):
-            raise ValueError("not a record")
-        if _is_run(document):
-            runs.keep(document)
-        else:
-            found.append(result({**document, "environment": runs.environment(document)[0]}))
+    for _, parsed in _parsed(text):
+        try:
+            document = _object(parsed)
+            if _is_run(document):
+                runs.keep(document)
+            else:
+                found.append(result({**document, "environment": runs.environment(document)[0]}))
+        except (ValueError, TypeError):
+            if strict:
+                raise
     return found
+
+
+def step_results(path: Path) -> list[Result]:
+    """The records of training steps in JSON lines or a run directory, with their curves.
+
+    What is no such record is left out: whoever reads the rows of the file has said so.
+    """
+    texts = (line for text in record_texts(path) for line in text.split("\n") if '"step"' in line)
+    return [one for one in results("\n".join(texts), strict=False) if one.step]
 
 
 def read_list(source: str, documents: Sequence[object]) -> Reading:

@@ -1,4 +1,4 @@
-"""Reads Busbar's CSV export, which has figures and no raw times."""
+"""Reads Busbar's CSV export."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from math import inf
 from typing import Any
 
 from busbar.cells import uncelled
+from reports.readers.gathered import Gathered
 from reports.readers.upgrade import shared_work
-from reports.records.rows import Note, Reading, Row, Run
+from reports.records.rows import Reading, Row, Run
 
 # What every version wrote, and what later ones did; the columns are a row's own.
 _TEXTS = ("collective", "placement", "algorithm", "transport", "dtype", "op", "stopped", "skipped")
@@ -23,7 +24,7 @@ _COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 def read_csv(source: str, text: str) -> Reading:
     """The rows of our CSV export, which has figures and no raw times."""
     run = Run(source, 0, "busbar-csv", "busbar")
-    rows, notes = [], []
+    found = Gathered(source)
     table = csv.DictReader(text.splitlines())
     while True:
         try:
@@ -31,10 +32,10 @@ def read_csv(source: str, text: str) -> Reading:
             if cells is None:
                 break
             texts = {k: uncelled(v) for k, v in cells.items() if isinstance(v, str)}
-            rows.append(_csv_row(run, table.line_num, texts))
+            found.take(table.line_num, _csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
-            notes.append(Note(source, table.line_num, f"row not read: {error}"))
-    return Reading(rows, notes)
+            found.take(table.line_num, str(error))
+    return found.close()
 
 
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:

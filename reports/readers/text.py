@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from busbar.errors import ReportError
+from busbar.files import decoded
 from busbar.printable import uncoloured
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
@@ -65,6 +66,11 @@ def record_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     return sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
+
+
+def record_texts(path: Path) -> Iterator[str]:
+    """The texts of `record_files`, one after the other. Raises ReportError."""
+    return (decoded(read_bytes(file)[0]) for file in record_files(path))
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:

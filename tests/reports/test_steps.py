@@ -12,7 +12,7 @@ import pytest
 from busbar.errors import ReportError
 from reports.analysis.steps import summaries
 from reports.figures.steps import picture
-from reports.readers.steps import step_results
+from reports.readers.own import step_results
 from reports.records.record import Result, Sample
 
 CURVE = {"seconds": [0.0, 0.5, 1.0], "updates": [0, 5, 10], "loss": [2.3, 1.5, 1.2]}
