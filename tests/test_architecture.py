@@ -71,7 +71,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     ("collectives", "busbar collectives.commands"),
     ("reports.records", "busbar"),
-    ("reports.statistics", "busbar collectives.model reports.records"),
+    ("reports.statistics", "busbar reports.records"),
     ("reports.readers", "busbar reports.records"),
     ("reports.exports", "busbar reports.records reports.statistics reports.readers"),
     (

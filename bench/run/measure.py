@@ -13,7 +13,7 @@ import numpy as np
 from bench.run.batches import Arrived, Barriers, Begin
 from collectives.execution.transport import Action
 from collectives.execution.world import How, Json, World
-from reports.statistics.order import relative_width
+from reports.statistics.quantities import relative_width
 from reports.statistics.stability import ORDERED
 from reports.statistics.steady import steady
 

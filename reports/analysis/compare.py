@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.errors import ReportError
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 from reports.statistics.inference import (
     Samples,
     between_runs,
@@ -108,11 +108,7 @@ def cost(r: Row) -> float | None:
 
 def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
     """The rows that have a time or a rate, by what they measured."""
-    found: dict[Key, list[Row]] = {}
-    for r in rows:
-        if cost(r) is not None:
-            found.setdefault(row_key(r), []).append(r)
-    return found
+    return grouped((r for r in rows if cost(r) is not None), row_key)
 
 
 def samples(rows: Sequence[Row]) -> Samples:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.analysis.launches import LaunchedRow
 from reports.records.record import LIBRARY
-from reports.records.rows import Row, Run, listed
+from reports.records.rows import Row, Run, grouped, listed
 
 State = Literal["kept", "not kept", "does not apply"]
 Verdict = tuple[State, str]
@@ -78,10 +79,7 @@ class _Facts:
         """Timed rows that differ in nothing, or at most in what is left out."""
         names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root")
         kept = [n for n in (*names, "placement") if n not in left_out]
-        groups: dict[tuple[object, ...], list[Row]] = {}
-        for r in self.timed:
-            groups.setdefault(tuple(getattr(r, n) for n in kept), []).append(r)
-        return list(groups.values())
+        return list(grouped(self.timed, attrgetter(*kept)).values())
 
     def against_library(self) -> list[list[Row]]:
         """Settings in which algorithms stand beside a library's own collective."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan
 from statistics import median
-from typing import Any
+from typing import Any, overload
 
 from busbar.statistics import interval
 from reports.records.record import Result
-from reports.statistics.order import center
+from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
 
@@ -46,10 +46,10 @@ def figures(result: Result) -> StepFigures | None:
         return None
     # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
     paced = sample.timing == "loop"
-    between = _numbers(step.get("interval_s")) if paced else interval(sample.times) or ()
+    between = numbers(step.get("interval_s")) if paced else interval(sample.times) or ()
     whole = Uncertain(middle, *(between if len(between) == 2 else ()))
-    gradients = _number(step.get("gradients"), 1.0)
-    own, exchange = _numbers(step.get("compute_s")), _numbers(step.get("exchange_s"))
+    gradients = number(step.get("gradients"), 1.0)
+    own, exchange = numbers(step.get("compute_s")), numbers(step.get("exchange_s"))
     exposed = _kept(step, "exposed") or _exposed(sample.times, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None
@@ -59,15 +59,15 @@ def figures(result: Result) -> StepFigures | None:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
-    predicted = _number(step.get("predicted_s"), 0.0)
+    predicted = number(step.get("predicted_s"), 0.0)
     return StepFigures(
         whole,
-        whole.under(gradients * _number(step.get("batch"), 1.0)),
+        whole.under(gradients * number(step.get("batch"), 1.0)),
         compute,
         exposed,
         hidden,
         speedup,
-        None if speedup is None else speedup.times(1 / _number(step.get("learners"), result.ranks)),
+        None if speedup is None else speedup.times(1 / number(step.get("learners"), result.ranks)),
         predicted if predicted > 0 else None,
         whole.times(1 / predicted) if predicted > 0 else None,
     )
@@ -75,8 +75,8 @@ def figures(result: Result) -> StepFigures | None:
 
 def _kept(step: Mapping[str, Any], name: str) -> Uncertain | None:
     """A figure that the record itself has, with its interval; None where it has none."""
-    value = _number(step.get(f"{name}_s"), nan)
-    ends = _numbers(step.get(f"{name}_interval_s"))
+    value = number(step.get(f"{name}_s"), nan)
+    ends = numbers(step.get(f"{name}_interval_s"))
     return None if isnan(value) else Uncertain(value, *(ends if len(ends) == 2 else ()))
 
 
@@ -100,12 +100,16 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
     return median_of([step - own for step, own in zip(steps, compute, strict=True)])
 
 
-def _number(value: object, otherwise: float) -> float:
-    """A number of a file of anybody's."""
+@overload
+def number(value: object, otherwise: float) -> float: ...
+@overload
+def number(value: object, otherwise: None) -> float | None: ...
+def number(value: object, otherwise: float | None) -> float | None:
+    """A number of a file of anybody's, else ``otherwise``."""
     return float(value) if isinstance(value, int | float) and isfinite(value) else otherwise
 
 
-def _numbers(values: object) -> tuple[float, ...]:
+def numbers(values: object) -> tuple[float, ...]:
     """Numbers of a file of anybody's; none where one of them is something else."""
     if not isinstance(values, list | tuple):
         return ()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, isfinite, sqrt
+from math import sqrt
+from statistics import fmean, stdev
 from typing import Any
 
+from reports.analysis.step_figures import number, numbers
 from reports.records.record import Result
 
 __all__ = ["LossLine", "StepSummary", "summaries"]
@@ -64,12 +66,10 @@ def _summary(result: Result) -> StepSummary | None:
     learners = step.get("learners")
     learners = learners if isinstance(learners, int) else result.ranks
     family, k = _family(kind, rest, learners)
-    mean = fsum(times) / len(times)
-    # Means are what formulas are about; of many updates theirs is normal.
-    variance = fsum((t - mean) ** 2 for t in times) / max(1, len(times) - 1)
-    wide = 1.96 * sqrt(variance / len(times)) if len(times) > _FEWEST else 0.0
-    # Times of a server hang together; the record has an interval that allows for it.
-    ends = _numbers(step.get("interval_s"))
+    # Formulas are about means; the mean of many updates is normal.
+    wide = 1.96 * stdev(times) / sqrt(len(times)) if len(times) > _FEWEST else 0.0
+    # Times of a server depend on each other; the record has an interval that allows for it.
+    ends = numbers(step.get("interval_s"))
     wide = (ends[1] - ends[0]) / 2 if len(ends) == 2 else wide
     law = "" if step.get("compute", "none") == "none" else f", compute {step['compute']}"
     return StepSummary(
@@ -77,9 +77,9 @@ def _summary(result: Result) -> StepSummary | None:
         f"{step.get('problem', step.get('model', ''))}, {learners} learners{law}",
         family,
         k,
-        mean,
+        fmean(times),
         wide,
-        _number(step.get("predicted_s")),
+        number(step.get("predicted_s"), None),
         _loss(step.get("curve")),
     )
 
@@ -95,16 +95,7 @@ def _family(kind: str, rest: str, learners: int) -> tuple[str | None, int]:
 def _loss(curve: Any) -> LossLine | None:
     if not isinstance(curve, Mapping):
         return None
-    columns = [_numbers(curve.get(name)) for name in ("seconds", "updates", "loss")]
+    columns = [numbers(curve.get(name)) for name in ("seconds", "updates", "loss")]
     if not columns[0] or len({len(column) for column in columns}) > 1:
         return None
     return LossLine(*columns)
-
-
-def _numbers(column: Any) -> tuple[float, ...]:
-    sound = isinstance(column, list) and all(_number(value) is not None for value in column)
-    return tuple(map(float, column)) if sound else ()
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and isfinite(value) else None

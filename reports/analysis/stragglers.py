@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
 from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
-from reports.records.rows import Row, listed
+from reports.records.rows import Row, grouped, listed
 from reports.records.shown import chance, named, rate, seconds
 
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
@@ -119,11 +119,10 @@ def culprits(
 
     Rows count when they have times of every rank; those of different mappings are looked at apart.
     """
-    settings: dict[object, list[Row]] = {}
-    for row in rows:
-        if row.per_rank_s:
-            key = (row.run.hosts, str(row.run.environment.get("mapping")), len(row.per_rank_s))
-            settings.setdefault(key, []).append(row)
+    settings = grouped(
+        (row for row in rows if row.per_rank_s),
+        lambda r: (r.run.hosts, str(r.run.environment.get("mapping")), len(r.per_rank_s)),
+    )
     found: dict[str, Suspect] = {}
     notes, places = [], Places((), ())
     for group in settings.values():

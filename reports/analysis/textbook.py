@@ -18,7 +18,7 @@ from busbar.statistics import interval
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.analysis.growth import Growth, Verdict, grown, verdict
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 
 ALGORITHMS = ("ps", "ring", "sharded_ps")
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
@@ -146,10 +146,8 @@ def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
     if set(transports) - {chosen}:
         others = len(mine) - transports.count(chosen)
         notes.append(f"{others} rows of other transports than {chosen} are left out")
-    found: dict[tuple[str, int, int], list[Row]] = {}
-    for r in mine:
-        if r.transport == chosen:
-            found.setdefault((r.algorithm, r.ranks or 0, r.size or 0), []).append(r)
+    carried = (r for r in mine if r.transport == chosen)
+    found = grouped(carried, lambda r: (r.algorithm, r.ranks or 0, r.size or 0))
     return {key: _best(some) for key, some in found.items()}, notes
 
 

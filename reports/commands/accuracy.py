@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
-from reports.commands.output import add_runs, ascii_only, console, note, read_noting
+from reports.commands.output import add_runs, console, note, read_noting
 from reports.records.record import LIBRARY
 from reports.records.rows import Row
 
 if TYPE_CHECKING:
     from collectives.model.fitfile import Fit
-    from reports.analysis.accuracy import AccuracyPoint
+    from reports.tables.accuracy import AccuracyPoint
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 2 when there is nothing that the fit could be held against."""
-    from reports.analysis import accuracy
     from reports.analysis.predicted import open_fit, sources
+    from reports.tables import accuracy
 
     if options.fit is None and options.nccl_log is None:
         raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         terminal = console()
         what = ", ".join(dict.fromkeys(_setting(p.row) for p in points))
         terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
-        for table in accuracy.table(found, terminal.width, ascii_only()):
+        for table in accuracy.tables(found, terminal.width):
             terminal.print(table)
         terminal.print("columns: decades of the size in bytes; ratio: median of predicted/measured")
     return 0
@@ -75,8 +75,8 @@ def _setting(row: Row) -> str:
 
 def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
-    from reports.analysis.accuracy import AccuracyPoint
     from reports.analysis.predicted import predictions
+    from reports.tables.accuracy import AccuracyPoint
 
     transports = {costs.transport for costs in fit.costs}
     mine = [r for r in rows if r.transport in transports or not r.transport]
@@ -98,8 +98,8 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
 
 
 def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[AccuracyPoint]:
-    from reports.analysis.accuracy import AccuracyPoint
     from reports.analysis.predicted import nccl_seconds, nccl_system
+    from reports.tables.accuracy import AccuracyPoint
 
     points = []
     for r in rows:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from reports.commands.expecting import add_expect, expect, wanted
-from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.output import add_ranks, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _print(
     from reports.tables.comparison import comparison_tables, counts_of, remedy, resolution
 
     terminal = console()
-    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
+    for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
     print(counts_of(comparisons))
     for told in filter(None, (remedy(comparisons), resolution(comparisons))):

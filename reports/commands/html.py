@@ -8,8 +8,6 @@ from pathlib import Path
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
 from reports.readers.own import step_results
-from reports.records.record import Result
-from reports.records.rows import Row
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -29,17 +27,22 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.launches import over_launches
     from reports.analysis.machine import read_machine
     from reports.page import page
+    from reports.page.payload import MOST_ROWS
+    from reports.readers.folding import folded
 
     if options.out.suffix not in (".html", ".htm"):
         raise ReportError(f"{options.out}: name the page with .html at its end")
     limit = None if options.limit is None else parse_rate(options.limit)
     machine = read_machine(options.topology) if options.topology else None
-    rows, notes, steps = list[Row](), list[str](), list[Result]()
-    for path in options.files:
-        found = read_noting(path, options.ranks)
-        rows += found.rows
-        notes += map(str, found.notes)
-        steps += step_results(path)
-    write(options.out, page(over_launches(rows), machine, limit, options.title, notes, steps))
+    files = [read_noting(path, options.ranks) for path in options.files]
+    steps = [one for path in options.files for one in step_results(path)]
+    notes = [str(note) for found in files for note in found.notes]
+    every, said = sum(len(found.rows) for found in files), ""
+    parts = [found.rows for found in files]
+    if every > MOST_ROWS:
+        parts = [folded(rows) for rows in parts]
+        said = f"{every:,} rows: those that measured one thing are one, with all iterations"
+    rows = over_launches([row for part in parts for row in part])
+    write(options.out, page(rows, machine, limit, options.title, notes, steps, said))
     print(options.out)
     return 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from busbar.errors import ReportError
-from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.output import add_ranks, console, note, print_table, read_noting
 from reports.records.rows import Row
 
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             from reports.tables.show import import_table
 
             terminal = console()
-            print_table(terminal, import_table(found.rows, terminal.width, ascii_only()))
+            print_table(terminal, import_table(found.rows, terminal.width))
     if form in WRITERS and rows:
         data = WRITERS[form](rows)
         if options.out is None:

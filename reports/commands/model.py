@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from busbar import sizes as counts
 from busbar.errors import ReportError
-from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
+from reports.commands.output import add_runs, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
     from reports.analysis.textbook import LawComparison
@@ -102,7 +102,7 @@ def _tables(comparison: LawComparison, width: int) -> list[Shown]:
         heading = f"all-reduce by {name}: busiest port {formula}"
         if comparison.growths:
             heading += "; GB/s: through it; textbook: at its size's rate"
-        made.append(table(heading, columns, ascii_only(), width, ("counted", "by volume")))
+        made.append(table(heading, columns, width, ("counted", "by volume")))
     return made
 
 
@@ -124,4 +124,4 @@ def _growths(comparison: LawComparison, width: int) -> list[Shown]:
         ("all links", "right", [f"P^{g.links:.2f}" for g in found]),
     ]
     heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
-    return [table(heading, columns, ascii_only(), width, ("ranks",))]
+    return [table(heading, columns, width, ("ranks",))]

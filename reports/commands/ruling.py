@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.commands.output import ascii_only
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -31,8 +29,7 @@ def print_rules(terminal: Console, rules: Sequence[Rule], options: argparse.Name
     from rich.markup import escape
     from rich.table import Table
 
-    style = box.ASCII if ascii_only() else box.SIMPLE_HEAD
-    table = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right")
     table.add_column("rule of Hoefler and Belli (SC'15)", ratio=1)
     table.add_column("verdict", no_wrap=True)

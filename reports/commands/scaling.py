@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from reports.commands.output import add_runs, ascii_only, console, print_table, rows_of
+from reports.commands.output import add_runs, console, print_table, rows_of
 from reports.commands.ruling import add_rules, print_rules
 
 
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     rows = rows_of(options)
     found = scaling(rows)
     terminal = console()
-    for shown in scaling_tables(found, terminal.width, ascii_only()):
+    for shown in scaling_tables(found, terminal.width):
         print_table(terminal, shown)
     for block in winners_map(rows, terminal.width):
         print("\n".join(block) + "\n")

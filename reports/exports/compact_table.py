@@ -10,8 +10,13 @@ from collections.abc import Sequence
 
 from reports.exports.nccl_table import Banner, number
 from reports.records.record import Result, Sample
-from reports.statistics.order import bandwidths, center, relative_width
-from reports.statistics.quantities import LATENCY_BOUND, of_limit
+from reports.statistics.quantities import (
+    LATENCY_BOUND,
+    bandwidths,
+    center,
+    of_limit,
+    relative_width,
+)
 
 _WIDTHS = (10, 5, 8, 7, 7, 6, 6)
 _HEADS = (

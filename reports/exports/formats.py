@@ -10,7 +10,7 @@ from typing import Any
 from busbar.cells import csv_text
 from busbar.statistics import interval
 from reports.records.record import FORMAT, Result, Sample
-from reports.statistics.order import bandwidths, center
+from reports.statistics.quantities import bandwidths, center
 
 
 class Lines:

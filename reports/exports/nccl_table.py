@@ -13,7 +13,7 @@ from math import ceil, floor, log10
 import numpy as np
 
 from reports.records.record import Result, Sample
-from reports.statistics.order import bandwidths, center
+from reports.statistics.quantities import bandwidths, center
 
 _LIMIT = 6
 

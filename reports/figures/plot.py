@@ -14,7 +14,7 @@ from reports.figures.canvas import canvas, faint_grid, saved
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.series import Palette
 from reports.records.cores import oversubscription
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 from reports.records.shown import PLACEMENT
 
 
@@ -52,14 +52,15 @@ def figures(
 
 def _groups(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
     """Rows by what they measured, in words."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for r in rows:
+
+    def words(r: Row) -> tuple[str, ...]:
         said = {name: str(getattr(r, name) or "") for name in names}
         said["collective"] = r.collective or "unnamed"
         if said.get("ranks"):
             said["ranks"] += " ranks"
-        groups.setdefault(tuple(w for w in said.values() if w), []).append(r)
-    return groups
+        return tuple(filter(None, said.values()))
+
+    return grouped(rows, words)
 
 
 def _group(

@@ -18,7 +18,7 @@ from collectives.model.costs import Curve
 from collectives.model.fitting import fit
 from reports.records.cores import marked
 from reports.records.record import LIBRARY
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 from reports.records.shown import seconds
 
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
@@ -144,15 +144,13 @@ def fitted(rows: Sequence[Row]) -> Trend | None:
     By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
     None below four sizes: through three points nearly any line goes.
     """
-    groups: dict[int, list[float]] = {}
-    for r in rows:
-        if r.size and r.time_s:
-            groups.setdefault(r.size, []).append(r.time_s)
+    groups = grouped((r for r in rows if r.time_s), lambda r: r.size or 0)
+    groups.pop(0, None)
     known = sorted(groups)
     known = known[:: -(-len(known) // _MOST_SIZES) or 1]
     if len(known) < 4:
         return None
-    times = np.array([median(groups[size]) for size in known])
+    times = np.array([median(r.time_s or 0.0 for r in groups[size]) for size in known])
     curve = _fit(np.array(known, float), times)
     sizes = np.geomspace(known[0], known[-1], _POINTS)
     return Trend(_words(curve), tuple(sizes.tolist()), tuple(curve(sizes).tolist()))

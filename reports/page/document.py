@@ -49,19 +49,22 @@ def page(
     title: str = "",
     notes: Sequence[str] = (),
     steps: Sequence[Result] = (),
+    folded: str = "",
 ) -> bytes:
     """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
 
     ``steps``: the records of training steps among them, which have a part of their own.
+    ``folded``: a remark on rows that stand for several.
     Raises MissingLibrary without plotly, ReportError when no row has a figure.
     """
     if not any(r.time_s or r.busbw_bytes_per_s for r in rows):
         raise ReportError("no row has a time or a rate to show")
     kept, said = reduced(rows)
+    said = "; ".join(filter(None, (folded, said)))
     names = run_names(kept)
     title = title or ", ".join(dict.fromkeys(r.collective or "unnamed" for r in kept))
     answer = answer_part(kept)
-    data = {"matrices": matrix_data(machine), **payload(kept, limit), "reduced": said}
+    data = {"matrices": matrix_data(machine), **payload(kept, limit)}
     plotly, own = _plotly(), _own()
     policy = (
         f"default-src 'none'; script-src {hash_of(plotly)} {hash_of(own)}; "

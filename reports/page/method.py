@@ -11,7 +11,7 @@ from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
-from reports.records.rows import Row, Run
+from reports.records.rows import Row, Run, grouped
 from reports.records.shown import PLACEMENT, rate, seconds, size_text
 
 _MOST_TILES = 8
@@ -35,10 +35,8 @@ _METHOD = (
 
 def tiles(rows: Sequence[Row]) -> str:
     """The answer first: for each measured thing the best rate, the least time, their rows."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for r in rows:
-        if r.time_s or r.busbw_bytes_per_s:
-            groups.setdefault((r.collective, r.dtype, r.op, r.ranks), []).append(r)
+    told = (r for r in rows if r.time_s or r.busbw_bytes_per_s)
+    groups = grouped(told, lambda r: (r.collective, r.dtype, r.op, r.ranks))
     made = []
     # Not as files happen to come: what belongs together stands together.
     ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))

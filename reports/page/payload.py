@@ -7,8 +7,6 @@ Distributions share a budget of values in large runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from statistics import median
 from typing import Any
 
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
@@ -76,47 +74,10 @@ def _key(r: Row, runs: dict[int, str]) -> _Key:
 
 
 def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """At most ``MOST_ROWS`` rows, and what was done to get there ("" if nothing).
-
-    Rows that measured one thing become one with the median of their times and no interval, since
-    iterations of different rows are no sample of one; then only the first rows are kept.
-    """
+    """At most ``MOST_ROWS`` rows, and what is to be said of the others ("" if there are none)."""
     if len(rows) <= MOST_ROWS:
         return list(rows), ""
-    runs = run_names(rows)
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for r in rows:
-        groups.setdefault((*_key(r, runs), r.size, r.message), []).append(r)
-    merged = [group[0] if len(group) == 1 else _merged(group) for group in groups.values()]
-    said = f"{len(rows):,} rows: those that measured one thing are shown as one, with their median"
-    if len(merged) > MOST_ROWS:
-        said += f"; of the {len(merged):,} that this gives the first {MOST_ROWS:,} are in this page"
-    return merged[:MOST_ROWS], said
-
-
-def _merged(group: Sequence[Row]) -> Row:
-    def middle(name: str) -> Any:
-        values = [v for r in group if (v := getattr(r, name)) is not None]
-        return median(values) if values else None
-
-    wrong = [r.wrong for r in group if r.wrong is not None]
-    lows = [r.min_s for r in group if r.min_s is not None]
-    highs = [r.max_s for r in group if r.max_s is not None]
-    return replace(
-        group[0],
-        **{name: middle(name) for name in ("time_s", "algbw_bytes_per_s", "busbw_bytes_per_s")},
-        low_s=None,
-        high_s=None,
-        p99_s=None,
-        cv=None,
-        min_s=min(lows, default=None),
-        max_s=max(highs, default=None),
-        limit_s=middle("limit_s"),
-        wrong=sum(wrong) if wrong else None,
-        iterations=sum(r.iterations or 0 for r in group) or None,
-        times_s=(),
-        per_rank_s=(),
-    )
+    return list(rows[:MOST_ROWS]), f"of {len(rows):,} rows the first {MOST_ROWS:,} are in this page"
 
 
 def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from reports.analysis.step_figures import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.record import Result
+from reports.records.rows import grouped
 from reports.records.shown import digits, percent, seconds
 from reports.statistics.uncertain import Uncertain
 
@@ -20,24 +21,20 @@ _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
 
 def steps_part(steps: Sequence[Result]) -> str:
     """The section; nothing without records of steps."""
-    groups: dict[str, list[tuple[Result, StepFigures]]] = {}
-    for one in steps[:_MOST]:
-        found = figures(one)
-        if found is not None:
-            groups.setdefault(one.collective, []).append((one, found))
+    known = [(one, found) for one in steps[:_MOST] if (found := figures(one)) is not None]
+    groups = grouped(known, lambda pair: pair[0].collective)
     if not groups:
         return ""
-    parts = [_bars(name, group) + _table(name, group) for name, group in groups.items()]
+    parts = [
+        _bars(name, group) + table(name, _HEAD, (_cells(one, found) for one, found in group))
+        for name, group in groups.items()
+    ]
     said = (
         "<p>Exposed is the step less the same compute without any exchange, both measured; hidden"
         " is the share of the exchange, as long as it takes alone, that is not exposed. In brackets"
         " stand 95 % intervals.</p>"
     )
     return section("steps", "Training steps", said, *parts)
-
-
-def _table(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
-    return table(name, _HEAD, (_cells(one, found) for one, found in group))
 
 
 def _cells(one: Result, found: StepFigures) -> list[str]:

@@ -1,12 +1,21 @@
-"""The quantities of the field, one function each; docs/measuring.md derives them. Pure; no I/O.
+"""The quantities of the field, one function each, and those of a row. Pure; no I/O.
 
-Seconds, bytes, bytes per second, joules. Every function raises ValueError where its formula has no
-meaning: nothing measured, or a figure that must be positive and is not.
+Seconds, bytes, bytes per second, joules; docs/measuring.md derives them. A formula raises
+ValueError where it has no meaning: nothing measured, or a figure that must be positive and is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.statistics import interval
+from reports.records.record import Result, Sample
+
+Floats = NDArray[np.float64]
 
 #: Bytes below which busbw says nothing: a call takes its latency, whatever it moves.
 LATENCY_BOUND = 64 * 1024
@@ -56,3 +65,30 @@ def joules_per_gb(joules: float, nbytes: float) -> float:
     """Energy of an operation over its size in GB (10^9 bytes)."""
     _positive(nbytes=nbytes)
     return joules / (nbytes / 1e9)
+
+
+def relative_width(times: Sequence[float] | Floats) -> float:
+    """The half-width of the median's interval relative to the median; infinite when unknown."""
+    found = interval(times)
+    middle = float(np.median(times)) if len(times) else 0.0
+    if found is None or middle <= 0:
+        return float("inf")
+    return max(found[1] - middle, middle - found[0]) / middle
+
+
+def center(sample: Sample, statistic: str = "median") -> float | None:
+    """The time of a row in seconds: median (or mean) of its iterations; None when skipped."""
+    if not sample.times:
+        return None
+    mean = statistic == "mean" or sample.timing == "loop"
+    if mean:
+        return float(np.mean(sample.times))
+    ordered, n = sorted(sample.times), len(sample.times)
+    # Several times as fast as numpy's for the few values that a row has.
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
+    """(algbw, busbw) in bytes per second (nccl-tests, doc/PERFORMANCE.md)."""
+    rate = algbw(result.size, seconds, result.alg_factor)
+    return rate, busbw(rate, result.bus_factor)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reports.records.shown import seconds
 from reports.statistics.dip import is_multimodal, two_groups
 from reports.statistics.inference import midranks
-from reports.statistics.order import relative_width
+from reports.statistics.quantities import relative_width
 
 Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
 Floats = NDArray[np.float64]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.record import STEP
+from reports.records.rows import grouped
 from reports.records.shown import known, seconds, setting, size_text
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS
@@ -14,17 +15,13 @@ from reports.tables.table import WIDE, Column, Shown, table
 _ASKED = 0.05  # the difference of which is said how many launches see it
 
 
-def comparison_tables(
-    comparisons: Sequence[Comparison], width: int, ascii_only: bool = False
-) -> list[Shown]:
+def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[Shown]:
     """A comparison, a table a measured thing; the change is that of the time: more is slower."""
-    groups: dict[str, list[Comparison]] = {}
-    for c in comparisons:
-        groups.setdefault(setting(c.row.base), []).append(c)
-    return [_compared(name, group, width, ascii_only) for name, group in groups.items()]
+    groups = grouped(comparisons, lambda c: setting(c.row.base))
+    return [_compared(name, group, width) for name, group in groups.items()]
 
 
-def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_only: bool) -> Shown:
+def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Shown:
     wide = width >= WIDE
     rows = [c.row.base for c in comparisons]
     new = [seconds(c.row.new_s) if wide else "" for c in comparisons]
@@ -39,7 +36,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
-    return table(f"{name}: time of NEW against BASE", columns, ascii_only)
+    return table(f"{name}: time of NEW against BASE", columns)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from busbar.cells import csv_text
 from reports.analysis.history import History, HistoryEvent, Series, events
+from reports.records.rows import grouped
 from reports.records.shown import chance, interval_text, named, seconds, setting, size_text, trend
 from reports.tables.table import WIDE, Column, Shown, table
 
@@ -20,9 +21,7 @@ def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Sho
     In the course ``|`` stands where a change was found, and ``!`` behind it for last runs that are
     out of the ordinary.
     """
-    groups: dict[str, list[Series]] = {}
-    for s in h.series:
-        groups.setdefault(setting(s.row), []).append(s)
+    groups = grouped(h.series, lambda s: setting(s.row))
     return [_table(name, group, width, ascii_only) for name, group in groups.items()]
 
 
@@ -40,7 +39,7 @@ def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> 
         ("runs", "right", [str(len(s.points)) for s in group]),
         ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
     ]
-    return table(name, columns, ascii_only)
+    return table(name, columns)
 
 
 def _percent(ratio: float) -> str:

@@ -15,7 +15,7 @@ from reports.records.cores import SHARED, marked
 from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, rate, seconds, setting, size_text
 from reports.tables.comparison import bounds_text, counts_of, remedy
-from reports.tables.show import grouped, heading, share_of_limit
+from reports.tables.show import by_table, heading, share_of_limit
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
@@ -45,7 +45,7 @@ def markdown(rows: Sequence[Row]) -> str:
     At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
     """
     parts, left = [], MOST_ROWS
-    for group in grouped(rows).values():
+    for group in by_table(rows):
         if left > 0:
             parts.append(_run_table(group[:left]))
         left -= len(group)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from reports.records.record import Result
 from reports.records.shown import digits
-from reports.statistics.order import bandwidths, center
+from reports.statistics.quantities import bandwidths, center
 
 __all__ = ["TESTS", "pairs"]
 

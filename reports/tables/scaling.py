@@ -63,9 +63,7 @@ def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
     return Scaled(row, first, speedup(one, all_), each, low, high)
 
 
-def scaling_tables(
-    found: Sequence[Sequence[Scaled]], width: int, ascii_only: bool = False
-) -> list[Shown]:
+def scaling_tables(found: Sequence[Sequence[Scaled]], width: int) -> list[Shown]:
     """A table a measured thing and placement; the base case stands in the heading.
 
     Below some 90 columns busbw makes room for the names of algorithms.
@@ -76,10 +74,10 @@ def scaling_tables(
         name = setting(replace(least, ranks=None))
         ranks = "1 rank" if least.ranks == 1 else f"{least.ranks} ranks"
         groups.setdefault(f"{name}; base of speed-up and efficiency: {ranks}", []).extend(series)
-    return [_table(name, group, width, ascii_only) for name, group in groups.items()]
+    return [_table(name, group, width) for name, group in groups.items()]
 
 
-def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
+def _table(name: str, group: Sequence[Scaled], width: int) -> Shown:
     rows = [s.row for s in group]
     bounds = [_bounds(s) for s in group]
     columns: list[Column] = [
@@ -92,7 +90,7 @@ def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> 
         ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
         ("95 %", "right", bounds),
     ]
-    return table(name, columns, ascii_only, width, ("busbw",))
+    return table(name, columns, width, ("busbw",))
 
 
 def _bounds(s: Scaled) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from busbar.terminal import terminal
 from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.rows import Expected, Row
+from reports.records.rows import Expected, Row, grouped
 from reports.records.shown import (
     interval_text,
     known,
@@ -33,14 +33,14 @@ _SPARE = (
 _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopped")
 
 
-def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
+def by_table(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows by what a table has in common: source, run, collective, type, operation, placement."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for r in rows:
-        what = (r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
-        key = (r.run.source, r.run.number, *what)
-        groups.setdefault(key, []).append(r)
-    return groups
+
+    def what(r: Row) -> tuple[object, ...]:
+        run = (r.run.source, r.run.number)
+        return (*run, r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
+
+    return list(grouped(rows, what).values())
 
 
 def heading(row: Row) -> str:
@@ -62,7 +62,7 @@ def tables(
 
     ``expected``: what a row should take, to stand beside what it took.
     """
-    return [_table(group, width, ascii_only, expected) for group in grouped(rows).values()]
+    return [_table(group, width, ascii_only, expected) for group in by_table(rows)]
 
 
 def _table(
@@ -98,16 +98,16 @@ def _table(
     kept, room = fitting(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
-        return _of_rows(rows, kept, ascii_only)
+        return _of_rows(rows, kept)
     marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
     kept.append((title, "left", [sparkline(r.times_s, marks, ascii_only) for r in rows]))
-    return _of_rows(rows, kept, ascii_only)
+    return _of_rows(rows, kept)
 
 
-def _of_rows(rows: Sequence[Row], columns: Sequence[Column], ascii_only: bool) -> Shown:
+def _of_rows(rows: Sequence[Row], columns: Sequence[Column]) -> Shown:
     """A table of a group, with what its marks mean below."""
-    shown = table(heading(rows[0]), columns, ascii_only, skipped=[r.skipped for r in rows])
+    shown = table(heading(rows[0]), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
     counts = sorted({len(r.launches_s) for r in rows if isinstance(r, LaunchedRow)})
@@ -119,14 +119,15 @@ def _of_rows(rows: Sequence[Row], columns: Sequence[Column], ascii_only: bool) -
 
 def texts(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[str]:
     """`tables` as lines of text."""
-    out = io.StringIO()
+    out = io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8", "replace")
     screen = terminal(file=out, width=width, color_system=None, highlight=False, emoji=False)
     for shown in tables(rows, width, ascii_only):
         screen.print(shown.heading, markup=False, soft_wrap=True)
         screen.print(shown.table)
         if shown.footnote:
             screen.print(shown.footnote, markup=False)
-    return out.getvalue().splitlines()
+    out.seek(0)
+    return out.read().splitlines()
 
 
 def share_of_limit(row: Row) -> float | None:
@@ -146,7 +147,7 @@ def _energy(row: Row) -> float | None:
     return joules_per_gb(row.energy_per_op_j, row.size)
 
 
-def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
+def import_table(rows: Sequence[Row], width: int) -> Shown:
     """All rows of an import in one table; what is the same in all of them stands in the title."""
     same = (
         ("run", [str(r.run.number) for r in rows]),
@@ -171,4 +172,4 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
         t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
     ]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
-    return table(title, columns, ascii_only, skipped=[r.skipped for r in rows])
+    return table(title, columns, skipped=[r.skipped for r in rows])

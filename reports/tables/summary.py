@@ -16,8 +16,7 @@ from reports.records.gpus import energy, memory_clock
 from reports.records.record import LIBRARY, Result
 from reports.records.rows import Row
 from reports.records.shown import PLACEMENT, known
-from reports.statistics.order import bandwidths, center
-from reports.statistics.quantities import LATENCY_BOUND, of_limit
+from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
 from reports.tables.winners import answer
 
 _EDGE = len("# ") + 12  # what stands left of the cells: the size

@@ -48,7 +48,6 @@ def fitting(
 def table(
     heading: str,
     columns: Sequence[Column],
-    ascii_only: bool = False,
     width: int | None = None,
     spare: Sequence[str] = (),
     skipped: Sequence[str] = (),
@@ -62,8 +61,8 @@ def table(
     from rich.markup import escape
     from rich.table import Table
 
-    style = box.ASCII if ascii_only else box.SIMPLE_HEAD
-    made = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    # Rich draws it in ASCII where the terminal has no UTF-8.
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     kept = [c for c in columns if any(c[2])]
     kept = kept if width is None else fitting(kept, width, spare)[0]
     for name, side, _ in kept:

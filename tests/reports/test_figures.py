@@ -1,8 +1,4 @@
-"""Figures, Markdown, and what importing costs."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""Figures and Markdown."""
 
 import pytest
 from hypothesis import given
@@ -12,11 +8,8 @@ from busbar.errors import ReportError
 from reports.figures.plot import figures
 from reports.readers.reading import parse
 from reports.records.shown import seconds, size_text, sparkline
-from reports.statistics.order import alpha_beta
 from reports.tables.markdown import markdown
 from tests.reports.runs import noisy, rows
-
-REPO = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -48,21 +41,6 @@ def test_a_log_without_raw_times_has_no_distribution() -> None:
     assert {name.rsplit("-", 1)[1] for name in figures(rows)} == {"busbw", "latency"}
     with pytest.raises(ReportError, match="to draw"):
         figures([])
-
-
-@given(st.floats(1e-7, 1e-3), st.floats(1e-12, 1e-8))
-def test_alpha_and_beta_are_found(alpha: float, beta: float) -> None:
-    """Rule: times that follow the model give its parameters back."""
-    sizes = [8.0 * 16**k for k in range(8)]
-    found = alpha_beta(sizes, [alpha + beta * s for s in sizes])
-    assert found == (pytest.approx(alpha, rel=1e-3), pytest.approx(beta, rel=1e-3))
-
-
-@given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(1e-7, 1)), min_size=2))
-def test_the_fit_is_never_negative(points: list[tuple[float, float]]) -> None:
-    """Rule: no negative latency and no negative bandwidth, whatever was measured."""
-    found = alpha_beta([s for s, _ in points], [t for _, t in points])
-    assert found is None or min(found) >= 0
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 40))
@@ -102,11 +80,3 @@ def test_markdown_has_every_row_and_no_foreign_markup() -> None:
         " 1024 256 float sum -1 10.0 0.1 0.2 0\n"
     ).rows
     assert "x|" not in markdown(odd) and "[y]" not in markdown(odd).replace("\\[", "")
-
-
-def test_importing_is_light() -> None:
-    """Rule: ``import reports`` and its command line bring in no pandas, matplotlib, rich or MPI."""
-    heavy = "{'pandas', 'matplotlib', 'mpi4py', 'plotly', 'scipy', 'yaml', 'rich'}"
-    code = f"import sys, reports, reports.cli; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr

@@ -21,7 +21,7 @@ from reports.page import page
 from reports.page.document import _plotly
 from reports.page.markup import hash_of, json_script, table
 from reports.page.method import method_part, tiles
-from reports.page.payload import MOST_ROWS, payload, reduced, run_names
+from reports.page.payload import payload, reduced, run_names
 from reports.records.rows import Row, Run
 from tests.reports.runs import EVIL, TOPO, records, rows
 
@@ -239,17 +239,21 @@ def test_runs_have_short_names_that_differ() -> None:
     assert named("x", "x") == ["x #0", "x #1"]
 
 
-def test_large_runs_are_reduced_and_that_is_said() -> None:
-    """Rule: rows of one thing become their median, sums and hulls; what does not fit is counted."""
-    row = rows(records(["ring"], [4], [1024]))[0]
-    many = [replace(row, time_s=float(n % 3 + 1), wrong=1) for n in range(MOST_ROWS + 2)]
-    kept, said = reduced(many)
-    assert len(kept) == 1 and "median" in said and f"{len(many):,}" in said
-    assert kept[0].time_s == 2.0 and kept[0].wrong == len(many) and kept[0].low_s is None
-    apart = [replace(row, size=n, times_s=()) for n in range(MOST_ROWS + 2)]
-    kept, said = reduced(apart)
-    assert len(kept) == MOST_ROWS and f"first {MOST_ROWS:,}" in said
-    assert reduced(many[:5]) == (many[:5], "")
+def test_large_runs_are_reduced_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: rows of one thing become one, with all iterations; what does not fit is counted."""
+    pytest.importorskip("plotly")
+    run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
+    run.write_bytes(to_jsonl(records(["ring"], [4], [1024]) * 3))
+    monkeypatch.setattr("reports.page.payload.MOST_ROWS", 5)
+    assert main(["html", str(run), "--out", str(out)]) == 0
+    text = out.read_text()
+    assert "6 rows: those that measured one thing are one" in text and '"n":[90,90]' in text
+    found = rows(records())
+    kept, said = reduced(found)
+    assert kept == found[:5] and said == "of 64 rows the first 5 are in this page"
+    assert reduced(found[:5]) == (found[:5], "")
 
 
 def test_distributions_share_a_budget() -> None:

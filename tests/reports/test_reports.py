@@ -15,7 +15,7 @@ from reports.exports.formats import to_csv, to_jsonl
 from reports.exports.nccl_table import number, row
 from reports.readers import own
 from reports.records.record import Result, Sample
-from reports.statistics.order import bandwidths, center, relative_width
+from reports.statistics.quantities import bandwidths, center, relative_width
 from reports.tables.summary import _short, summary
 from tests.reports.runs import allreduce
 

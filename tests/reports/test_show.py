@@ -8,16 +8,16 @@ import pytest
 from rich.console import Console
 
 from reports.records.rows import Row
-from reports.tables.show import tables
+from reports.tables.show import tables, texts
 from tests.reports.runs import records, rows
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
 
-def _lines(found: list[Row], width: int, ascii_only: bool = False) -> list[str]:
+def _lines(found: list[Row], width: int) -> list[str]:
     out = io.StringIO()
     terminal = Console(file=out, width=width, highlight=False, emoji=False)
-    for table in tables(found, width, ascii_only):
+    for table in tables(found, width):
         terminal.print(table.table)
     return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
 
@@ -52,5 +52,4 @@ def test_a_distribution_uses_the_room_that_is_left() -> None:
     found = rows(records(["recursive_doubling_with_a_long_name", "ring"], [4]))
     for width, least, most in ((80, 6, 12), (160, 12, 24), (240, 24, 24)):
         assert least <= max(map(len, _cells(found, width))) <= most
-    plain = _lines(found, 160, ascii_only=True)
-    assert all(line.isascii() for line in plain)
+    assert all(line.isascii() for line in texts(found, 160, ascii_only=True))

@@ -16,7 +16,7 @@ from reports.analysis.cautions import in_brief, warnings_of
 from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
-from reports.statistics.order import relative_width
+from reports.statistics.quantities import relative_width
 from reports.statistics.stability import unstable
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]

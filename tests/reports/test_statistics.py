@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from busbar.statistics import dependence, interval
 from reports.records.record import Result, Sample
-from reports.statistics.order import bandwidths, center, relative_width
+from reports.statistics.quantities import bandwidths, center, relative_width
 
 TIMES = st.lists(st.floats(1e-7, 10.0), min_size=6, max_size=300)
 

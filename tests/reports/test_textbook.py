@@ -13,13 +13,13 @@ from collectives.model.fitfile import Fit, digest, dump
 from collectives.model.machine import one_class
 from collectives.model.predict import Priced, seconds
 from collectives.schedule.catalogue import draft, spec
-from reports.analysis.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, table
 from reports.analysis.predicted import predict, predictions
 from reports.analysis.textbook import VOLUMES, compare
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse, read
 from reports.records.record import Result, Sample
+from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
@@ -95,7 +95,7 @@ def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
     assert decade.ratio == pytest.approx(1.05)
     assert "10/27" in as_markdown(found)
     for width in (40, 80, 160):
-        heads = [str(c.header) for t in table(found, width) for c in t.columns]
+        heads = [str(c.header) for t in tables(found, width) for c in t.columns]
         assert [h for h in heads if h != "algorithm"] == ["1e3", "1e4", "all", "rows", "ratio"]
 
 

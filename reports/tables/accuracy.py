@@ -1,4 +1,4 @@
-"""How far predictions are from measurements unseen by the fit, by algorithm and size decade."""
+"""The relative error of predictions, by algorithm and decade of the size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from busbar.cells import csv_text
+from reports.analysis.compare import by_key, samples
 from reports.records.rows import Row
+from reports.tables.table import Column, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,17 +57,13 @@ def pooled(rows: Sequence[Row]) -> list[Row]:
 
     Rows without raw times count as their own median.
     """
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for r in rows:
-        key = (r.collective, r.algorithm, r.transport, r.ranks, r.size, r.dtype, r.op, r.root)
-        groups.setdefault((*key, r.placement), []).append(r)
-    found = []
-    for same in groups.values():
-        times = [t for r in same for t in (r.times_s or (r.time_s or 0.0,))]
-        found.append(
-            same[0] if len(same) == 1 else replace(same[0], time_s=float(np.median(times)))
-        )
-    return found
+    groups = by_key(rows).values()
+    return [same[0] if len(same) == 1 else _pooled(same) for same in groups]
+
+
+def _pooled(same: Sequence[Row]) -> Row:
+    times = [time for run in samples(same) for time in run]
+    return replace(same[0], time_s=float(np.median(times)))
 
 
 def _decade(size: int) -> str:
@@ -86,7 +84,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 
 def errors(points: Sequence[AccuracyPoint]) -> dict[tuple[str, str], Error]:
-    """By (algorithm, decade), with `ALL` for either; in the order of names and of sizes."""
+    """Errors by (algorithm, decade), with `ALL` for either, in the order of names and of sizes."""
     groups: dict[tuple[str, str], list[AccuracyPoint]] = {}
     for point, own in zip(points, _names([point.row for point in points]), strict=True):
         for name in (own, ALL):
@@ -107,74 +105,48 @@ def _error(points: Sequence[AccuracyPoint]) -> Error:
     return Error(len(points), float(median), float(p95), float(np.median(ratios)))
 
 
-def _axes(found: Mapping[tuple[str, str], Error]) -> tuple[list[str], list[str]]:
-    names = list(dict.fromkeys(name for name, _ in found if name != ALL))
-    decades = sorted({decade for _, decade in found if decade != ALL}, key=_value)
-    return [*names, ALL], [*decades, ALL]
+def _grid(found: Mapping[tuple[str, str], Error]) -> tuple[list[str], list[list[str]]]:
+    """The heads of the columns, and a line an algorithm, the last of all: median/p95 in per cent.
 
-
-def _cells(found: Mapping[tuple[str, str], Error], name: str, decades: Sequence[str]) -> list[str]:
-    """Median/p95 in per cent for each decade."""
-    cells = []
-    for decade in decades:
-        error = found.get((name, decade))
-        cells.append("" if error is None else f"{_percent(error.median)}/{_percent(error.p95)}")
-    return cells
+    The last columns are of all sizes, with the number of rows and the median of predicted over
+    measured.
+    """
+    decades = sorted({decade for _, decade in found}, key=lambda d: (d == ALL, _value(d)))
+    lines = []
+    for name in dict.fromkeys(name for name, _ in found):
+        total, own = found[name, ALL], (found.get((name, decade)) for decade in decades)
+        cells = [f"{_percent(e.median)}/{_percent(e.p95)}" if e else "" for e in own]
+        lines.append([name, *cells, str(total.rows), f"{total.ratio:.2f}"])
+    return ["algorithm", *(d or "all" for d in decades), "rows", "ratio"], lines
 
 
 def _percent(value: float) -> str:
     return f"{100 * value:.0f}" if value < 99.995 else "huge"
 
 
-def table(
-    found: Mapping[tuple[str, str], Error], width: int, ascii_only: bool = False
-) -> list[Table]:
-    """A row an algorithm, a column a decade: median/p95 relative error in per cent.
-
-    As many tables as it takes for columns to fit ``width``; the last column is of all sizes, with
-    the number of rows and the median of predicted over measured.
-    """
-    names, decades = _axes(found)
-    heads = [*decades[:-1], "all", "rows", "ratio"]
+def tables(found: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
+    """`_grid` in as many tables as it takes for columns to fit ``width``."""
+    heads, lines = _grid(found)
+    names = [name or "all" for name, *_ in lines]
+    columns: list[Column] = [
+        (head, "right", [line[n] for line in lines]) for n, head in enumerate(heads)
+    ]
     room = max(1, (width - max(map(len, names)) - 1) // 9)
-    parts = [heads[i : i + room] for i in range(0, len(heads), room)]
-    return [_part(found, names, part, ascii_only) for part in parts]
-
-
-def _part(
-    found: Mapping[tuple[str, str], Error],
-    names: Sequence[str],
-    heads: Sequence[str],
-    ascii_only: bool,
-) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    one = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False)
-    one.add_column("algorithm", no_wrap=True)
-    for head in heads:
-        one.add_column(head, justify="right", no_wrap=True)
-    for name in names:
-        total = found[name, ALL]
-        last = {"all": _cells(found, name, [ALL])[0], "rows": str(total.rows)}
-        last["ratio"] = f"{total.ratio:.2f}"
-        if name == ALL:
-            one.add_section()
-        cells = [last[head] if head in last else _cells(found, name, [head])[0] for head in heads]
-        one.add_row(name or "all", *cells)
-    return one
+    made = []
+    for at in range(1, len(columns), room):
+        one = table("", [("algorithm", "left", names), *columns[at : at + room]]).table
+        one.rows[len(names) - 2].end_section = True
+        made.append(one)
+    return made
 
 
 def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:
-    """The same as one Markdown table."""
-    names, decades = _axes(found)
-    heads = ["algorithm", *(d or "all" for d in decades), "rows", "ratio"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|--:" * (len(heads) - 1) + "|"]
-    for name in names:
-        total = found[name, ALL]
-        cells = [*_cells(found, name, decades), str(total.rows), f"{total.ratio:.2f}"]
-        lines.append("| " + " | ".join([name or "**all**", *cells]) + " |")
-    return "\n".join(lines) + "\n"
+    """`_grid` as one Markdown table."""
+    heads, lines = _grid(found)
+    rows = [heads, *([name or "**all**", *cells] for name, *cells in lines)]
+    made = [f"| {' | '.join(row)} |" for row in rows]
+    made.insert(1, "|---" + "|--:" * (len(heads) - 1) + "|")
+    return "\n".join(made) + "\n"
 
 
 def as_csv(points: Sequence[AccuracyPoint]) -> str:
