@@ -1,4 +1,4 @@
-"""What measurements mean: records, statistics, tables and pages."""
+"""The meaning of measurements: records, statistics, tables and pages."""
 
 from __future__ import annotations
 

@@ -80,7 +80,10 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " reports.statistics reports.readers",
     ),
     ("reports.tables", "busbar reports.records reports.statistics reports.analysis"),
-    ("reports.figures", "busbar collectives.model reports.records reports.analysis"),
+    (
+        "reports.figures",
+        "busbar collectives.model reports.records reports.statistics reports.analysis",
+    ),
     ("reports.page", "busbar reports.records reports.statistics reports.analysis reports.figures"),
     ("reports.commands", "busbar collectives.model reports.*"),
     ("reports", "busbar reports.readers reports.commands"),

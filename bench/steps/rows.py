@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench.steps.options import StepOptions
 from bench.steps.table import update
 from busbar.sizes import short
-from reports.analysis.step_figures import StepFigures, figures
+from reports.analysis.steps import StepFigures, figures
 from reports.records.cores import Load
 from reports.records.record import Result
 from reports.records.shown import digits, seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from busbar.errors import ReportError
-from reports.analysis.step_figures import StepFigures, figures
+from reports.analysis.steps import StepFigures, figures
 from reports.readers.own import results
 from reports.records.record import Result
 from reports.records.shown import percent, seconds

@@ -69,7 +69,7 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """Who is next, where that is one, and how many times as long it takes, over all sizes."""
+    """The next algorithm, if it is one for all sizes, and how many times as long it takes."""
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
@@ -79,7 +79,7 @@ def _next(won: Sequence[Winner]) -> str:
 
 
 def _library(won: Sequence[Winner]) -> str:
-    """As many times as long; nothing where the library is the next, or is the one, at all sizes."""
+    """The library's time over the winner's; empty where it is the next, or wins, at all sizes."""
     told = all(w.against == LIBRARY or w.library is None for w in won)
     return "" if told else _span([w.library for w in won if w.library is not None])
 

@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def scatter(self) -> float | None:
-        """By how much launches of a side differ, relatively; None where that is not known."""
+        """The relative scatter of a side's launches; None where that is not known."""
         return None if self.p is None else launch_scatter(self.row.base_runs, self.row.new_runs)
 
 
@@ -94,7 +94,7 @@ def _seconds(row: Row, runs: Samples) -> float | None:
 
 
 def row_key(r: Row) -> Key:
-    """What a row measured: rows with equal keys may be held against each other."""
+    """The key of what a row measured: rows with equal keys are compared."""
     what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
     return (*what, r.placement, r.reading)
 

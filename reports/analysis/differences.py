@@ -1,4 +1,4 @@
-"""What two runs do not share, and whether that forbids to compare them. No I/O."""
+"""Differences between two runs, and whether they forbid a comparison. No I/O."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
 def _shared(
     base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
 ) -> list[Difference]:
-    """Where times of one side hold what the other side's do not; the unknown is no difference."""
+    """Differences in what times include; the unknown is none."""
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
     found = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]

@@ -108,7 +108,7 @@ class Failure:
 
     @property
     def nodes(self) -> str:
-        """Where it was measured."""
+        """The nodes that it was measured on."""
         return ", ".join(self.row.run.hosts) if self.row and self.row.run.hosts else "unknown nodes"
 
 

@@ -1,4 +1,4 @@
-"""How expectations are written: ``allreduce,>=64M: busbw >= 0.8*limit``, one by one or as YAML."""
+"""Parses expectations: ``allreduce,>=64M: busbw >= 0.8*limit``, one by one or in YAML."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _place(path: Path, node: Node | None) -> str:
 
 
 def _read(path: Path, node: Node, reader: Callable[[str], T]) -> T:
-    """What a text becomes in YAML, or a rule whose colon made a key of its first part."""
+    """A parsed text of YAML, or of a rule whose colon made a key of its first part."""
     text = node.value
     if isinstance(text, list) and len(text) == 1 and isinstance(text[0], tuple):
         key, value = text[0]

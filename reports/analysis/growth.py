@@ -1,4 +1,4 @@
-"""How time grows with the number of ranks, as an exponent, and whether the law of ports holds.
+"""The growth of time with the number of ranks, as an exponent, and the verdict on the law of ports.
 
 No I/O.
 
@@ -169,7 +169,7 @@ def _what_is_shared(rows: Sequence[Row]) -> tuple[str, str]:
 
 
 def _seen(growths: Sequence[Growth]) -> str:
-    """What follows from sharing, and whether it is what was measured."""
+    """The consequence of sharing, and whether it was measured."""
     links = growths[0].links
     goes = [one.follows(links) for one in growths]
     seen = "or more" if False in goes else "which nothing here denies"

@@ -67,13 +67,12 @@ def in_order(
     runs: Sequence[tuple[str, Sequence[Row]]],
 ) -> list[tuple[str, Sequence[Row]]]:
     """Runs in the order in which they were started; as given where one does not say when."""
-    started = [
-        str(rows[0].run.environment.get("started", "")) if len(rows) else "" for _, rows in runs
-    ]
-    if not all(started):
-        return list(runs)
-    # Records write UTC to the second, of which the text has the order of the time.
-    return [runs[i] for i in sorted(range(len(runs)), key=lambda i: started[i])]
+
+    def started(run: tuple[str, Sequence[Row]]) -> str:
+        """UTC to the second, as records write it: the text has the order of the time."""
+        return str(run[1][0].run.environment.get("started", "")) if len(run[1]) else ""
+
+    return sorted(runs, key=started) if all(map(started, runs)) else list(runs)
 
 
 def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:
@@ -116,14 +115,11 @@ def _point(run: int, rows: Sequence[Row]) -> Point:
 
 def events(h: History) -> list[HistoryEvent]:
     """Changes by the run in which they appear, in order; alarms of a run after its changes."""
-    sure: dict[int, list[tuple[Series, float, float]]] = {}
-    open_: dict[int, list[tuple[Series, float, float]]] = {}
+    found: dict[tuple[int, bool], list[tuple[Series, float, float]]] = {}
     for s in h.series:
         for cut in s.cuts:
-            sure.setdefault(s.points[cut.at].run, []).append((s, cut.ratio, cut.p))
+            found.setdefault((s.points[cut.at].run, False), []).append((s, cut.ratio, cut.p))
         if s.alarm is not None:
             first = s.points[len(s.points) - s.alarm.runs].run
-            open_.setdefault(first, []).append((s, s.alarm.ratio, s.alarm.p))
-    found = [HistoryEvent(run, tuple(changes), True) for run, changes in sure.items()]
-    found += [HistoryEvent(run, tuple(changes), False) for run, changes in open_.items()]
-    return sorted(found, key=lambda e: (e.run, not e.sure))
+            found.setdefault((first, True), []).append((s, s.alarm.ratio, s.alarm.p))
+    return [HistoryEvent(key[0], tuple(found[key]), not key[1]) for key in sorted(found)]

@@ -53,14 +53,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Places:
-    """Where ranks ran, by rank: node names, and GPUs (empty texts without)."""
+    """The places of ranks: node names, and GPUs (empty texts without)."""
 
     nodes: tuple[str, ...]
     gpus: tuple[str, ...]
 
     @staticmethod
     def of(row: Row) -> Places:
-        """From the mapping in a record's environment; nothing is known without one."""
+        """Read the mapping in a record's environment; nothing is known without one."""
         size, environment = len(row.per_rank_s), row.run.environment
         mapping, hosts = environment.get("mapping"), row.run.hosts
         if not isinstance(mapping, Mapping):

@@ -1,4 +1,4 @@
-"""Which rank, GPU, node or link is slow, by a measured P x P matrix. Pure; no I/O.
+"""Slow ranks, GPUs, nodes and links, by a measured P x P matrix. Pure; no I/O.
 
 A slow link shows in one pair, a slow rank in all of its pairs, a slow node in all pairs that leave
 it. So every such unit is tried as an explanation: are its pairs worse than the others of their
@@ -169,7 +169,7 @@ class _Scale:
     def judge(
         self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
-        """How much of what is amiss a unit explains and by how much; None if it is not to blame."""
+        """The deviation that a unit explains, and the unit; None if it is not to blame."""
         own = np.array([self._at[c] for c in cells])
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
             return None  # quickly: most links are well

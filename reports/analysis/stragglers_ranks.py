@@ -1,4 +1,4 @@
-"""Which rank is slow, by the ranks' own times of a row. Pure; no I/O. docs/reports.md says why.
+"""Slow ranks, by the ranks' own times of a row. Pure; no I/O. docs/reports.md says why.
 
 A rank's time begins when it leaves the barrier and ends when its part is done. So it includes the
 rank's own work *and its waiting*. Which rank waits for which depends on the collective:
@@ -6,10 +6,9 @@ rank's own work *and its waiting*. Which rank waits for which depends on the col
 - where every rank needs data of every other (all-reduce, all-gather, all-to-all, barrier, …), no
 rank ends before the last one has arrived. A *late* rank (it left the barrier late) has the shortest
 time, since the others wait for it. A rank that is slow only at its own end is *last*. A rank that
-is slow in between makes all times equally long and cannot be found. - where every rank passes
-something to the next one, a *slow* rank is long, so is the next one,
-  which
-  waits for it, and perhaps the one before, which cannot hand over; nobody else need be.
+is slow in between makes all times equally long and cannot be found.
+- where every rank passes something to the next one, a *slow* rank is long. So is the next one,
+which waits for it, and perhaps the one before, which cannot hand over. Nobody else need be.
 - with a root, the shape of the tree makes some ranks take longer than others: nothing is inferred.
 
 All-reduces have shapes too (a tree's root ends first), so the evidence of one algorithm is only a
@@ -57,7 +56,7 @@ class Observation:
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return len(self.seconds)
 
     @property
@@ -67,7 +66,7 @@ class Observation:
 
 
 def observe(rows: Iterable[Row], margin: float = MARGIN) -> list[Observation]:
-    """What the rows with per-rank times show: of at least three ranks, six iterations each."""
+    """Observations of the rows with times of three ranks at least, six iterations each."""
     found: list[tuple[Row, Floats]] = []
     for row in rows:
         lengths = set(map(len, row.per_rank_s))
@@ -201,7 +200,7 @@ def _alternatives(kept: Sequence[Accused]) -> list[Accused]:
 
 @dataclass(frozen=True)
 class Delay:
-    """By how much, in seconds with the 95 % interval of the median, and of the row's time."""
+    """A delay in seconds, with the 95 % interval of its median; its share of the row's time."""
 
     observation: Observation
     seconds: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class LawComparison:
         )
 
     def growth(self, cell: LawTiming) -> tuple[float | None, float | None]:
-        """How many times the time of the fewest ranks at this size: measured, by volume."""
+        """The time over that of the fewest ranks at this size: measured, by volume."""
         first = self.of(cell.algorithm, size=cell.size)[0]
         by_volume = cell.volume / first.volume if first.volume else None
         if not cell.measured or not first.measured:
@@ -178,20 +179,16 @@ def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
     The median of volume over time of its points; over sizes of the larger half of them, since
     latency is no part of the textbook's volumes and small sizes would say nothing of them.
     """
-    rates = {
-        (name, p, size): VOLUMES[name](p) * size / (_times(rows)[0] or 1.0)
+    points = [
+        (name, p, size, VOLUMES[name](p) * size / (_times(rows)[0] or 1.0))
         for (name, p, size), rows in measured.items()
-    }
-    by_size: dict[tuple[str, int], list[float]] = {}
-    by_ranks: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    for (name, p, size), rate in rates.items():
-        by_size.setdefault((name, size), []).append(rate)
-        by_ranks.setdefault((name, p), []).append((size, rate))
+    ]
     over_sizes = {}
-    for key, points in by_ranks.items():
-        middle = float(np.median([size for size, _ in points]))
-        over_sizes[key] = float(np.median([rate for size, rate in points if size >= middle]))
-    return {key: float(np.median(found)) for key, found in by_size.items()}, over_sizes
+    for key, curve in grouped(points, itemgetter(0, 1)).items():
+        middle = float(np.median([size for _, _, size, _ in curve]))
+        over_sizes[key] = float(np.median([rate for *_, size, rate in curve if size >= middle]))
+    by_size = grouped(points, itemgetter(0, 2))
+    return {key: float(np.median([one[3] for one in c])) for key, c in by_size.items()}, over_sizes
 
 
 def _growths(measured: Measured) -> tuple[Growth, ...]:

@@ -44,7 +44,7 @@ class Winner:
 
 
 Cells = dict[tuple[int, int], Winner]
-"""By size and number of ranks."""
+"""Winners by size and number of ranks."""
 
 
 def winners(rows: Sequence[Row]) -> dict[str, Cells]:
@@ -135,7 +135,7 @@ class Stretch:
 
 
 def stretches(cells: Cells, ranks: int) -> list[Stretch]:
-    """Which algorithm to take from which size to which, on so many ranks.
+    """The algorithm to take in each range of sizes, on so many ranks.
 
     Nobody changes within noise: a size whose winner is not sure stays with the algorithm of the
     size before it where that is the next best.

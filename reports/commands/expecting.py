@@ -66,7 +66,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
 
 
 def _who(rows: Sequence[Row]) -> None:
-    """Which of several nodes it was, if the ranks' own times show it."""
+    """Name the slow one of several nodes, if the ranks' own times show it."""
     if any(r.per_rank_s for r in rows):
         from reports.analysis.stragglers import culprits
 

@@ -107,7 +107,7 @@ def _tables(comparison: LawComparison, width: int) -> list[Shown]:
 
 
 def _growths(comparison: LawComparison, width: int) -> list[Shown]:
-    """How the time of each algorithm and size grows with P, as exponents."""
+    """The growth of time with P for each algorithm and size, as exponents."""
     from reports.records.shown import size_text
     from reports.tables.table import table
 

@@ -31,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.machine import read_machine
     from reports.analysis.steps import summaries
     from reports.figures.plot import figures
-    from reports.figures.step_bars import bars
-    from reports.figures.steps import picture
+    from reports.figures.steps import bars, picture
     from reports.readers.own import step_results
     from reports.records.record import STEP
 

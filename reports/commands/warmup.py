@@ -1,4 +1,4 @@
-"""When rows were steady: the verdict of each, and time against iteration with the marks."""
+"""Verdicts on when rows became steady, and graphs of time against iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from busbar.errors import ReportError
 from reports.commands.output import make_folder
 
 if TYPE_CHECKING:
-    from reports.analysis.settling import Settling
+    from reports.figures.warmup import Settling
     from reports.records.record import Result
 
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line a row, and the names of the figures."""
-    from reports.analysis.settling import settlings
+    from reports.figures.warmup import settlings
 
     for path in options.files:
         found = settlings(_results(path))

@@ -24,7 +24,7 @@ class Lines:
         self._known: dict[str, Mapping[str, Any]] = {}
 
     def line(self, result: Result) -> bytes:
-        """What to append for a record: its line, after that of its environment where it is new."""
+        """The bytes to append for a record: its line, after that of an environment that is new."""
         document = result.as_dict()
         environment = document.pop("environment", None)
         lines = b""
@@ -80,7 +80,7 @@ class CsvLines:
         self._started = False
 
     def line(self, result: Result) -> bytes:
-        """What to append for a record; the names of the columns come with the first."""
+        """The bytes to append for a record; the names of the columns come with the first."""
         lines: list[list[Any]] = []
         if not self._started:
             self._started = True
@@ -104,7 +104,7 @@ def to_csv(results: Sequence[Result]) -> bytes:
 
 
 def _derived(result: Result, s: Sample) -> list[object]:
-    """What ``_CSV_DERIVED`` names."""
+    """The values of ``_CSV_DERIVED``."""
     seconds = center(s)
     if seconds is None:
         return [None] * len(_CSV_DERIVED.split())
@@ -113,7 +113,7 @@ def _derived(result: Result, s: Sample) -> list[object]:
 
 
 def nccl_json(results: Sequence[Result]) -> bytes:
-    """What ``-J`` writes: the shape of nccl-tests' JSON (version 4), without its environment."""
+    """The document of ``-J``: the shape of nccl-tests' JSON (version 4), no environment."""
     wrong = sum(s.wrong or 0 for r in results for s in (r.out, r.in_place) if s is not None)
     environment = results[0].environment if results else {}
     document = {

@@ -11,6 +11,7 @@ import contextlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -29,12 +30,8 @@ RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
 )  # fmt: skip
 
 
-class Formatter(Protocol):
-    """Makes rows one after the other."""
-
-    def line(self, result: Result) -> bytes:
-        """What to append for a row."""
-        ...
+#: What makes the bytes to append for a row.
+Line = Callable[[Result], bytes]
 
 
 class Sink(Protocol):
@@ -58,11 +55,11 @@ class Appended:
     """
 
     def __init__(
-        self, path: Path, form: Formatter, earlier: Sequence[Result] = (), packed: bool = False
+        self, path: Path, line: Line, earlier: Sequence[Result] = (), packed: bool = False
     ) -> None:
         # A pipe or terminal has received them already.
         self._earlier = () if special(path) else tuple(earlier)
-        self.path, self._form = path, form
+        self.path, self._line = path, line
         self._packer = zlib.compressobj(wbits=31) if packed else None
         self._file: int | None = None
         check(path)
@@ -70,7 +67,7 @@ class Appended:
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
-        data = b"".join(map(self._form.line, (*self._earlier, result)))
+        data = b"".join(map(self._line, (*self._earlier, result)))
         self._earlier = ()
         if self._packer is not None:  # flushed, so that all up to here can be unpacked
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
@@ -136,19 +133,17 @@ class Directory:
             self._number = self._claimed()
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
-        self._records = Appended(self._named(RECORDS), Lines())
+        self._records = Appended(self._named(RECORDS), Lines().line)
         self._output = os.open(self._named(OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._first = True
 
     def _claimed(self) -> int:
         """The first number that is free, claimed by making its file of records."""
-        number = 1
-        while True:
-            self._number = number
+        for self._number in count(1):
             with contextlib.suppress(FileExistsError):
                 self._named(RECORDS).touch(exist_ok=False)
-                return number
-            number += 1
+                break
+        return self._number
 
     def _named(self, name: str) -> Path:
         stem, ending = name.split(".")
@@ -185,9 +180,9 @@ def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
 
 
 SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
-    ".jsonl": lambda path, earlier: Appended(path, Lines(), earlier),
-    ".jsonl.gz": lambda path, earlier: Appended(path, Lines(), earlier, packed=True),
-    ".csv": lambda path, earlier: Appended(path, CsvLines(), earlier),
+    ".jsonl": lambda path, earlier: Appended(path, Lines().line, earlier),
+    ".jsonl.gz": lambda path, earlier: Appended(path, Lines().line, earlier, packed=True),
+    ".csv": lambda path, earlier: Appended(path, CsvLines().line, earlier),
     ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
     ".parquet": _parquet,
 }
@@ -198,7 +193,7 @@ def sink(
     topology: Callable[[], str | None] = lambda: None,
     earlier: Sequence[Result] = (),
 ) -> Sink:
-    """What ``--out`` names: a file by its ending, or a run directory (``DIR/``, or existing).
+    """The sink that ``--out`` names: a file by its ending, or a run directory (``DIR/``, existing).
 
     ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before
     this one; a directory has a record of each launch. Raises StoreError with the endings there are,
@@ -217,7 +212,7 @@ def sink(
 
 
 def nccl_sink(path: Path) -> Sink:
-    """What ``-J`` names: nccl-tests' JSON."""
+    """The sink that ``-J`` names: nccl-tests' JSON."""
     return Rewritten(path, nccl_json)
 
 

@@ -1,4 +1,4 @@
-"""What all figures have in common: a canvas, axes of ranks and of sizes, and how they are saved."""
+"""Shared by all figures: a canvas, axes of ranks and of sizes, saving."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from reports.records.shown import seconds
 #: white) and with a brown; black stands apart for the library's own collective, the base.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
 _LIBRARY = len(COLOURS) - 1
-_MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _POINTS = 64
 Floats = NDArray[np.float64]
@@ -107,7 +107,7 @@ class Palette:
 def _style(place: int, nth: int) -> dict[str, Any]:
     return {
         "color": COLOURS[place],
-        "marker": _MARKERS[(place + 3 * nth) % len(_MARKERS)],
+        "marker": MARKERS[(place + 3 * nth) % len(MARKERS)],
         "markersize": 4,
         "linewidth": 1.4,
         "linestyle": _DASHES[nth % len(_DASHES)],

@@ -48,7 +48,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
 
 
 class _Along(NamedTuple):
-    """What a panel's curves go along, and the textbook's time at the rate of such a curve."""
+    """The quantity along a panel, and the textbook's time at the rate of such a curve."""
 
     x: Callable[[LawTiming], float]
     textbook: Callable[[LawTiming], float | None]

@@ -1,14 +1,17 @@
-"""The warm-up graph: time against iteration, with change points and the steady state."""
+"""The warm-up of rows: the verdict of each, and the graph of time against iteration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.analysis.settling import Settling
 from reports.figures.canvas import canvas, faint_grid, saved
+from reports.records.record import Result
+from reports.records.shown import size_text
+from reports.statistics.steady import Steady, steady
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +21,28 @@ PANELS = 12
 _COLUMNS = 3
 _MOST_POINTS = 5000
 _WIDE = 20
+
+
+@dataclass(frozen=True)
+class Settling:
+    """All iterations of a row in order, the warm-up that it left out first, and the verdict."""
+
+    title: str
+    times: tuple[float, ...]
+    left_out: int
+    verdict: Steady
+
+
+def settlings(results: Sequence[Result]) -> list[Settling]:
+    """The verdict on every row and placement that has iterations."""
+    found = []
+    for r in results:
+        for placement, half in (("", r.out), (" in place", r.in_place)):
+            if half is not None and len(half.times) > 1:
+                what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
+                title, times = f"{what} {size_text(r.size)}{placement}", half.warm_up + half.times
+                found.append(Settling(title, times, len(half.warm_up), steady(times)))
+    return found
 
 
 def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:

@@ -57,7 +57,7 @@ def run_names(rows: Sequence[Row]) -> dict[int, str]:
 
 
 def _tail(source: str, all_: Sequence[str]) -> str:
-    """As few last parts of a path as tell it from the others."""
+    """The shortest end of a path that tells it from the others."""
     parts = source.split("/")
     for n in range(1, len(parts)):
         tail = "/".join(parts[-n:])
@@ -119,7 +119,7 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
 
 
 def _library(rows: Sequence[Row]) -> list[float | None]:
-    """How many times as long as each row the library takes for the same, in the same run."""
+    """The library's time over each row's, for the same thing in the same run."""
 
     def what(r: Row) -> tuple[Any, ...]:
         return (id(r.run), r.collective, r.dtype, r.op, r.root, r.ranks, r.placement, r.size)

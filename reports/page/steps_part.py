@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reports.analysis.step_figures import StepFigures, figures
+from reports.analysis.steps import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.record import Result
 from reports.records.rows import grouped

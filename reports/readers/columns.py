@@ -42,7 +42,7 @@ class Times:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> Times:
-        """From the iterations of each row."""
+        """Make it from the iterations of each row."""
         edges = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
         flat = chain.from_iterable(rows)
         return cls(np.fromiter(flat, np.float64, count=int(edges[-1])), edges)

@@ -1,4 +1,4 @@
-"""What a log says of a run that broke off: the benchmark, MPI, the launcher or the scheduler.
+"""Lines of a run that broke off: by the benchmark, MPI, the launcher or the scheduler.
 
 Rows that were finished before stand in the log as if all were well, so that this must be said.
 """

@@ -95,7 +95,7 @@ _KINDS: Mapping[str, Callable[[ModuleType, Any], Any]] = {
 
 
 def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
-    """What makes pandas' form of a column."""
+    """The function that makes pandas' form of a column."""
     if name in OF_RUN:
         return _KINDS["int"] if name == "run" else _tuples if name in _TUPLES else _texts
     return _KINDS.get(KINDS[name], _arrays)

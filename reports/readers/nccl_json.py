@@ -78,7 +78,7 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
 def _environment(
     document: Mapping[str, Any], devices: Sequence[Mapping[str, Any]], hosts: Sequence[str]
 ) -> dict[str, Any]:
-    """When it began, where each rank ran, and NCCL's variables; nothing else of its environment."""
+    """Start, the place of each rank and NCCL's variables; nothing else of the environment."""
     found: dict[str, Any] = {}
     started = _text(document.get("start_time"))
     if started:
@@ -143,7 +143,7 @@ def _result(
 
 
 def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
-    """What ``-I`` adds: raw times, their extremes, and where a rank is a process each rank's own.
+    """The fields that ``-I`` adds: raw times, extremes, and each rank's own if it is a process.
 
     Those that ``-K`` leaves out of the extremes are left out of all.
     """

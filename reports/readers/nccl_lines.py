@@ -40,7 +40,7 @@ _OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
 
 @dataclass(frozen=True)
 class Header:
-    """What a header says: columns between type and the first time, of a half, after both.
+    """The columns of a header: between type and the first time, of a half, after both.
 
     ``unit_s``: seconds of the unit of the time column.
     """
@@ -53,7 +53,7 @@ class Header:
 
     @property
     def cells(self) -> int:
-        """How many figures a whole row has."""
+        """The number of figures of a whole row."""
         return self.halves * len(self.half)
 
 

@@ -144,7 +144,7 @@ def _inferred(table: PartialTable) -> str:
 
 
 def _inferred_ranks(table: PartialTable, collective: str) -> int | None:
-    """From a size that is a multiple of one rank's count, else from busbw over algbw."""
+    """Ranks by a size that is a multiple of one rank's count, else by busbw over algbw."""
     start = max(table.rows, key=lambda s: s.size)
     width = names.element_size(names.dtype(start.dtype))
     if width and start.count and start.size >= 2 * start.count * width:
@@ -172,7 +172,7 @@ def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
 
 
 def _check_values(source: str, table: PartialTable, rows: list[Row], notes: list[Note]) -> None:
-    """What the log says of wrong values and no row shows: stars, and the count below the table."""
+    """Notes on wrong values that no row shows: stars, and the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
         text = f"the log stars the error of {len(starred)} rows from here on as too large"

@@ -83,7 +83,7 @@ def _check_head(head: Sequence[object]) -> None:
 
 
 def _upgraded(head: tuple[Any, ...], environment: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a record of an old format says for both placements, with what it does not say."""
+    """The head of a record of an old format, with the values that it lacks."""
     known = dict(zip(HEAD, head, strict=True))
     transport = known["transport"]
     known["ranks_per_core"] = per_core(transport, known["ranks"], environment)
@@ -156,7 +156,7 @@ class _Table:
         return said
 
     def _head(self, document: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What a record says for both placements; checked once for all alike."""
+        """The values for both placements; equal ones are checked once."""
         head = tuple([document.get(name, _ABSENT.get(name)) for name in HEAD])
         # As 1 and true are the same key, and only one of them is what it should be.
         key = (*head, type(head[-1]))

@@ -120,7 +120,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
 
 
 def _foreign() -> tuple[tuple[str, str], ...]:
-    """What else a text may be, by what only that contains, and who reads it."""
+    """Other texts: a pattern that only they contain, and who reads them."""
     map_ = f"this is a map of a machine, which {program('topology')} --from reads"
     return (
         (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
@@ -162,7 +162,7 @@ def _json(text: str, source: str) -> Reading | None:
 
 
 def _unknown(text: str) -> str:
-    """What is said of a JSON document that has no rows."""
+    """The note on a JSON document that has no rows."""
     if '"busbar_topology"' in text[:_HEAD]:
         return f"this is a map of a machine, which {program('topology')} --from reads"
     return "a JSON document of a shape that is not known"

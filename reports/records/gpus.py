@@ -40,7 +40,7 @@ def energy(gpus: Gpus, placement: str) -> float | None:
 
 
 def warnings(gpus: Gpus) -> list[str]:
-    """What the clocks did that lessens a row's worth: different GPUs, moving, throttled."""
+    """Warnings about clocks: different between GPUs, moving, throttled."""
     said: list[str] = []
     for placement, title in _TITLES.items():
         here = of_placement(gpus, placement)

@@ -99,12 +99,12 @@ class Row:
 
     @property
     def reading(self) -> str:
-        """How its times were read off, where that is not each rank's own duration, combined."""
+        """The reading of its times, where that is not each rank's own duration, combined."""
         return self.across if self.across not in ("", *OWN) else ""
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether ranks are known to have shared cores: the time holds the waiting for one."""
+        """Whether ranks are known to have shared cores: the time includes waiting for one."""
         return (self.ranks_per_core or 0.0) > 1
 
 
@@ -167,7 +167,7 @@ COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)
 
 
 def column(name: str) -> Callable[[Row], Any]:
-    """What takes a column's value from a row."""
+    """The function that takes a column's value from a row."""
     return attrgetter(name if name in _OF_ROW else f"run.{OF_RUN[name]}")
 
 

@@ -78,16 +78,17 @@ def cuts(
             ratio = float(np.median(after) / np.median(before))
             if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
                 found[segment.series].append((segment.start + at, p))
-                following += _halves(segment, at)
+                following += [
+                    _Segment(
+                        segment.series,
+                        segment.start + part.start,
+                        segment.runs[part],
+                        segment.values[part],
+                    )
+                    for part in (slice(0, at), slice(at, None))
+                ]
         open_ = following
     return [_with_ratios(s, sorted(f)) for s, f in zip(series, found, strict=True)]
-
-
-def _halves(s: _Segment, at: int) -> list[_Segment]:
-    return [
-        _Segment(s.series, s.start, s.runs[:at], s.values[:at]),
-        _Segment(s.series, s.start + at, s.runs[at:], s.values[at:]),
-    ]
 
 
 def _with_ratios(
@@ -180,7 +181,7 @@ def alarms(
 
 
 def _out(level: Floats, runs: int) -> tuple[float, float]:
-    """By how much the last runs are off the ones before; two-sided p, 1 when not far off."""
+    """The distance of the last runs from the ones before; two-sided p, 1 when not far off."""
     before, last = level[:-runs], level[-runs:]
     middle = float(np.median(before))
     off = float(np.median(last)) - middle

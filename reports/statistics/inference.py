@@ -54,7 +54,7 @@ class _Between(NamedTuple):
 
 
 def _between(base: Samples, new: Samples) -> _Between | None:
-    """From the logarithms of the runs' medians; see `between_runs`."""
+    """The comparison of the runs' medians, as logarithms; see `between_runs`."""
     medians = [np.array([np.median(run) for run in side]) for side in (base, new)]
     freedom = sum(map(len, medians)) - 2
     if freedom < 1 or min(m.min() for m in medians) <= 0:
@@ -92,7 +92,7 @@ def launch_test(base: Samples, new: Samples) -> float | None:
 
 
 def launch_scatter(base: Samples, new: Samples) -> float | None:
-    """By how much launches of a side differ: the standard deviation of their logarithms.
+    """The scatter of a side's launches: the standard deviation of their logarithms.
 
     As `between_runs` takes it, of both sides alike; None where that gives no interval.
     """
@@ -116,7 +116,7 @@ def least_seen(scatter: float, launches: int) -> float:
 
 
 def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:
-    """How many launches a side find a slowdown by this share in 95 % of the cases.
+    """The launches a side that find a slowdown by this share in 95 % of the cases.
 
     None for more than ``most``.
     """
@@ -174,7 +174,7 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
 
 
 def _block(n: int, r: float) -> int:
-    """How many neighbours a draw takes: Politis and White's (2004) length for correlation r."""
+    """The neighbours that a draw takes: Politis and White's (2004) length for correlation r."""
     best = (6 * r**2 / (1 - r**2) ** 2 * n) ** (1 / 3)
     return max(1, min(ceil(best), n // 2)) if r > _LIKE else 1
 
@@ -207,7 +207,7 @@ def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
 
 
 def cliffs_delta(base: Sequence[float], new: Sequence[float]) -> float:
-    """How much oftener a value of new is the larger of two than the smaller: −1 … 1 (Cliff 1993).
+    """Cliff's delta (1993): the share of pairs with new larger, less that with new smaller: −1 … 1.
 
     An effect size that assumes no distribution; 0 for an empty side.
     """

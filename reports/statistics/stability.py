@@ -86,7 +86,7 @@ def spread(cv: float) -> Unstable | None:
 
 
 def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
-    """How many first iterations stand above the rest.
+    """The number of first iterations that stand above the rest.
 
     Were the order of no account, the first k would be among the j greatest of n with probability
     C(j, k) / C(n, k), where j is the place of the least of them; for k = 1, 2, 4, … n/4, the least

@@ -38,11 +38,11 @@ class Steady:
 
     @property
     def warm_up(self) -> int:
-        """How many first iterations are not of the steady state; 0 where there is none."""
+        """The number of iterations before the steady state; 0 where there is none."""
         return self.start if self.verdict == "steady" else 0
 
     def __str__(self) -> str:
-        """In words, as ``steady from iteration 12``."""
+        """The verdict in words, as ``steady from iteration 12``."""
         since = f" from iteration {self.start}" if self.start else ""
         return {
             "steady": f"steady{since}",
@@ -100,7 +100,7 @@ def _levels(t: NDArray[np.float64], changes: Sequence[int]) -> list[float]:
 
 
 def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
-    """Where the last segments begin whose levels are the last one's."""
+    """The place where the last segments begin whose levels are the last one's."""
     levels, starts = _levels(t, changes), [0, *changes]
     at = len(starts) - 1
     while at and abs(levels[at - 1] / levels[-1] - 1) <= _NOISE:

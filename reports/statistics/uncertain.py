@@ -1,4 +1,4 @@
-"""Figures with their 95 % intervals, and what is worked out of several of them. Pure.
+"""Figures with their 95 % intervals: sums and quotients of them. Pure.
 
 Intervals are carried over by recovering variances from their ends (MOVER: Zou, Donner 2008 for
 sums; Donner, Zou 2012 for quotients), which keeps their lopsidedness. Figures are taken as
@@ -29,12 +29,12 @@ class Uncertain(NamedTuple):
 
     @property
     def half(self) -> float | None:
-        """How far the further end is away."""
+        """The distance of the further end."""
         ends = self.ends
         return None if ends is None else max(ends[1] - self.value, self.value - ends[0])
 
     def times(self, factor: float) -> Uncertain:
-        """That times an exact factor above 0."""
+        """The figure times an exact factor above 0."""
         ends = self.ends or (None, None)
         return Uncertain(self.value * factor, *(x if x is None else x * factor for x in ends))
 

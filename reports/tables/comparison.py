@@ -1,4 +1,4 @@
-"""A comparison for a terminal, and in a few words: what changed, and what could tell more."""
+"""A comparison for a terminal: its tables, its words counted, and what could tell more."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Shown
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
-    """How many rows got which word: ``2 slower, 30 indistinguishable``."""
+    """The number of rows of each word: ``2 slower, 30 indistinguishable``."""
     words = [c.word for c in comparisons]
     counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
     return counts + ": one launch a side" * (CANNOT_TELL in words)
@@ -63,7 +63,7 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:
-    """What rows that are called indistinguishable may hide, and how many launches would tell.
+    """The differences that indistinguishable rows may hide, and how many launches would tell.
 
     Empty where there are none, or where how launches differ is not known.
     """

@@ -55,7 +55,7 @@ def _course(s: Series, room: int, ascii_only: bool) -> str:
 
 
 def told(h: History) -> list[str]:
-    """What changed, a paragraph an event: run, how many rows, by how much, what else differs."""
+    """A paragraph an event: the run, how many rows, by how much, what else differs."""
     return [_told(h, event) for event in events(h)]
 
 

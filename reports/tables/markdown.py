@@ -40,7 +40,7 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """What to take at which sizes; a table a measured thing; warnings and the rules.
+    """The fastest by size; a table a measured thing; warnings and the rules.
 
     At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
     """
@@ -60,7 +60,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def _answer(what: str, found: Sequence[Stretch]) -> str:
-    """Which algorithm to take at which sizes: what a reader wants first."""
+    """The fastest algorithm for each range of sizes, which a reader wants first."""
     heads, rows = told(found)
     head = f"| {' | '.join(heads)} |"
     sides = "|---:" + "|---" * (len(heads) - 1) + "|"

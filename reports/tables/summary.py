@@ -128,7 +128,7 @@ def _grids(
 
 
 def _column(name: str, least: int) -> int:
-    """How wide a name's column is; a name that is wider stands on several lines."""
+    """The width of a name's column; a wider name stands on several lines."""
     return max(least, min(len(name), _MOST_HEAD))
 
 
@@ -153,7 +153,7 @@ def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str
 
 
 def _share(result: Result, placement: str, statistic: str) -> float | None:
-    """Of the limit, which is 1."""
+    """The share of the limit that was reached."""
     sample, seconds = result.sample(placement), _seconds(result, placement, statistic)
     limit = None if sample is None else sample.limit
     return of_limit(seconds, limit) if seconds and limit is not None else None
@@ -199,7 +199,7 @@ def _stacked(name: str, width: int) -> list[str]:
 
 
 def _fitting(names: list[str], columns: dict[str, int], width: int) -> tuple[list[str], list[str]]:
-    """As many columns as fit, at least one, and the rest."""
+    """The columns that fit, at least one, and the rest."""
     used = 0
     for i, name in enumerate(names):
         used += columns[name] + 2

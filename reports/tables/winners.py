@@ -40,7 +40,7 @@ def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
 
 
 def _changes(found: Sequence[Stretch], width: int) -> list[str]:
-    """Where the fastest changes, and what a tilde means."""
+    """Lines on where the fastest changes, and on what a tilde means."""
     changes = crossovers(found)
     lines = wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP) if changes else []
     return lines + [UNSURE] * any(not one.sure for one in found)
@@ -66,7 +66,7 @@ def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
 
 
 def _figure(cells: Cells) -> str:
-    """What stands first in a cell: where nothing is moved, as in a barrier, there is no rate."""
+    """The quantity that stands first in a cell: a barrier, which moves nothing, has no rate."""
     if all(w.latency_bound for w in cells.values()):
         return "time"
     few = size_text(LATENCY_BOUND)
@@ -99,7 +99,7 @@ def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
 
 
 _Column = Mapping[int, tuple[str, ...]]
-"""By size the lines of a cell."""
+"""The lines of a cell, by size."""
 
 
 def _joined(column: _Column) -> dict[int, tuple[str, ...]]:
@@ -109,7 +109,7 @@ def _joined(column: _Column) -> dict[int, tuple[str, ...]]:
 
 
 def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
-    """What some columns take, with the gap before each."""
+    """The width of some columns, with the gap before each."""
     return sum(
         len(_GAP) + max(len(heads[n]), *(len(line) for cell in column.values() for line in cell))
         for n, column in columns.items()
@@ -119,7 +119,7 @@ def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
 def _blocks(
     columns: Mapping[int, _Column], heads: Mapping[int, str], room: int
 ) -> Iterator[list[int]]:
-    """As many columns at once as fit, at least one."""
+    """Blocks of as many columns as fit, at least one."""
     block: list[int] = []
     for n in columns:
         if block and _width({m: columns[m] for m in (*block, n)}, heads) > room:

@@ -77,7 +77,7 @@ def resized(driver: Any, width: int) -> None:
 
 
 def console(driver: Any) -> list[str]:
-    """What the console has said since it was last asked."""
+    """The lines of the console since it was last asked."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 

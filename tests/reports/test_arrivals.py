@@ -1,4 +1,4 @@
-"""Who wins under which arrival pattern: the closing table of ``--arrival all``."""
+"""The fastest under each arrival pattern: the closing table of ``--arrival all``."""
 
 from __future__ import annotations
 

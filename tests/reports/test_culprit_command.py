@@ -20,7 +20,7 @@ from topology.sources import own_json
 
 
 def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
-    """What ``topology measure -o`` would have saved, of four ranks on one host."""
+    """A map as ``topology measure -o`` saves it, of four ranks on one host."""
     random, cells = np.random.default_rng(0), {}
     for name, usual in (("latency", 1e-6), ("bandwidth", 1e10), ("bandwidth_both", 2e10)):
         cells[name] = {}

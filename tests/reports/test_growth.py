@@ -1,4 +1,4 @@
-"""How time grows with the number of ranks: the verdict on the law of ports."""
+"""The growth of time with the number of ranks, and the verdict on the law of ports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_port(name: str, ranks: int) -> float:
 
 
 def by_links(name: str, ranks: int) -> float:
-    """What two cores for all ranks make of it: time goes with what all links carry together."""
+    """Two cores for all ranks: time goes with the bytes of all links together."""
     return total(ranks)
 
 

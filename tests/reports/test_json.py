@@ -114,7 +114,7 @@ def test_of_a_cut_document_every_whole_row_is_kept(name: str, at: int) -> None:
 
 
 def _rows_of(text: str) -> list[tuple[int, int]]:
-    """Where the rows of a whole document begin and end."""
+    """The places where the rows of a whole document begin and end."""
     decoder, found = json.JSONDecoder(), []
     for match in re.finditer(r'\{\s*"(?:collective|size|numCycle)"', text):
         found.append((match.start(), decoder.raw_decode(text, match.start())[1]))

@@ -1,4 +1,4 @@
-"""What is derived of a row's times: ranks of intervals, their width, and the row's own figure."""
+"""Statistics of a row's times: ranks of intervals, their width, and the row's own figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a series is steady: verdicts on made series, the command, and its graph."""
+"""The steady state: verdicts on made series, the command, and its graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.analysis.settling import settlings
 from reports.cli import main
 from reports.exports.formats import to_jsonl
+from reports.figures.warmup import settlings
 from reports.readers.own import results
 from reports.statistics.steady import steady
 from tests.reports.runs import noisy

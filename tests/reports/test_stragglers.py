@@ -1,4 +1,4 @@
-"""Who is slow by the ranks' own times: who was made slow is named, and nobody else is."""
+"""Stragglers by the ranks' own times: the rank that was delayed is named, and no other."""
 
 from __future__ import annotations
 

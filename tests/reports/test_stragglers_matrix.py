@@ -1,4 +1,4 @@
-"""Who is slow by a measured matrix: the throttled unit is named, and nobody else."""
+"""Stragglers by a measured matrix: the throttled unit is named, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worked out of figures with intervals: means, quotients, and what they leave open."""
+"""Means and quotients of figures with intervals."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from bench.steps.scaling import scaling_lines
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
 from busbar.errors import Unsupported
 from collectives.execution.transport import Counted
-from reports.analysis.step_figures import figures
+from reports.analysis.steps import figures
 from reports.cli import main as reports_main
 from reports.exports.formats import to_jsonl
-from reports.figures.step_bars import bars
+from reports.figures.steps import bars
 from reports.page.steps_part import steps_part
 from reports.readers.own import results
 from reports.readers.reading import read
