@@ -47,7 +47,7 @@ def _sizes(one: Stretch) -> str:
     return first if first == last else f"{first} - {last}"
 
 
-def _name(one: Stretch) -> str:
+def _name(one: Stretch | Winner) -> str:
     return f"{'' if one.sure else '~'}{one.name}"
 
 
@@ -56,16 +56,13 @@ def _figures(won: Sequence[Winner]) -> str:
     ends = [_figure_of(w) for w in (won[0], won[-1])]
     if ends[0] == ends[1]:
         return ends[0]
-    unit = ends[1].rpartition(" ")[2]
-    first = ends[0].removesuffix(f" {unit}") if ends[0].endswith(f" {unit}") else ends[0]
-    return f"{first} - {ends[1]}"
+    return f"{ends[0].removesuffix(ends[1][ends[1].rindex(' ') :])} - {ends[1]}"
 
 
 def _figure_of(winner: Winner) -> str:
-    rated = winner.row.busbw_bytes_per_s
-    if winner.latency_bound or not rated:
+    if winner.latency_bound:
         return seconds(winner.row.time_s)
-    return f"{rate(rated)} GB/s"
+    return f"{rate(winner.row.busbw_bytes_per_s)} GB/s"
 
 
 def _next(won: Sequence[Winner]) -> str:
@@ -91,15 +88,13 @@ def _span(values: Sequence[float]) -> str:
 
 def cell(winner: Winner) -> tuple[str, str]:
     """A cell of a map: the name, and the figures."""
-    rated = winner.row.busbw_bytes_per_s
     if winner.margin is None:
         margin = "alone"
     elif winner.low is None or winner.high is None:
         margin = _factor(winner.margin)
     else:
         margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
-    figure = rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
-    return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
+    return _name(winner), f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 
 def _factor(value: float) -> str:

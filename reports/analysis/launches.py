@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import ceil
+from math import isnan
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from reports.readers.columns import Times
 from reports.readers.folding import MEASURED
 from reports.readers.names import scaled
 from reports.records.rows import Row, Run
 from reports.statistics.inference import launch_center, launch_interval
-
-_P99 = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +70,24 @@ def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
     runs = [run for run in runs if run]
     if not runs:
         return first
-    times = np.sort(np.concatenate(runs))
     middle = launch_center(runs)
     low, high = launch_interval(runs) or (None, None)
+    times = tuple(t for run in runs for t in run)
+    found = Times.of([times]).statistics(np.array([False]))
     known = {f.name: getattr(first, f.name) for f in fields(first)}
     share = (first.time_s or middle) / middle if middle > 0 else 1.0
+    whole = {name: float(found[name][0]) for name in ("min_s", "max_s", "p99_s", "cv")}
+    known |= {name: None if isnan(value) else value for name, value in whole.items()}
     known |= {
         "time_s": middle,
         "low_s": low,
         "high_s": high,
-        "min_s": float(times[0]),
-        "max_s": float(times[-1]),
-        "p99_s": float(times[ceil(_P99 * len(times)) - 1]),
-        "cv": float(times.std() / times.mean()) if times.mean() > 0 else None,
         "algbw_bytes_per_s": scaled(first.algbw_bytes_per_s, share),
         "busbw_bytes_per_s": scaled(first.busbw_bytes_per_s, share),
         "wrong": _sum([row.wrong for row in every]),
         "iterations": sum(row.iterations or 0 for row in every),
         "stopped": first.stopped if len({row.stopped for row in every}) == 1 else "",
-        "times_s": tuple(t for run in runs for t in run),
+        "times_s": times,
         "limit_s": min((row.limit_s for row in every if row.limit_s), default=None),
         "per_rank_s": (),
     }

@@ -68,22 +68,22 @@ function lines(rows, without = [], key = n => n) {
 // Whether ranks shared cores in a point's rows; its mark is hollow then.
 const crowded = p => p.rows.some(n => data.perCore[n] > 1);
 
-function scatter(line, found, hover, more = {}) {
+function scatter(line, found, hover) {
   return {
     type: 'scatter', mode: 'lines+markers', name: plain(line.label), legendgroup: plain(line.label),
     x: found.map(p => p.x), y: found.map(p => p.y), hoverinfo: 'text',
     hovertext: found.map(p => `<b>${plain(line.label)}</b><br>${hover(p)}`),
     line: { color: line.colour, dash: line.dash, width: 2 },
-    marker: { color: line.colour, symbol: found.map(p => line.symbol + (crowded(p) ? '-open' : '')), size: 6 }, ...more,
+    marker: { color: line.colour, symbol: found.map(p => line.symbol + (crowded(p) ? '-open' : '')), size: 6 },
   };
 }
 
-function band(line, found, scale = 1) {
+function band(line, found) {
   const known = found.filter(p => p.low !== null && p.high !== null);
   if (known.length < 2) return [];
   return [{
     type: 'scatter', mode: 'lines', x: [...known, ...known.toReversed()].map(p => p.x),
-    y: [...known.map(p => p.high * scale), ...known.toReversed().map(p => p.low * scale)],
+    y: [...known.map(p => p.high), ...known.toReversed().map(p => p.low)],
     fill: 'toself', fillcolor: faint(line.colour), line: { width: 0 }, hoverinfo: 'skip',
     showlegend: false, legendgroup: plain(line.label),
   }];

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from reports.records.record import Result, Sample
+from reports.records.record import Result
+from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-6, 9e-2), min_size=6, max_size=12).map(tuple)
 
 
 def result(size: int, out: tuple[float, ...], in_place: tuple[float, ...] | None = None) -> Result:
     """A run of four ranks with these raw times, of the vector and in place."""
-    halves = [None if t is None else Sample(t, len(t), wrong=0) for t in (out, in_place)]
-    return Result(
-        "allreduce", "ring", "mpi", 4, size, size // 4, "float", "sum", -1, 1.5, *halves,
-        environment={"busbar": "0.1", "library": "MPICH 5", "hosts": ["a", "b"], "cpu": "X"},
-    )  # fmt: skip
+    known = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["a", "b"], "cpu": "X"}
+    return allreduce("ring", 4, size, out, in_place, environment=known)
 
 
 RESULTS = st.lists(

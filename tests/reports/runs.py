@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,24 @@ def allreduce(
     algorithm: str,
     ranks: int,
     size: int,
-    out: Sample,
-    in_place: Sample | None = None,
+    out: Sample | Sequence[float],
+    in_place: Sample | Sequence[float] | None = None,
     *,
+    collective: str = "allreduce",
     transport: str = "mpi",
-    factor: float = 1.5,
-    environment: Mapping[str, object] | None = None,
+    **fields: Any,
 ) -> Result:
-    """The record of an all-reduce of ``size`` bytes of float, summed."""
+    """The record of an all-reduce of ``size`` bytes of float, summed; halves may be their times."""
+    halves = [
+        half
+        if half is None or isinstance(half, Sample)
+        else Sample(tuple(half), len(half), wrong=0)
+        for half in (out, in_place)
+    ]
+    factor = 2 * (ranks - 1) / ranks
     return Result(
-        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1, factor,
-        out, in_place, environment=environment or {},
+        collective, algorithm, transport, ranks, size, size // 4, "float", "sum", -1, factor,
+        *halves, **fields,
     )  # fmt: skip
 
 
@@ -58,10 +65,9 @@ def noisy(
     for algorithm in ("ring", "tree"):
         for size in sizes:
             middle = (1e-5 + size / 1e10) * (slow if algorithm == "ring" else 1)
-            times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
-            sample = Sample(times, n, wrong=0)
+            times = (middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist()
             known = {**ENVIRONMENT, **environment}
-            results.append(allreduce(algorithm, 4, size, sample, environment=known))
+            results.append(allreduce(algorithm, 4, size, times, environment=known))
     return results
 
 
@@ -81,9 +87,7 @@ def records(
             for size in sizes:
                 middle = (1e-5 + size / 1e10) * (1 + 0.2 * place) * p / 2
                 halves = [_sample(middle, random) for _ in (0, 1)]
-                factor = 2 * (p - 1) / p
-                one = allreduce(algorithm, p, size, *halves, factor=factor, environment=known)
-                found.append(one)
+                found.append(allreduce(algorithm, p, size, *halves, environment=known))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reports.records.record import LAST, Result, Sample
 from reports.tables.arrivals import arrivals_table
+from tests.reports.runs import allreduce
 
 
 def _result(algorithm: str, pattern: str, each: float, also: float | None = None) -> Result:
@@ -19,8 +20,7 @@ def _result(algorithm: str, pattern: str, each: float, also: float | None = None
         sync={"by": "window", "pattern": pattern, "arrival": arrival},
         also={} if also is None else {LAST: times(also)},
     )
-    what = ("allreduce", algorithm, "mpi", 4, 64, 16, "float", "sum", -1, 1.5)
-    return Result(*what, out=sample)
+    return allreduce(algorithm, 4, 64, sample)
 
 
 def _table(*results: Result) -> str:
@@ -60,6 +60,4 @@ def test_nobody_late_is_timed_from_the_last_arrival_too() -> None:
 def test_one_pattern_has_no_table() -> None:
     """Rule: rows of one pattern, or behind barriers, end in the usual report."""
     assert not arrivals_table([_result("ring", "zero", 2e-6)])
-    plain = Sample(times=(1e-6,), iterations=1)
-    what = ("allreduce", "ring", "mpi", 4, 64, 16, "float", "sum", -1, 1.5)
-    assert not arrivals_table([Result(*what, out=plain)])
+    assert not arrivals_table([allreduce("ring", 4, 64, [1e-6])])

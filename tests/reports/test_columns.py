@@ -3,16 +3,13 @@
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.errors import ReportError
 from busbar.statistics import interval
-from reports import load
 from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.readers.folding import folded
@@ -20,6 +17,7 @@ from reports.readers.parquet import read as read_parquet
 from reports.readers.parquet import to_parquet
 from reports.records.record import FORMAT, Result, Sample
 from reports.records.rows import Row
+from tests.reports.runs import allreduce
 
 pytest.importorskip("pyarrow")
 
@@ -109,8 +107,7 @@ def test_a_row_has_the_statistics_of_its_times(times: tuple[float, ...]) -> None
 
 def _measured(times: tuple[float, ...], algorithm: str = "ring", wrong: int | None = 0) -> Result:
     half = Sample(times=times, iterations=len(times), wrong=wrong, limit=min(times))
-    names = ("allreduce", algorithm, "mpi", 2, 1024, 256, "float", "sum", -1, 1.0)
-    return Result(*names, out=half, environment={"cpu": "A"})  # type: ignore[arg-type]
+    return allreduce(algorithm, 2, 1024, half, environment={"cpu": "A"})
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), TIMES.filter(len)), min_size=1, max_size=9))
@@ -159,12 +156,3 @@ def test_an_old_parquet_file_is_worked_out_as_its_records_are() -> None:
     assert [r.worksharing for r in rows] == [True, False, False, False]
     assert [r.ranks_per_core for r in rows] == [2.0] * 4
     assert list(rows) == [replace(r, run=rows[0].run) for r in own.rows(old)]
-
-
-def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
-    """Rule: Parquet that is cut, or not ours, is refused with the name of the file."""
-    data = to_parquet([_measured((1.0,))])
-    for name, content in (("cut", data[:-20]), ("short", data[:10])):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(ReportError, match=name):
-            load(tmp_path / name)

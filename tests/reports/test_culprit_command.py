@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
 from reports.cli import main
 from reports.exports.formats import to_jsonl
-from reports.records.record import Result, Sample
+from reports.records.record import Sample
+from tests.reports.runs import allreduce
 from tests.reports.slowness import HOP, MIXED, played
 from topology.measured.matrix import Estimate, RankPlace
 from topology.sources import own_json
@@ -42,8 +44,8 @@ def _record(path: Path, **delays: Mapping[int, float]) -> Path:
         times = tuple(np.max(per_rank, axis=0).tolist())
         sample = Sample(times, len(times), wrong=0, per_rank=per_rank)
         environment = {"hosts": ["n0"], "mapping": {"node": [0] * 4, "cpus": [], "gpu": [""] * 4}}
-        results.append(Result(c, a, "shm", 4, 1024, 256, "float", "sum", 0, 1.0, sample,
-                              environment=environment))  # fmt: skip
+        one = allreduce(a, 4, 1024, sample, collective=c, transport="shm", environment=environment)
+        results.append(replace(one, root=0))
     path.write_bytes(to_jsonl(results))
     return path
 
@@ -77,27 +79,7 @@ def test_what_cannot_be_judged_is_refused(
 ) -> None:
     """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
     bare = tmp_path / "bare.jsonl"
-    environment = {"hosts": ["n0"]}
-    bare.write_bytes(
-        to_jsonl(
-            [
-                Result(
-                    "allreduce",
-                    "ring",
-                    "shm",
-                    4,
-                    8,
-                    2,
-                    "float",
-                    "sum",
-                    -1,
-                    1.5,
-                    Sample((1e-5,) * 9, 9),
-                    environment=environment,
-                )
-            ]
-        )
-    )
+    bare.write_bytes(to_jsonl([allreduce("ring", 4, 8, [1e-5] * 9, environment={"hosts": ["n0"]})]))
     empty = tmp_path / "t.json"
     empty.write_text(json.dumps({"busbar_topology": 1, "sources": [], "facts": [], "devices": [],
                                  "links": [], "pairs": [], "gaps": []}))  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
+from tests.reports.runs import allreduce
 
 SIZE = 1 << 22
 Law = Callable[[str, int], float]
@@ -53,24 +53,9 @@ def _results(
             shift = float(np.exp(random.normal(0, launch)))
             for size in sizes:
                 middle = shift * law(name, p) * size / (1e9 * (1 + place))
-                times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
-                found.append(
-                    Result(
-                        "allreduce",
-                        name,
-                        "mpi",
-                        p,
-                        size,
-                        size // 4,
-                        "float",
-                        "sum",
-                        -1,
-                        2 * (p - 1) / p,
-                        out=Sample(times, n, wrong=0),
-                        environment={"hosts": ["n0"], "ranks_per_node": [p]},
-                        **fields,
-                    )
-                )
+                times = (middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist()
+                known = {"hosts": ["n0"], "ranks_per_node": [p]}
+                found.append(allreduce(name, p, size, times, environment=known, **fields))
     return found
 
 
@@ -213,15 +198,9 @@ def test_what_counts_and_what_is_left_out() -> None:
     found = _compared([*shared, *mine, *shm])
     assert found.notes == ("3 rows of other transports than mpi are left out",)
     assert found.verdict is not None and found.verdict.headline.startswith("The law holds")
-    again = [
-        replace(
-            one,
-            out=replace(
-                one.out or Sample(), times=tuple(3 * t for t in (one.out or Sample()).times)
-            ),
-        )
-        for one in mine
-    ]
+    halves = [one.out or Sample() for one in mine]
+    thrice = [replace(half, times=tuple(3 * t for t in half.times)) for half in halves]
+    again = [replace(one, out=half) for one, half in zip(mine, thrice, strict=True)]
     (cell,) = _compared([*mine, *again, *again]).of("ps", ranks=2)
     (once,) = _compared(mine).of("ps", ranks=2)
     assert cell.measured == pytest.approx(3 * (once.measured or 0), rel=0.05)
@@ -247,11 +226,3 @@ def test_the_command_ends_in_a_verdict(
     drawn = figure.read_text(encoding="utf-8")
     assert "This machine cannot show the law: 16 ranks share 2 cores" in drawn
     assert drawn.count("GB/s") >= 6 and "at one rate" not in drawn
-
-
-def test_exponents_are_of_natural_logarithms_or_any() -> None:
-    """Rule: the exponent of two counts is the quotient of the logarithms."""
-    one = grown("ps", SIZE, {2: [[1.0] * 8], 8: [[7.0] * 8]}, VOLUMES["ps"])
-    assert one is not None and one.exponent == pytest.approx(log(7) / log(4)) == pytest.approx(
-        one.port
-    )

@@ -18,9 +18,10 @@ from reports.analysis.history import events, history, in_order
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
-from reports.records.record import Result, Sample
+from reports.records.record import Result
 from reports.records.shown import chance, trend
 from reports.statistics.change_points import alarms, cuts
+from tests.reports.runs import allreduce, rows
 
 Numbered = list[tuple[int, float]]
 
@@ -135,22 +136,7 @@ def _record(random: np.random.Generator, slow: float = 1.0, **environment: objec
     made = []
     for algorithm, factor in (("ring", slow), ("tree", 1.0)):
         times = level * factor * 1e-4 * (1 + 0.02 * random.gamma(2, 1, 15))
-        made.append(
-            Result(
-                "allreduce",
-                algorithm,
-                "shm",
-                4,
-                2**20,
-                2**18,
-                "float",
-                "sum",
-                -1,
-                1.5,
-                Sample(tuple(times.tolist()), 15, wrong=0),
-                environment=known,
-            )
-        )
+        made.append(allreduce(algorithm, 4, 2**20, times.tolist(), environment=known))
     return made
 
 
@@ -233,17 +219,17 @@ def test_runs_are_ordered_by_when_they_started() -> None:
     """Records say when; a file without that leaves the order that was given. It forbids nothing."""
     random = np.random.default_rng(5)
     days = ["2026-11-03T10:00:00+00:00", "2026-11-01T10:00:00+00:00", "2026-11-02T10:00:00+00:00"]
-    made = [(day, parse(to_jsonl(_record(random, started=day)).decode()).rows) for day in days]
+    made = [(day, rows(_record(random, started=day))) for day in days]
     assert [name for name, _ in in_order(made)] == sorted(days)
     assert not differences(made[0][1], made[1][1])
-    unsaid = ("unsaid", parse(to_jsonl(_record(random)).decode()).rows)
+    unsaid = ("unsaid", rows(_record(random)))
     assert [name for name, _ in in_order([*made, unsaid])] == [*days, "unsaid"]
 
 
 def test_runs_may_lack_rows_and_raw_times() -> None:
     """Rule: a series is made of the runs that have it; single figures have no interval."""
     random = np.random.default_rng(2)
-    one, two = (list(parse(to_jsonl(_record(random)).decode()).rows) for _ in range(2))
+    one, two = (rows(_record(random)) for _ in range(2))
     made = history([("a", one), ("b", two[:1]), ("c", two)])
     assert [len(s.points) for s in made.series] == [3, 2] and events(made) == []
     table = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"

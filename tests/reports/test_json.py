@@ -16,38 +16,18 @@ from reports.analysis.stragglers import culprits
 from reports.exports.formats import nccl_json, to_json, to_jsonl
 from reports.readers.reading import parse, read
 from reports.records.record import Result, Sample
+from tests.reports.runs import allreduce
 
 
 def _document(devices: int = 4, **more: Any) -> dict[str, Any]:
-    config = {
-        "nthreads": 1,
-        "ngpus": 1,
-        "iterations": 20,
-        "devices": [
-            {
-                "rank": n,
-                "group": 0,
-                "pid": 1,
-                "hostname": f"n{n // 2}",
-                "device": n % 2,
-                "device_hex": f"0000:0{n}:00",
-                "device_info": "NVIDIA H100",
-            }
-            for n in range(devices)
-        ],
-    }
+    listed = [
+        {"rank": n, "group": 0, "hostname": f"n{n // 2}", "device_hex": f"0000:0{n}:00"}
+        for n in range(devices)
+    ]
     half = {"time": 20.0, "alg_bw": 0.05, "bus_bw": 0.0768, "nwrong": 0.0}
+    words = {"type": "int8", "redop": "sum", "root": "    -1", "experiment_name": ""}
     rows = [
-        {
-            "size": 1 << k,
-            "count": 1 << k,
-            "type": "int8",
-            "redop": "sum",
-            "root": "    -1",
-            "out_of_place": half,
-            "in_place": half,
-            "experiment_name": "",
-        }
+        {"size": 1 << k, "count": 1 << k, **words, "out_of_place": half, "in_place": half}
         for k in range(10, 14)
     ]
     known = {
@@ -56,7 +36,7 @@ def _document(devices: int = 4, **more: Any) -> dict[str, Any]:
         "args": ["./all_reduce_perf"],
         "env": ["SECRET=1", "NCCL_DEBUG=INFO"],
         "nccl_version": 22809,
-        "config": config,
+        "config": {"nthreads": 1, "ngpus": 1, "iterations": 20, "devices": listed},
     }
     return {**known, "results": rows, "out_of_bounds": {"count": 0, "okay": "true"}, **more}
 
@@ -72,9 +52,8 @@ def _ours(n: int = 3) -> list[Result]:
     own = tuple((1e-5, 2e-5, 3e-5) for _ in range(4))
     sample = Sample((1e-5, 2e-5, 3e-5), 3, wrong=0, per_rank=own)
     return [
-        Result("allreduce", "ring", "mpi", 4, 1 << k, 1 << k, "int8", "sum", -1, 1.5, sample, None,
-               {}, environment) for k in range(10, 10 + n)
-    ]  # fmt: skip
+        allreduce("ring", 4, 1 << k, sample, environment=environment) for k in range(10, 10 + n)
+    ]
 
 
 RCCL = [
@@ -99,7 +78,7 @@ def test_of_a_cut_document_every_whole_row_is_kept(name: str, at: int) -> None:
     text, each = WHOLE[name]
     cut = text[: at % len(text)]
     found, everything = parse(cut), parse(text)
-    complete = sum(_complete(cut, row) for row in _rows_of(text))
+    complete = sum(end <= len(cut) for _, end in _rows_of(text))
     assert len(found.rows) == complete * each
     figures = [(r.size, r.placement, r.time_s, r.times_s) for r in found.rows]
     assert (
@@ -119,10 +98,6 @@ def _rows_of(text: str) -> list[tuple[int, int]]:
     for match in re.finditer(r'\{\s*"(?:collective|size|numCycle)"', text):
         found.append((match.start(), decoder.raw_decode(text, match.start())[1]))
     return found
-
-
-def _complete(cut: str, row: tuple[int, int]) -> bool:
-    return row[1] <= len(cut)
 
 
 @settings(deadline=None)

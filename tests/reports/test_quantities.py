@@ -8,10 +8,10 @@ import pytest
 
 from reports.cli import main
 from reports.exports.formats import to_jsonl
-from reports.readers.reading import parse
-from reports.records.record import Result, Sample
+from reports.records.record import Result
 from reports.statistics import quantities as q
 from reports.tables.scaling import scaling
+from tests.reports.runs import allreduce, rows
 
 
 def test_worked_cases() -> None:
@@ -43,22 +43,21 @@ def test_what_has_no_meaning_is_refused(call: object) -> None:
 
 
 def _results(ranks: int, seconds: float, algorithm: str = "ring") -> list[Result]:
-    times = tuple(seconds * (1 + 0.001 * i) for i in range(20))
-    return [Result("allreduce", algorithm, "shm", ranks, 2**20, 2**18, "float", "sum", -1,
-                   2 * (ranks - 1) / ranks, Sample(times, 20))]  # fmt: skip
+    times = [seconds * (1 + 0.001 * i) for i in range(20)]
+    return [allreduce(algorithm, ranks, 2**20, times)]
 
 
 def test_scaling_names_its_base_and_follows_the_formulae() -> None:
     """Rule: efficiency on n is t(base) / t(n); speed-up n / base times that; with an interval."""
-    text = b"".join(to_jsonl(_results(n, t)) for n, t in ((1, 1.0), (2, 1.25), (4, 2.0))).decode()
-    (series,) = scaling(list(parse(text).rows))
+    (series,) = scaling(
+        [r for n, t in ((1, 1.0), (2, 1.25), (4, 2.0)) for r in rows(_results(n, t))]
+    )
     assert [s.efficiency for s in series] == pytest.approx([1, 0.8, 0.5])
     assert [s.speedup for s in series] == pytest.approx([1, 1.6, 2])
     assert {s.base.ranks for s in series} == {1} and series[0].low is None
     for s in series[1:]:
         assert s.low is not None and s.high is not None and s.low <= s.efficiency <= s.high
-    text = b"".join(to_jsonl(_results(n, t)) for n, t in ((2, 1.0), (8, 2.0))).decode()
-    (series,) = scaling(list(parse(text).rows))
+    (series,) = scaling([r for n, t in ((2, 1.0), (8, 2.0)) for r in rows(_results(n, t))])
     assert (series[1].efficiency, series[1].speedup) == pytest.approx((0.5, 2))
 
 

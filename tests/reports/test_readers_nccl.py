@@ -192,14 +192,6 @@ def test_nccl_json() -> None:
     assert "SECRET" not in repr(out)
 
 
-def test_what_a_killed_run_left_of_its_json() -> None:
-    """Rule: whole results are kept, the end is said."""
-    text = json.dumps({**DOCUMENT, "results": DOCUMENT["results"] * 3})
-    found = parse(text[: text.rindex('"in_place"')])
-    assert len(found.rows) == 4 and "ends early" in found.notes[-1].text
-    assert found.rows[0].ranks == 4
-
-
 @given(RESULTS)
 def test_our_nccl_json_reads_back(results: list[Result]) -> None:
     """Rule: what ``-J`` writes is read with its raw times."""

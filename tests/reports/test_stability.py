@@ -18,6 +18,7 @@ from reports.records.record import Result, Sample
 from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
 from reports.statistics.quantities import relative_width
 from reports.statistics.stability import unstable
+from tests.reports.runs import allreduce
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -157,8 +158,7 @@ def test_two_groups_of_a_worked_case() -> None:
 
 
 def _placed(times: NDArray[np.float64], name: str = "ring") -> Result:
-    sample = Sample(tuple(times.tolist()), len(times), wrong=0)
-    return Result("allreduce", name, "shm", 4, 1024, 256, "float", "sum", -1, 1.5, sample)
+    return allreduce(name, 4, 1024, times.tolist())
 
 
 @pytest.mark.parametrize("name", STABLE)
@@ -206,10 +206,9 @@ def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
     rising = still * np.linspace(1, 1.3, 60)
     steep = still * np.linspace(1, 1.6, 60)
     results = [
-        Result("allreduce", name, "shm", 4, 1024, 256, "float", "sum", -1, 1.5,
-               Sample(tuple(times.tolist()), 60, wrong=wrong))
+        allreduce(name, 4, 1024, Sample(tuple(times.tolist()), 60, wrong=wrong))
         for name, times, wrong in (("a", still, 0), ("b", rising, 2), ("c", steep, 0))
-    ]  # fmt: skip
+    ]
     rows = own.rows(results)
     found = warnings_of(rows)
     assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.statistics import dependence, interval
-from reports.records.record import Result, Sample
+from reports.records.record import Sample
 from reports.statistics.quantities import bandwidths, center, relative_width
+from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-7, 10.0), min_size=6, max_size=300)
 
@@ -117,7 +118,7 @@ def test_bandwidths_have_their_factors() -> None:
 
     Busbw that times the factor.
     """
-    row = Result("x", "y", "shm", 4, 1000, 250, "float", "sum", -1, 1.5, alg_factor=0.5)
+    row = allreduce("ring", 4, 1000, [], alg_factor=0.5)
     assert bandwidths(row, 1e-6) == (5e8, 7.5e8)
 
 

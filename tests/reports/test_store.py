@@ -18,16 +18,16 @@ from reports import load
 from reports.exports.formats import to_jsonl
 from reports.exports.store import SINKS, Directory, Store, sink
 from reports.readers.reading import read
-from reports.records.record import Result, Sample
+from reports.records.record import Result
+from tests.reports.runs import allreduce
 
 ENVIRONMENT = {"busbar": "1", "hosts": ["n0"], "variables": {"NCCL_ALGO": "Ring"}}
 NAMES = [f"r{ending}" for ending in SINKS]
 
 
 def _result(size: int = 1024) -> Result:
-    half = Sample(times=(1e-3,) * 8, iterations=8, wrong=0)
-    names = ("allreduce", "ring", "inproc", 4, size, size // 4, "float", "sum", -1, 1.5)
-    return Result(*names, out=half, in_place=half, environment=ENVIRONMENT)  # type: ignore[arg-type]
+    times = [1e-3] * 8
+    return allreduce("ring", 4, size, times, times, environment=ENVIRONMENT)
 
 
 def _sizes(path: Path) -> list[int | None]:

@@ -18,8 +18,9 @@ from reports.analysis.textbook import VOLUMES, compare
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse, read
-from reports.records.record import Result, Sample
+from reports.records.record import Result
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
+from tests.reports.runs import allreduce
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
@@ -36,10 +37,8 @@ def _model(collective: str, name: str, ranks: int, size: int) -> float:
 def _result(
     algorithm: str, size: int, time: float, *, ranks: int = 4, transport: str = "mpi"
 ) -> Result:
-    half = Sample(times=(time * 0.99, time, time * 1.01) * 3, iterations=9, wrong=0)
-    return Result(
-        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1, 1.5, out=half
-    )
+    times = (time * 0.99, time, time * 1.01) * 3
+    return allreduce(algorithm, ranks, size, times, transport=transport)
 
 
 def _run(path: Path, results: list[Result]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,24 +17,14 @@ from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from reports.tables.winners import answer, winners_map
+from tests.reports.runs import allreduce
 
 
 def _result(
-    algorithm: str,
-    ranks: int,
-    size: int,
-    times: tuple[float, ...],
-    *,
-    transport: str = "mpi",
-    per_core: float = 0.5,
-    wrong: int = 0,
-    worksharing: bool = False,
+    algorithm: str, ranks: int, size: int, times: tuple[float, ...], wrong: int = 0, **fields: Any
 ) -> Result:
     half = Sample(times=times, iterations=len(times), wrong=wrong)
-    return Result(
-        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1,
-        2 * (ranks - 1) / ranks, out=half, ranks_per_core=per_core, worksharing=worksharing,
-    )  # fmt: skip
+    return allreduce(algorithm, ranks, size, half, **{"ranks_per_core": 0.5, **fields})
 
 
 def _rows(*results: Result) -> list[Row]:
@@ -110,7 +101,13 @@ def test_the_map_fits_and_has_every_cell(
             name = data.draw(st.sampled_from(NAMES))
             expected.append(name)
             results.append(
-                _result(name, n, size, (1e-3,) * data.draw(st.sampled_from([1, 8])), per_core=n / 4)
+                _result(
+                    name,
+                    n,
+                    size,
+                    (1e-3,) * data.draw(st.sampled_from([1, 8])),
+                    ranks_per_core=n / 4,
+                )
             )
     (lines,) = winners_map(_rows(*results), width)
     assert max(map(len, lines)) <= width
@@ -127,7 +124,7 @@ def test_80_columns_have_four_counts_side_by_side() -> None:
     """Rule: 2, 4, 8 and 16 ranks stand in one block at 80 columns, and on single lines at 160."""
     rows = _rows(
         *(
-            _result(name, n, size, _spread(t * n, n), per_core=n / 2)
+            _result(name, n, size, _spread(t * n, n), ranks_per_core=n / 2)
             for name, t in (("sharded_ps", 1e-3), ("ring", 1.3e-3), ("ps", 2e-3))
             for n in (2, 4, 8, 16)
             for size in (1 << 16, 1 << 20, 1 << 30)
