@@ -17,31 +17,29 @@ from numpy.typing import NDArray
 
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
+_TAIL = 0.025  # of a 95 % interval, on either side
 _LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one
 _MOST = 4_000_000  # drawn values at once, which bounds time and memory
 
 
-def ratio_interval(
-    base: Samples, new: Samples, level: float = 0.95, seed: int = 0
-) -> tuple[float, float] | None:
-    """The interval of median(new) / median(base), by a percentile bootstrap (Efron 1979).
+def ratio_interval(base: Samples, new: Samples) -> tuple[float, float] | None:
+    """The 95 % interval of median(new) / median(base), by a percentile bootstrap (Efron 1979).
 
     A side is one sample or several, one a run; runs are drawn first and iterations within them
     (Davison, Hinkley 1997, 3.8), so that what differs from run to run widens the interval; where
     neighbours are alike, whole blocks of them (`_block`). Few runs drawn anew show too little of
     how runs differ, so the interval holds that of `between_runs` too. None for fewer than six
-    values on a side or a median of zero. The seed makes it repeatable.
+    values on a side or a median of zero. The same samples have the same interval.
     """
     if min(sum(map(len, base)), sum(map(len, new))) < 6:
         return None
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     sides = [[s for s in side if len(s)] for side in (base, new)]
     medians = [drawn_medians(side, random) for side in sides]
     if not medians[0].all():
         return None
-    tail = (1 - level) / 2
-    low, high = np.quantile(medians[1] / medians[0], [tail, 1 - tail])
-    wider = between_runs(sides[0], sides[1], level) or (low, high)
+    low, high = np.quantile(medians[1] / medians[0], [_TAIL, 1 - _TAIL])
+    wider = between_runs(sides[0], sides[1]) or (low, high)
     return float(min(low, wider[0])), float(max(high, wider[1]))
 
 
@@ -65,17 +63,19 @@ def _between(base: Samples, new: Samples) -> _Between | None:
     return _Between(float(logs[1].mean() - logs[0].mean()), error, freedom)
 
 
-def between_runs(base: Samples, new: Samples, level: float = 0.95) -> tuple[float, float] | None:
-    """The interval of the ratio by Student's t on the logarithms of the runs' medians.
+def between_runs(base: Samples, new: Samples) -> tuple[float, float] | None:
+    """The 95 % interval of the ratio by Student's t on the logarithms of the runs' medians.
 
     Runs of both sides are held to scatter alike, so that one run can be held against several. None
     where no side has several, or a median is not positive.
     """
     found = _between(base, new)
-    if found is None:
-        return None
-    off = student_quantile((1 - level) / 2, found.freedom) * found.error
-    return exp(found.middle - off), exp(found.middle + off)
+    return None if found is None else _interval(*found)
+
+
+def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
+    off = student_quantile(_TAIL, freedom) * error
+    return exp(middle - off), exp(middle + off)
 
 
 def launch_test(base: Samples, new: Samples) -> float | None:
@@ -129,8 +129,8 @@ def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | Non
     return high
 
 
-def launch_interval(runs: Samples, level: float = 0.95) -> tuple[float, float] | None:
-    """The interval of `launch_center` by Student's t on the logarithms of the launches' medians.
+def launch_interval(runs: Samples) -> tuple[float, float] | None:
+    """The 95 % interval of `launch_center` by Student's t on the logarithms of the medians.
 
     None for one launch, or where a median is not positive.
     """
@@ -139,8 +139,7 @@ def launch_interval(runs: Samples, level: float = 0.95) -> tuple[float, float] |
         return None
     logs = np.log(medians)
     error = float(logs.std(ddof=1)) / sqrt(len(logs))
-    off = student_quantile((1 - level) / 2, len(logs) - 1) * error
-    return exp(float(logs.mean()) - off), exp(float(logs.mean()) + off)
+    return _interval(float(logs.mean()), error, len(logs) - 1)
 
 
 def launch_center(runs: Samples) -> float:

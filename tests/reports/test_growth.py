@@ -177,16 +177,6 @@ def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:
     assert "from 2 to 4 ranks" in found.details
 
 
-def test_each_curve_has_a_rate_of_its_own() -> None:
-    """Rule: over P at one size, and over n on P ranks, a textbook's curve meets its points."""
-    found = _compared(_results(by_port, sizes=(1 << 16, 1 << 22)))
-    for place, name in enumerate(ALGORITHMS):
-        for cell in found.of(name):
-            assert cell.rate == pytest.approx(1e9 * (1 + place), rel=0.1)
-            assert cell.over_ranks == pytest.approx(cell.measured, rel=0.1)
-            assert cell.over_sizes == pytest.approx(cell.measured, rel=0.1)
-
-
 def test_what_counts_and_what_is_left_out() -> None:
     """Rule: the transport with the most rows; own work before shared.
 

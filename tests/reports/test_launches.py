@@ -12,10 +12,9 @@ from reports.exports.formats import to_jsonl
 from reports.readers.folding import folded
 from reports.readers.reading import parse
 from reports.records.record import Result
-from reports.records.rows import Row
 from reports.statistics.inference import launch_interval
 from reports.tables.show import texts
-from tests.reports.runs import noisy
+from tests.reports.runs import noisy, rows
 
 
 def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> list[Result]:
@@ -23,20 +22,16 @@ def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> lis
     return noisy(number, slow=slow, launch=place)[::-1]  # in another order than sizes
 
 
-def _read(results: list[Result]) -> list[Row]:
-    return list(parse(to_jsonl(results).decode(), "a.jsonl").rows)
-
-
 def test_the_interval_is_over_launches() -> None:
     """Rule: each launch counts once; time and interval are those of its medians; rows by size."""
     slow = (1.0, 1.1, 0.9, 1.05)
-    rows = _read([r for n, s in enumerate(slow, 1) for r in _launched(n, slow=s)])
-    found = over_launches(rows)
-    assert len(rows) == 24 and len(found) == 6 and all(type(r) is LaunchedRow for r in found)
+    every = rows([r for n, s in enumerate(slow, 1) for r in _launched(n, slow=s)])
+    found = over_launches(every)
+    assert len(every) == 24 and len(found) == 6 and all(type(r) is LaunchedRow for r in found)
     assert [r.size for r in found] == [1024, 2**20, 2**26] * 2
     for row in found:
         assert isinstance(row, LaunchedRow)
-        same = [r for r in rows if (r.algorithm, r.size) == (row.algorithm, row.size)]
+        same = [r for r in every if (r.algorithm, r.size) == (row.algorithm, row.size)]
         medians = [float(np.median(r.times_s)) for r in same]
         assert row.launches_s == pytest.approx(medians) and row.iterations == 160
         assert row.time_s == pytest.approx(float(np.exp(np.mean(np.log(medians)))))
@@ -53,9 +48,9 @@ def test_the_interval_is_over_launches() -> None:
 def test_cycles_of_a_launch_are_one_sample() -> None:
     """Rule: what a launch measured twice is one median, folded before or not."""
     results = [*_launched(1), *_launched(1), *_launched(2)]
-    rows = _read(results)
+    every = rows(results)
     again = folded(parse(to_jsonl(results).decode()).rows)
-    for given in (rows, again):
+    for given in (every, again):
         found = over_launches(given)
         assert len(found) == 6
         assert {len(r.launches_s) for r in found if isinstance(r, LaunchedRow)} == {2}
@@ -63,10 +58,10 @@ def test_cycles_of_a_launch_are_one_sample() -> None:
 
 def test_other_runs_stay_what_they_are() -> None:
     """Rule: runs without a launch, of other commands, or with nonsense there, stay apart."""
-    alone = _read(noisy(1))
+    alone = rows(noisy(1))
     assert over_launches(alone) is alone and launch_of(alone[0].run) is None
-    assert launch_of(_read(noisy(1, launch={"seed": "x", "of": 2, "number": 1}))[0].run) is None
-    two = over_launches(_read([*_launched(1, seed=1), *_launched(2, seed=2), *noisy(3)]))
+    assert launch_of(rows(noisy(1, launch={"seed": "x", "of": 2, "number": 1}))[0].run) is None
+    two = over_launches(rows([*_launched(1, seed=1), *_launched(2, seed=2), *noisy(3)]))
     assert len(two) == 18
 
 
@@ -77,7 +72,7 @@ def test_a_skipped_row_keeps_its_reason() -> None:
         for one in _launched(number):
             assert one.out is not None
             skipped.append(replace(one, out=replace(one.out, times=(), skipped="no memory")))
-    assert {r.skipped for r in over_launches(_read(skipped))} == {"no memory"}
+    assert {r.skipped for r in over_launches(rows(skipped))} == {"no memory"}
 
 
 def test_the_interval_over_launches_covers_as_often_as_it_says() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from reports.analysis.cautions import warnings_of
 from reports.analysis.differences import differences
@@ -20,7 +18,7 @@ from reports.records.cores import SHARED, marked, per_core_text
 from reports.records.record import Result
 from reports.records.rows import Row
 from reports.tables.markdown import markdown
-from reports.tables.show import tables
+from reports.tables.show import texts
 from tests.reports.browser import chromium, column, opened
 from tests.reports.runs import records, rows
 
@@ -44,14 +42,8 @@ def _made(
     ]
 
 
-def _shown(found: Sequence[Row], width: int = 160) -> str:
-    out = io.StringIO()
-    terminal = Console(file=out, width=width, highlight=False, emoji=False)
-    for table in tables(found, width):
-        terminal.print(table.heading, soft_wrap=True)
-        terminal.print(table.table)
-        terminal.print(table.footnote, soft_wrap=True)
-    return out.getvalue()
+def _shown(found: Sequence[Row]) -> str:
+    return "\n".join(texts(found, 160))
 
 
 @pytest.mark.parametrize("per_core", [0.0, 1.0, 2.0])

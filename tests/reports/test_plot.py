@@ -86,15 +86,21 @@ def test_a_fit_is_not_drawn_far_from_its_times() -> None:
 
 
 def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: a folder that is missing is made; where none can be, nothing is written."""
-    run_ = tmp_path / "run.jsonl"
+    """Rule: a folder that is missing is made; where none can be, nothing is written.
+
+    What ``topology measure -o`` writes is drawn beside the runs.
+    """
+    run_, measured = tmp_path / "run.jsonl", tmp_path / "m.json"
     run_.write_bytes(to_jsonl(records(["ring"], [4])))
-    assert main(["plot", str(run_), "--out", str(tmp_path / "new")]) == 0
+    measured.write_text(MEASURED)
+    words = ["plot", str(run_), "--topology", str(measured), "--out"]
+    assert main([*words, str(tmp_path / "new")]) == 0
     made = sorted((tmp_path / "new").iterdir())
     assert sorted(capsys.readouterr().out.split()) == list(map(str, made))
     assert all(file.stat().st_size for file in made)
+    assert tmp_path / "new" / "matrix-latency.png" in made
     for bad in (tmp_path / "no" / "such", run_):
-        assert main(["plot", str(run_), "--out", str(bad)]) == 2
+        assert main([*words, str(bad)]) == 2
 
 
 def test_the_distribution_goes_from_none_to_all() -> None:
@@ -182,26 +188,6 @@ def test_a_matrix_shows_numbers_and_frames_the_slow() -> None:
     }
     assert [p.get_xy() for p in axes.patches] == [(0.5, 2.5)] and "framed" in axes.get_title()
     assert not heat_map(_matrix(frozenset())).axes[0].patches
-
-
-def test_a_measured_matrix_becomes_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Rule: what ``topology measure -o`` writes is drawn beside the runs."""
-    (tmp_path / "m.json").write_text(MEASURED)
-    run = tmp_path / "run.jsonl"
-    run.write_bytes(to_jsonl(records(["ring"], [4], [1024, 2048])))
-    command = [
-        "plot",
-        str(run),
-        str(run),
-        "--out",
-        str(tmp_path),
-        "--topology",
-        str(tmp_path / "m.json"),
-    ]
-    assert main(command) == 0
-    assert str(tmp_path / "matrix-latency.png") in capsys.readouterr().out.splitlines()
 
 
 # -- Markdown
