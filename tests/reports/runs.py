@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
 from reports.records.record import Result, Sample
@@ -94,6 +98,31 @@ def records(
 def _sample(middle: float, random: np.random.Generator) -> Sample:
     times = middle * (1 + 0.02 * random.gamma(2, 1, 30))
     return Sample(tuple(times.tolist()), 30, wrong=0, limit=middle / 2)
+
+
+class Said(NamedTuple):
+    """Standard output and standard error of a command."""
+
+    out: str
+    err: str
+
+
+def cli(*argv: object, status: int = 0) -> Said:
+    """What ``reports`` says in this process; it must end with ``status``."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in "12"]
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        found = main(list(map(str, argv)))
+    for stream in streams:
+        stream.seek(0)
+    said = Said(*(stream.read() for stream in streams))
+    assert found == status, said
+    return said
+
+
+def saved(path: Path, results: Sequence[Result]) -> Path:
+    """The file, with these records as JSON lines."""
+    path.write_bytes(to_jsonl(results))
+    return path
 
 
 def rows(results: Sequence[Result], source: str = "run.jsonl") -> list[Row]:

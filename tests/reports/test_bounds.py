@@ -28,7 +28,7 @@ from reports.readers.parquet import to_parquet
 from reports.readers.reading import parse, read
 from reports.records.record import Result, Sample
 from tests.reports.logs import DOCUMENT, OLD
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, saved
 from tests.torture.bounds import bounded
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07ring\r\nFAILED\u202e\x9b"
@@ -43,7 +43,7 @@ def one(**fields: object) -> Result:
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     """Rule: memory is taken for what a file holds, so that a limit on addresses stops nobody."""
-    (tmp_path / "a.jsonl").write_bytes(to_jsonl([one()]))
+    saved(tmp_path / "a.jsonl", [one()])
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31));"
         "from reports.readers.reading import read; print(len(read(sys.argv[1]).rows))"
@@ -218,8 +218,10 @@ def test_nothing_reaches_the_terminal_but_text(
         algorithm=ESCAPES, transport=ESCAPES, dtype=ESCAPES, schedule=ESCAPES,
         environment={"hosts": [ESCAPES], "library": ESCAPES, "cpu": ESCAPES, "busbar": ESCAPES},
     )  # fmt: skip
-    path = tmp_path / "a\x1b[2Jb.jsonl"
-    path.write_bytes(to_jsonl([evil, replace(evil, out=replace(evil.out or Sample(), wrong=1))]))
+    path = saved(
+        tmp_path / "a\x1b[2Jb.jsonl",
+        [evil, replace(evil, out=replace(evil.out or Sample(), wrong=1))],
+    )
     files = [str(path)] * (2 if command == ["compare"] else 1)
     assert cli.main([*command, *files]) in (0, 2)  # one row shows no scaling
     assert cli.main([*command, str(tmp_path / "\x1b[2J\nabsent"), *files[1:]]) == 2

@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from busbar.installation import extra
-from reports.cli import main
 from reports.commands import COMMANDS
 from reports.exports.formats import to_jsonl
 from tests.conftest import REPO
-from tests.reports.runs import records
+from tests.reports.runs import cli, records, saved
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_says_what_it_does(name: str) -> None:
     """Rule: an entry of the table is a module with a line of help, options and a function."""
     module = import_module(COMMANDS[name])
     assert module.__doc__ and callable(module.add) and callable(module.run)
-    assert main([name, "--help"]) == 0
-    assert module.__doc__.split("\n", 1)[0].rstrip(".") in " ".join(capsys.readouterr().out.split())
+    assert module.__doc__.split("\n", 1)[0].rstrip(".") in " ".join(cli(name, "--help").out.split())
 
 
 def test_listing_the_commands_is_light() -> None:
@@ -46,19 +44,14 @@ def test_listing_the_commands_is_light() -> None:
     ],
 )
 def test_a_missing_library_is_a_sentence(
-    command: list[str],
-    library: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: list[str], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: what is not installed costs one line with the remedy, status 3, and no file."""
     monkeypatch.chdir(tmp_path)
     for name in ("matplotlib", "matplotlib.figure", "plotly", "plotly.offline", "yaml"):
         monkeypatch.setitem(sys.modules, name, None)
     Path("RUN").write_bytes(to_jsonl(records(["ring"], [4], [1024])))
-    assert main(command) == 3
-    said = capsys.readouterr().err.splitlines()
+    said = cli(*command, status=3).err.splitlines()
     assert f"{library} is not installed; {extra('reports')}" in said[-1]
     assert [p.name for p in tmp_path.iterdir()] == ["RUN"]
 
@@ -66,9 +59,7 @@ def test_a_missing_library_is_a_sentence(
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
     """A record of a dozen rows."""
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(to_jsonl(records(["ring", "tree"], [4], [1024, 4096, 1 << 20])))
-    return path
+    return saved(tmp_path / "run.jsonl", records(["ring", "tree"], [4], [1024, 4096, 1 << 20]))
 
 
 @pytest.mark.parametrize(
@@ -88,12 +79,11 @@ def run_file(tmp_path: Path) -> Path:
     ],
 )
 def test_a_wrong_option_is_one_line_before_anything_is_printed(
-    command: list[str], said: str, run_file: Path, capsys: pytest.CaptureFixture[str]
+    command: list[str], said: str, run_file: Path
 ) -> None:
     """Rule: status 2, nothing on stdout, one line that says what and where help is.
 
     No abbreviations.
     """
-    assert main([str(run_file) if word == "RUN" else word for word in command]) == 2
-    out, err = capsys.readouterr()
+    out, err = cli(*[str(run_file) if word == "RUN" else word for word in command], status=2)
     assert out == "" and err.count("\n") == 1 and err.startswith("reports: ") and said in err

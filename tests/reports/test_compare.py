@@ -9,10 +9,9 @@ import pytest
 from reports.analysis.compare import compare, join
 from reports.analysis.differences import differences
 from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse as read_text
 from reports.tables.comparison import remedy
-from tests.reports.runs import launches, noisy, rows
+from tests.reports.runs import cli, launches, noisy, rows, saved
 
 # -- the words
 
@@ -99,8 +98,8 @@ def runs(tmp_path: Path) -> Path:
     made = {"part": noisy(2)[:4], "base": noisy(1), "same": noisy(2), "slow": noisy(3, slow=1.08),
             "other": noisy(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
     for name, results in made.items():
-        (tmp_path / f"{name}.jsonl").write_bytes(to_jsonl(results))
-    (tmp_path / "elsewhere.jsonl").write_bytes(to_jsonl([replace(r, ranks=8) for r in noisy(1)]))
+        saved(tmp_path / f"{name}.jsonl", results)
+    saved(tmp_path / "elsewhere.jsonl", [replace(r, ranks=8) for r in noisy(1)])
     return tmp_path
 
 
@@ -129,68 +128,58 @@ def runs(tmp_path: Path) -> Path:
 def test_exit_status(runs: Path, new: str, extra: list[str], status: int) -> None:
     """Rule: 0 passes, 1 fails the gate, 2 cannot be judged."""
     files = [str(runs / "base.jsonl"), str(runs / f"{new}.jsonl")]
-    assert main(["compare", *files, *extra]) == status
+    cli("compare", *files, *extra, status=status)
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables_fit_and_cut_nothing(
-    runs: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: at 80 and at 160 columns no line is wider and no figure is cut short."""
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["show", str(runs / "base.jsonl")]) == 0
-    assert main(["compare", str(runs / "base.jsonl"), str(runs / "slow.jsonl")]) == 0
-    assert main(["import", str(runs / "base.jsonl")]) == 0
-    out = capsys.readouterr().out
+    base, slow = runs / "base.jsonl", runs / "slow.jsonl"
+    commands = (["show", base], ["compare", base, slow], ["import", base])
+    out = "".join(cli(*words).out for words in commands)
     table = [line for line in out.splitlines() if str(runs) not in line]
     assert max(map(len, table)) <= width and "…" not in out
     assert "cannot tell" in out and "▁" in out and "64M" in out
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "jsonl"])
-def test_import_writes_what_it_read(
-    runs: Path, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_writes_what_it_read(runs: Path, form: str) -> None:
     """Rule: --out writes the file, --format the same to stdout; both hold every row."""
     target = runs / f"out.{form}"
     source = str(runs / "base.jsonl")
-    assert main(["import", source, "--out", str(target)]) == 0
-    assert main(["import", source, "--format", form]) == 0
-    assert capsys.readouterr().out == target.read_text()
+    cli("import", source, "--out", target)
+    assert cli("import", source, "--format", form).out == target.read_text()
     text = target.read_text()
     rows = json.loads(text) if form == "json" else text.splitlines()[form == "csv" :]
     assert len(rows) == 6
-    assert main(["import", source, "--out", str(runs / "out.xls")]) == 2
+    cli("import", source, "--out", runs / "out.xls", status=2)
 
 
-def test_import_keeps_what_it_can(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_keeps_what_it_can(runs: Path) -> None:
     """Rule: one unreadable file is an error of its own, the others are still printed."""
     (runs / "bad.txt").write_text("nothing of note")
-    assert main(["import", str(runs / "bad.txt"), str(runs / "base.jsonl"), "--format", "csv"]) == 2
-    captured = capsys.readouterr()
+    captured = cli("import", runs / "bad.txt", runs / "base.jsonl", "--format", "csv", status=2)
     assert len(captured.out.splitlines()) == 7 and "bad.txt: no row" in captured.err
 
 
-def test_unstable_rows_of_both_sides_are_said(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unstable_rows_of_both_sides_are_said(runs: Path) -> None:
     """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
     few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in noisy(2) if r.out]
-    (runs / "few.jsonl").write_bytes(to_jsonl(few))
-    assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
-    err = capsys.readouterr().err
+    saved(runs / "few.jsonl", few)
+    err = cli("compare", runs / "base.jsonl", runs / "few.jsonl").err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
-def test_one_launch_a_side_cannot_tell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
     """Rule: iterations of one launch do not show what changes from launch to launch: no verdict of
     them, but the command that can tell; what one launch measured twice is no second launch.
     """  # noqa: D205
-    twice = runs / "twice.jsonl"
-    twice.write_bytes(to_jsonl([*noisy(3, slow=1.5), *noisy(4, slow=1.5)]))
+    twice = saved(runs / "twice.jsonl", [*noisy(3, slow=1.5), *noisy(4, slow=1.5)])
     for new in (runs / "slow.jsonl", twice):
-        assert main(["compare", str(runs / "base.jsonl"), str(new)]) == 0
-        out = " ".join(capsys.readouterr().out.split())
+        out = " ".join(cli("compare", runs / "base.jsonl", new).out.split())
         assert "6 cannot tell: one launch a side" in out and "slower" not in out
         assert "--launches 5" in out and "bench.ab -- A -- B" in out
 
@@ -201,18 +190,16 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
     """  # noqa: D205
     sides: list[list[str]] = []
     for side, slow in (("a", 1.0), ("b", 1.08)):
-        for k in range(4):
-            path = runs / f"{side}{k}.jsonl"
-            path.write_bytes(to_jsonl(noisy(ord(side) + 50 * k, slow=slow)))
-        sides.append([str(runs / f"{side}{k}.jsonl") for k in range(4)])
+        made = [
+            saved(runs / f"{side}{k}.jsonl", noisy(ord(side) + 50 * k, slow=slow)) for k in range(4)
+        ]
+        sides.append(list(map(str, made)))
     words = ["compare", *sides[0], "--", sides[1][0], "--noise", "2%", *sides[1][1:]]
-    assert main(words) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(cli(*words).out.split())
     assert "3 slower, 3 indistinguishable" in out
     # What is not told apart may still differ: by how much, and who could tell.
     assert "4 launches a side do not see a difference below" in out
-    assert main([*words, "--fail-slower", "5%"]) == 1
-    capsys.readouterr()
+    cli(*words, "--fail-slower", "5%", status=1)
     for bad, said in (
         (sides[0][:1], "several files a side"),
         (sides[0][:3], "several files a side"),

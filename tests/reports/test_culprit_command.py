@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.records.record import Sample
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, cli, saved
 from tests.reports.slowness import HOP, MIXED, played
 from topology.measured.matrix import Estimate, RankPlace
 from topology.sources import own_json
@@ -46,54 +43,43 @@ def _record(path: Path, **delays: Mapping[int, float]) -> Path:
         environment = {"hosts": ["n0"], "mapping": {"node": [0] * 4, "cpus": [], "gpu": [""] * 4}}
         one = allreduce(a, 4, 1024, sample, collective=c, transport="shm", environment=environment)
         results.append(replace(one, root=0))
-    path.write_bytes(to_jsonl(results))
+    saved(path, results)
     return path
 
 
-def test_both_kinds_of_evidence_meet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
     """Rule: what times and matrix say of one rank stands under one name, and --fail ends with 1."""
     run_ = _record(tmp_path / "run.jsonl", slow={2: 30 * HOP})
     matrix = _map(tmp_path / "m.json", lambda a, b: 2 in (a, b))
-    assert main(["culprit", str(run_), "--matrix", str(matrix)]) == 0
-    out = capsys.readouterr().out
+    out = cli("culprit", run_, "--matrix", matrix).out
     assert out.count("CULPRIT") == 1 and "CULPRIT rank 2 (node n0)" in out
     for told in ("by ranks' times", "matrix of latency", "matrix of bandwidth", "6 of 6 pairs"[5:]):
         assert told in " ".join(out.split())
-    assert main(["culprit", str(run_), "--fail"]) == 1
-    assert main(["culprit", "--matrix", str(matrix), "--fail"]) == 1
+    cli("culprit", run_, "--fail", status=1)
+    cli("culprit", "--matrix", matrix, "--fail", status=1)
 
 
-def test_a_throttled_pair_in_a_saved_matrix(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
     """Rule: the link is named by its ends, and healthy runs and matrices name nobody."""
     matrix = _map(tmp_path / "m.json", lambda a, b: {a, b} == {0, 3})
-    assert main(["culprit", "--matrix", str(matrix)]) == 0
-    assert "CULPRIT link rank 0 to rank 3 (node n0)" in capsys.readouterr().out
+    assert "CULPRIT link rank 0 to rank 3 (node n0)" in cli("culprit", "--matrix", matrix).out
     even, run_ = _map(tmp_path / "e.json", lambda a, b: False), _record(tmp_path / "run.jsonl")
-    assert main(["culprit", str(run_), "--matrix", str(even), "--fail"]) == 0
+    cli("culprit", run_, "--matrix", even, "--fail")
 
 
-def test_what_cannot_be_judged_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
     """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
-    bare = tmp_path / "bare.jsonl"
-    bare.write_bytes(to_jsonl([allreduce("ring", 4, 8, [1e-5] * 9, environment={"hosts": ["n0"]})]))
+    bare = saved(tmp_path / "bare.jsonl", [allreduce("ring", 4, 8, [1e-5] * 9)])
     empty = tmp_path / "t.json"
     empty.write_text(json.dumps({"busbar_topology": 1, "sources": [], "facts": [], "devices": [],
                                  "links": [], "pairs": [], "gaps": []}))  # fmt: skip
     for argv in ([str(bare)], ["--matrix", str(empty)], [str(bare), "--margin", "5"], []):
-        assert main(["culprit", *argv]) == 2
-        captured = capsys.readouterr()
+        captured = cli("culprit", *argv, status=2)
         assert captured.out == "" and len(captured.err.splitlines()) == 1
 
 
-def test_a_failed_expectation_says_who_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_expectation_says_who_it_was(tmp_path: Path) -> None:
     """Rule: below a node's failed rows stands who was slow there, where the ranks' times tell."""
     run_ = _record(tmp_path / "run.jsonl", slow={1: 30 * HOP})
-    assert main(["show", str(run_), "--expect", "time < 1 us"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(cli("show", run_, "--expect", "time < 1 us", status=1).out.split())
     assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from busbar.errors import ReportError
 from reports.analysis.expect import check, parse_rate, parse_share
 from reports.analysis.expect_text import from_file, parse
-from reports.cli import main
 from reports.records.rows import Row, Run
+from tests.reports.runs import cli
 
 RUN = Run("run.jsonl", 0, "busbar", hosts=("n0", "n1"))
 
@@ -187,7 +187,7 @@ def test_an_empty_file_of_rules_is_no_pass(tmp_path: Path) -> None:
     path.write_text("# all commented out\n")
     with pytest.raises(ReportError, match="a list of rules is wanted"):
         from_file(path)
-    assert main(["show", str(path), "--expect-file", str(path)]) == 2
+    cli("show", path, "--expect-file", path, status=2)
 
 
 def test_a_rule_without_end_is_refused_in_a_line() -> None:

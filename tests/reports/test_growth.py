@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from reports.analysis.growth import grown, total
 from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, cli, saved
 
 SIZE = 1 << 22
 Law = Callable[[str, int], float]
@@ -198,15 +196,14 @@ def test_what_counts_and_what_is_left_out() -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_command_ends_in_a_verdict(
-    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: tables, growth and verdict fit the terminal; the figure's title is the verdict."""
     pytest.importorskip("matplotlib")
     monkeypatch.setenv("COLUMNS", str(width))
     run, figure = tmp_path / "r.jsonl", tmp_path / "f.svg"
-    run.write_bytes(to_jsonl(_results(by_links, sizes=(1 << 16, 1 << 22), ranks_per_core=8.0)))
-    assert main(["model", str(run), "--out", str(figure)]) == 0
-    out = capsys.readouterr().out
+    saved(run, _results(by_links, sizes=(1 << 16, 1 << 22), ranks_per_core=8.0))
+    out = cli("model", run, "--out", figure).out
     assert max(map(len, (x for x in out.splitlines() if x != str(figure)))) <= max(width, 96)
     assert (
         "sharded_ps" in out

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from busbar.errors import ReportError
 from reports.analysis.differences import differences
 from reports.analysis.history import events, history, in_order
-from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
 from reports.records.record import Result
 from reports.records.shown import chance, trend
 from reports.statistics.change_points import alarms, cuts
-from tests.reports.runs import allreduce, rows
+from tests.reports.runs import allreduce, cli, rows, saved
 
 Numbered = list[tuple[int, float]]
 
@@ -153,13 +152,12 @@ def runs(tmp_path: Path) -> list[str]:
 
 
 def test_a_change_is_told_with_what_else_changed(
-    runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: run, rows, amount and what differs from the run before are named; lines fit."""
     for width in (80, 160):
         monkeypatch.setenv("COLUMNS", str(width))
-        assert main(["history", *runs]) == 0
-        out = capsys.readouterr().out
+        out = cli("history", *runs).out
         text = " ".join(out.split())
         assert "change with run 11" in text and "1 of 2 rows slower by +" in text
         assert "allreduce ring 1M out" in text and "library MPICH 5 -> MPICH 6" in text
@@ -183,36 +181,32 @@ def test_the_gate_follows_the_latest_change(
     runs: list[str], chosen: slice, share: str, status: int
 ) -> None:
     """Rule: exit 1 when the latest change, or the last runs, are over --fail-slower slower."""
-    assert main(["history", *runs[chosen], "--fail-slower", share]) == status
+    cli("history", *runs[chosen], "--fail-slower", share, status=status)
 
 
 def test_a_gain_passes(runs: list[str]) -> None:
     """Rule: after a change for the better the gate is open."""
-    assert main(["history", *runs[::-1], "--fail-slower", "1%"]) == 0
+    cli("history", *runs[::-1], "--fail-slower", "1%")
 
 
-def test_every_point_is_in_the_csv(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_point_is_in_the_csv(runs: list[str]) -> None:
     """Rule: --format csv has a line a point, with interval and level; stdout has nothing else."""
-    assert main(["history", *runs, "--format", "csv", "--fail-slower", "5%"]) == 1
-    table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    out = cli("history", *runs, "--format", "csv", "--fail-slower", "5%", status=1).out
+    table = list(csv.DictReader(io.StringIO(out)))
     assert len(table) == 32
     ring = [line for line in table if line["algorithm"] == "ring"]
     assert [int(line["level"]) for line in ring] == [0] * 10 + [1] * 6
     assert all(float(r["low_s"]) <= float(r["time_s"]) <= float(r["high_s"]) for r in table)
 
 
-def test_what_cannot_be_a_history_is_refused(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_a_history_is_refused(runs: list[str], tmp_path: Path) -> None:
     """Rule: one run, nothing in common, another machine: one line and status 2."""
-    other = tmp_path / "other.jsonl"
-    other.write_bytes(to_jsonl(_record(np.random.default_rng(1), cpu="Xeon")))
+    other = saved(tmp_path / "other.jsonl", _record(np.random.default_rng(1), cpu="Xeon"))
     for argv in ([runs[0]], [*runs[:2], str(other)]):
-        assert main(["history", *argv]) == 2
-        captured = capsys.readouterr()
+        captured = cli("history", *argv, status=2)
         assert not captured.out and len(captured.err.splitlines()) == 1
-    assert main(["history", *runs[:2], str(other), "--anyway"]) == 0
-    assert "machine: cpu EPYC -> Xeon" not in capsys.readouterr().err  # said with changes only
+    err = cli("history", *runs[:2], other, "--anyway").err
+    assert "machine: cpu EPYC -> Xeon" not in err  # said with changes only
 
 
 def test_runs_are_ordered_by_when_they_started() -> None:

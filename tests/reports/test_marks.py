@@ -11,8 +11,6 @@ import pytest
 
 from reports.analysis.cautions import warnings_of
 from reports.analysis.differences import differences
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.page.payload import payload
 from reports.records.cores import SHARED, marked, per_core_text
 from reports.records.record import Result
@@ -20,7 +18,7 @@ from reports.records.rows import Row
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
 from tests.reports.browser import chromium, column, opened
-from tests.reports.runs import records, rows
+from tests.reports.runs import cli, records, rows, saved
 
 MOVED = {"sent": 3 << 19, "received": 3 << 20, "total": 3 << 21}  # of 1 MiB: 1.5, 3 and 6 times
 
@@ -111,17 +109,15 @@ def test_a_comparison_warns_where_one_side_only_shared(
     assert all(str(d).startswith(words) for d, words in zip(found, said, strict=True))
 
 
-def test_compare_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_says_it(tmp_path: Path) -> None:
     """Rule: the command warns on stderr, and in Markdown, before anything is believed."""
     files = [tmp_path / name for name in ("base.jsonl", "new.jsonl")]
     for file, per_core in zip(files, (2.0, 1.0), strict=True):
-        file.write_bytes(to_jsonl(_made(per_core, worksharing=per_core > 1)))
-    assert main(["compare", *map(str, files)]) == 0
-    err = capsys.readouterr().err
+        saved(file, _made(per_core, worksharing=per_core > 1))
+    err = cli("compare", *files).err
     assert "oversubscribed on one side only: 2 ranks per core -> a core a rank" in err
     assert "a rank's work was shared -> its own" in err
-    assert main(["compare", *map(str, files), "--format", "md"]) == 0
-    assert "one side only" in capsys.readouterr().out
+    assert "one side only" in cli("compare", *files, "--format", "md").out
 
 
 # -- figures and the page

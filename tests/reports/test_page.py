@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from busbar.errors import ReportError
 from reports.analysis.machine import read_machine
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.figures.series import COLOURS, colours, fitted
 from reports.page import page
 from reports.page.document import _plotly
@@ -23,7 +21,7 @@ from reports.page.markup import hash_of, json_script, table
 from reports.page.method import method_part, tiles
 from reports.page.payload import payload, reduced, run_names
 from reports.records.rows import Row, Run
-from tests.reports.runs import EVIL, TOPO, records, rows
+from tests.reports.runs import EVIL, TOPO, cli, records, rows, saved
 
 
 class _Elements(HTMLParser):
@@ -245,9 +243,9 @@ def test_large_runs_are_reduced_and_that_is_said(
     """Rule: rows of one thing become one, with all iterations; what does not fit is counted."""
     pytest.importorskip("plotly")
     run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
-    run.write_bytes(to_jsonl(records(["ring"], [4], [1024]) * 3))
+    saved(run, records(["ring"], [4], [1024]) * 3)
     monkeypatch.setattr("reports.page.payload.MOST_ROWS", 5)
-    assert main(["html", str(run), "--out", str(out)]) == 0
+    cli("html", run, "--out", out)
     text = out.read_text()
     assert "6 rows: those that measured one thing are one" in text and '"n":[90,90]' in text
     found = rows(records())
@@ -290,13 +288,13 @@ def test_a_colour_comes_from_the_name(name: str) -> None:
     assert colours([name])[name] == colours([name, "library"])[name]
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path) -> None:
     """Rule: the page is named on stdout; a bad ending, map or run costs one line and no file."""
     pytest.importorskip("plotly")
     run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
-    run.write_bytes(to_jsonl(records()))
-    assert main(["html", str(run), "--out", str(out), "--limit", "5GB/s"]) == 0
-    assert capsys.readouterr().out.strip() == str(out) and out.read_bytes().startswith(b"<!DOCTYPE")
+    saved(run, records())
+    assert cli("html", run, "--out", out, "--limit", "5GB/s").out.strip() == str(out)
+    assert out.read_bytes().startswith(b"<!DOCTYPE")
     out.unlink()
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
@@ -304,8 +302,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ["--out", str(tmp_path / "page.txt")],
         ["--out", str(out), "--topology", str(bad)],
     ):
-        assert main(["html", str(run), *extra]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        assert cli("html", run, *extra, status=2).err.count("\n") == 1
     assert not out.exists()
     with pytest.raises(ReportError, match="to show"):
         page([])

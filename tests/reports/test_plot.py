@@ -14,13 +14,12 @@ from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
 from reports.analysis.machine import MeasuredMatrix
 from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.series import Palette, fitted
 from reports.records.rows import Row
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
-from tests.reports.runs import MEASURED, launches, noisy, records, rows
+from tests.reports.runs import MEASURED, cli, launches, noisy, records, rows, saved
 
 pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
@@ -91,16 +90,16 @@ def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFi
     What ``topology measure -o`` writes is drawn beside the runs.
     """
     run_, measured = tmp_path / "run.jsonl", tmp_path / "m.json"
-    run_.write_bytes(to_jsonl(records(["ring"], [4])))
+    saved(run_, records(["ring"], [4]))
     measured.write_text(MEASURED)
     words = ["plot", str(run_), "--topology", str(measured), "--out"]
-    assert main([*words, str(tmp_path / "new")]) == 0
+    cli(*words, tmp_path / "new")
     made = sorted((tmp_path / "new").iterdir())
     assert sorted(capsys.readouterr().out.split()) == list(map(str, made))
     assert all(file.stat().st_size for file in made)
     assert tmp_path / "new" / "matrix-latency.png" in made
     for bad in (tmp_path / "no" / "such", run_):
-        assert main([*words, str(bad)]) == 2
+        cli(*words, bad, status=2)
 
 
 def test_the_distribution_goes_from_none_to_all() -> None:
@@ -211,13 +210,12 @@ def test_md_takes_one_run_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[s
         side.mkdir()
         for k in range(3):
             seed = ord(side.name[0]) + 100 * k
-            (side / f"{k}.jsonl").write_bytes(to_jsonl(noisy(seed, slow=slow)))
+            saved(side / f"{k}.jsonl", noisy(seed, slow=slow))
     assert main(["md", str(base)]) == 0 and "| ring |" in capsys.readouterr().out
-    assert main(["md", str(base), str(new)]) == 0
-    text = capsys.readouterr().out
+    text = cli("md", base, new).out
     assert "**3 slower" in text and "+2" in text
-    assert main(["compare", str(base), str(new), "--format", "md", "--fail-slower", "5%"]) == 1
-    assert capsys.readouterr().out.startswith(text)
+    gate = cli("compare", base, new, "--format", "md", "--fail-slower", "5%", status=1)
+    assert gate.out.startswith(text)
 
 
 def test_a_comment_is_not_longer_than_it_may_be() -> None:

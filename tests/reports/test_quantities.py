@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.records.record import Result
 from reports.statistics import quantities as q
 from reports.tables.scaling import scaling
-from tests.reports.runs import allreduce, rows
+from tests.reports.runs import allreduce, cli, rows, saved
 
 
 def test_worked_cases() -> None:
@@ -63,11 +61,7 @@ def test_scaling_names_its_base_and_follows_the_formulae() -> None:
 
 @pytest.mark.parametrize(("width", "shown"), [(80, False), (100, True)])
 def test_scaling_keeps_names_whole(
-    width: int,
-    shown: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    width: int, shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: where a terminal is narrow busbw goes, a name is never folded.
 
@@ -76,17 +70,14 @@ def test_scaling_keeps_names_whole(
     monkeypatch.setenv("COLUMNS", str(width))
     path = tmp_path / "run.jsonl"
     made = [_results(n, 10.0**-n, "halving_doubling") for n in (2, 4)]
-    path.write_bytes(to_jsonl([*made[0], *made[1], *_results(2, 1e-6), *_results(4, 1e-2)]))
-    assert main(["scaling", str(path)]) == 0
-    out = capsys.readouterr().out
+    saved(path, [*made[0], *made[1], *_results(2, 1e-6), *_results(4, 1e-2)])
+    out = cli("scaling", path).out
     out = out.partition("the fastest")[0]  # the map of winners
     assert out.count("halving_doubling") == 2 and ("busbw" in out) == shown
     assert max(map(len, out.splitlines())) <= width and " 0.0002 " in out
 
 
-def test_the_table_of_scaling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: the base stands in the heading, the first rule is kept.
 
     One rank count alone is refused.
@@ -94,11 +85,9 @@ def test_the_table_of_scaling(
     monkeypatch.setenv("COLUMNS", "80")
     files = []
     for ranks in (1, 2, 4):
-        path = tmp_path / f"{ranks}.jsonl"
-        path.write_bytes(to_jsonl(_results(ranks, 1.0 + ranks / 4)))
+        path = saved(tmp_path / f"{ranks}.jsonl", _results(ranks, 1.0 + ranks / 4))
         files.append(str(path))
-    assert main(["scaling", *files]) == 0
-    out = capsys.readouterr().out
+    out = cli("scaling", *files).out
     assert "base of speed-up and efficiency: 1 rank" in out and "kept 1 " in out
     assert max(map(len, out.splitlines()[1:])) <= 80
-    assert main(["scaling", files[0]]) == 2
+    cli("scaling", files[0], status=2)

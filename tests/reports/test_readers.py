@@ -16,6 +16,7 @@ from reports.readers.reading import load, parse, read
 from reports.records.record import Result
 from reports.records.rows import COLUMNS, Row
 from tests.reports.logs import BITWISE, DOCUMENT, IMB, INFO, OLD, OSU, RESULTS, result
+from tests.reports.runs import saved
 
 
 @given(RESULTS)
@@ -147,7 +148,7 @@ def test_a_run_directory_is_all_its_records(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="without records"):
         read(tmp_path)
     for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).write_bytes(to_jsonl([result(1024, (1e-3,) * 6)]))
+        saved(tmp_path / name, [result(1024, (1e-3,) * 6)])
     assert len(read(tmp_path).rows) == 2
 
 

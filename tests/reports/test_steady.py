@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.figures.warmup import settlings
 from reports.readers.own import results
 from reports.statistics.steady import steady
-from tests.reports.runs import noisy
+from tests.reports.runs import cli, noisy, saved
 
 HERE = np.arange(400)
 
@@ -60,7 +58,7 @@ def test_likeness_of_neighbours_is_no_change() -> None:
     assert steady_ones >= 25
 
 
-def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     """Rule: a line a row with its verdict and what it left out, and the graphs as files."""
     pytest.importorskip("matplotlib")
     made = noisy(0)[:2]
@@ -68,15 +66,12 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     times = tuple((_series(1)).tolist())
     slow = tuple(2 * t for t in times[:40])
     made[0] = replace(made[0], out=replace(made[0].out, times=times, warm_up=slow))
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(to_jsonl(made))
+    path = saved(tmp_path / "r.jsonl", made)
     assert results(path.read_text())[0].out == made[0].out
     assert settlings(made)[0].verdict.start == pytest.approx(40, abs=4)
-    assert main(["warmup", str(path), "--out", str(tmp_path / "g")]) == 0
-    out = capsys.readouterr().out.splitlines()
+    out = cli("warmup", path, "--out", tmp_path / "g").out.splitlines()
     assert "steady from iteration" in out[0] and "of 440, 40 left out" in out[0]
     assert out[2] == str(tmp_path / "g" / "warmup-r-1.png")
     assert (tmp_path / "g" / "warmup-r-1.png").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "log.txt").write_text("# nccl-tests\n")
-    assert main(["warmup", str(tmp_path / "log.txt")]) == 2
-    assert "not our records" in capsys.readouterr().err
+    assert "not our records" in cli("warmup", tmp_path / "log.txt", status=2).err

@@ -15,12 +15,10 @@ from collectives.model.predict import Priced, seconds
 from collectives.schedule.catalogue import draft, spec
 from reports.analysis.predicted import predict, predictions
 from reports.analysis.textbook import VOLUMES, compare
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse, read
 from reports.records.record import Result
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, cli, saved
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
@@ -39,11 +37,6 @@ def _result(
 ) -> Result:
     times = (time * 0.99, time, time * 1.01) * 3
     return allreduce(algorithm, ranks, size, times, transport=transport)
-
-
-def _run(path: Path, results: list[Result]) -> Path:
-    path.write_bytes(to_jsonl(results))
-    return path
 
 
 def _fit(path: Path, costs: Costs = COSTS) -> Path:
@@ -65,7 +58,7 @@ def test_a_row_is_predicted_as_its_schedule() -> None:
 def test_rows_and_results_agree(tmp_path: Path) -> None:
     """Rule: predicting rows all at once gives what predicting each result gives."""
     results = [_result(name, size, 1.0) for name in ("ring", "library") for size in SIZES]
-    rows = read(_run(tmp_path / "run.jsonl", results)).rows
+    rows = read(saved(tmp_path / "run.jsonl", results)).rows
     assert predictions(rows, FIT) == [
         None if one is None else pytest.approx(one) for one in (predict(r, FIT) for r in results)
     ]
@@ -77,7 +70,7 @@ def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
     ratios = [1.1, 0.9, 1.3, 1.0, 2.0]
     times = [_model("allreduce", "ring", 4, s) / r for s, r in zip(sizes, ratios, strict=True)]
     rows = read(
-        _run(
+        saved(
             tmp_path / "a.jsonl", [_result("ring", s, t) for s, t in zip(sizes, times, strict=True)]
         )
     ).rows
@@ -101,7 +94,7 @@ def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
 def test_the_same_row_again_is_one(tmp_path: Path) -> None:
     """Rule: repeated runs are pooled: one row, the median of all iterations."""
     runs = [
-        _run(tmp_path / f"{i}.jsonl", [_result("ring", 4096, t), _result("ps", 4096, 9.0)])
+        saved(tmp_path / f"{i}.jsonl", [_result("ring", 4096, t), _result("ps", 4096, 9.0)])
         for i, t in enumerate((1.0, 2.0, 9.0))
     ]
     rows = pooled([row for run in runs for row in read(run).rows])
@@ -109,7 +102,7 @@ def test_the_same_row_again_is_one(tmp_path: Path) -> None:
     assert rows[0].time_s == pytest.approx(2.0)
 
 
-def test_accuracy_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accuracy_command(tmp_path: Path) -> None:
     """Rule: a table of what the fit's transport carried.
 
     What is left out, and other ranks, are said.
@@ -117,20 +110,16 @@ def test_accuracy_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     results = [_result("ring", s, _model("allreduce", "ring", 4, s) / 1.25) for s in SIZES]
     results += [_result("ring", SIZES[0], 1.0, transport="shm")]
     results += [_result("ring", SIZES[0], 1e-5, ranks=8)]
-    run, fit = _run(tmp_path / "run.jsonl", results), _fit(tmp_path / "fit.json")
-    assert main(["accuracy", str(run), "--fit", str(fit)]) == 0
-    out, err = capsys.readouterr()
+    run, fit = saved(tmp_path / "run.jsonl", results), _fit(tmp_path / "fit.json")
+    out, err = cli("accuracy", run, "--fit", fit)
     assert "25/25" in out
     assert "1 rows of another transport" in err and "measured with 4 ranks, not with 8" in err
-    assert main(["accuracy", str(run), "--fit", str(fit), "--format", "csv"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("accuracy", run, "--fit", fit, "--format", "csv").out.splitlines()
     assert len(lines) == 1 + len(SIZES) + 1
     assert float(lines[1].split(",")[-1]) == pytest.approx(0.25, abs=1e-6)
 
 
-def test_nccl_stands_beside_library_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nccl_stands_beside_library_rows(tmp_path: Path) -> None:
     """Rule: with NCCL's log the library's rows are held against NCCL's published model."""
     log = tmp_path / "nccl.log"
     log.write_text(
@@ -139,19 +128,17 @@ def test_nccl_stands_beside_library_rows(
     )
     size = 1 << 30
     exact = 56.0e-6 + size / (360e9 * 8 / 14)
-    run = _run(
+    run = saved(
         tmp_path / "gpu.jsonl", [_result("library", size, exact / 1.5, ranks=8, transport="nccl")]
     )
-    assert main(["accuracy", str(run), "--nccl-log", str(log), "--format", "csv"]) == 0
-    assert float(capsys.readouterr().out.split(",")[-1]) == pytest.approx(0.5, abs=1e-6)
+    out = cli("accuracy", run, "--nccl-log", log, "--format", "csv").out
+    assert float(out.split(",")[-1]) == pytest.approx(0.5, abs=1e-6)
 
 
 @pytest.mark.parametrize("bad", ["none", "source", "fit", "missing", "log", "nothing"])
-def test_bad_input_is_one_line(
-    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(bad: str, tmp_path: Path) -> None:
     """Rule: a run that the fit was made of is refused; so are files that are no fit; exit 2."""
-    run = _run(tmp_path / "run.jsonl", [_result("ring", 4096, 1e-3)])
+    run = saved(tmp_path / "run.jsonl", [_result("ring", 4096, 1e-3)])
     fit = _fit(tmp_path / "fit.json")
     words = ["accuracy", str(run), "--fit", str(fit)]
     if bad == "none":
@@ -165,9 +152,8 @@ def test_bad_input_is_one_line(
     elif bad == "log":
         words = [*words[:2], "--nccl-log", str(run)]
     else:
-        _run(run, [_result("library", 4096, 1e-3)])
-    assert main(words) == 2
-    out, err = capsys.readouterr()
+        saved(run, [_result("library", 4096, 1e-3)])
+    out, err = cli(*words, status=2)
     assert out == "" and err.count("\n") == 1 and err.startswith("reports: ")
 
 
@@ -195,7 +181,7 @@ def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
 
     The rate of each curve is found, over ranks and over sizes.
     """
-    found = compare(read(_run(tmp_path / "r.jsonl", _textbook())).rows, [], [], _nothing)
+    found = compare(read(saved(tmp_path / "r.jsonl", _textbook())).rows, [], [], _nothing)
     for cell in found.cells:
         assert cell.rate == pytest.approx(RATES[cell.algorithm])
         assert cell.measured == pytest.approx(cell.over_ranks) == pytest.approx(cell.over_sizes)
@@ -207,37 +193,30 @@ def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
     assert all((found.growth(c)[0] or 9) < 2 for c in found.of("ring"))
 
 
-def test_without_runs_it_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_runs_it_predicts(tmp_path: Path) -> None:
     """Rule: `reports model` alone predicts, says by which costs, and draws."""
     pytest.importorskip("matplotlib")
     target = tmp_path / "model.svg"
-    assert main(["model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", str(target)]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", target)
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
     assert [row[2:4] for row in rows] == [["6n", "6n"]] * 2 + [["1.5n", "1.5n"]] * 4
     assert "verdict" not in out and "law" not in out  # nothing was measured
     assert "12.5 GB/s" in err and "<svg" in target.read_text(encoding="utf-8")
 
 
-def test_measured_stands_next_to_predicted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_stands_next_to_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: with runs and a fit, each measured row has the textbook's and the predicted time."""
-    run, fit = _run(tmp_path / "r.jsonl", _textbook()), _fit(tmp_path / "fit.json")
+    run, fit = saved(tmp_path / "r.jsonl", _textbook()), _fit(tmp_path / "fit.json")
     monkeypatch.setenv("COLUMNS", "120")
-    assert main(["model", str(run), "--fit", str(fit)]) == 0
-    out = capsys.readouterr().out
+    out = cli("model", run, "--fit", fit).out
     (row,) = [x.split() for x in out.splitlines() if x.split()[:3] == ["8", "16M", "14n"]]
     assert row[3] == "14n" and row[4:6] == ["235", "ms"] and row[-2:] == ["7.00x", "7.00x"]
 
 
-def test_what_was_not_measured_has_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
     """Rule: runs of a ring alone are told alone, without an empty table of the server."""
-    run = _run(tmp_path / "r.jsonl", [r for r in _textbook() if r.algorithm == "ring"])
-    assert main(["model", str(run)]) == 0
-    out = capsys.readouterr().out
+    run = saved(tmp_path / "r.jsonl", [r for r in _textbook() if r.algorithm == "ring"])
+    out = cli("model", run).out
     assert "all-reduce by ring" in out and "all-reduce by ps" not in out
 
 
@@ -252,10 +231,9 @@ def test_what_was_not_measured_has_no_table(
         ["gone.jsonl"],
     ],
 )
-def test_bad_options_of_model(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_of_model(words: list[str]) -> None:
     """Rule: one line, exit 2."""
-    assert main(["model", *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert cli("model", *words, status=2).err.count("\n") == 1
 
 
 def test_a_run_without_ps_and_ring_is_refused() -> None:

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.analysis.winners import stretches, winners
-from reports.cli import main
-from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from reports.tables.winners import answer, winners_map
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, cli, saved
 
 
 def _result(
@@ -206,9 +204,7 @@ def test_answers_fit_and_are_aligned(width: int, sizes: int, data: st.DataObject
     assert max(map(len, lines)) <= max(width, 88)
 
 
-def test_markdown_and_show_begin_with_the_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_markdown_and_show_begin_with_the_answer(tmp_path: Path) -> None:
     """Rule: what to take at which sizes stands in Markdown and in the terminal's report, too."""
     file = tmp_path / "r.jsonl"
     rows = {"library": (1e-6, 9e-5), "ring_of": (2e-6, 3e-5)}
@@ -217,16 +213,14 @@ def test_markdown_and_show_begin_with_the_answer(
         for name, row in rows.items()
         for n, t in enumerate(row)
     ]
-    file.write_bytes(to_jsonl(results))
-    assert main(["md", str(file)]) == 0
-    text = capsys.readouterr().out
+    saved(file, results)
+    text = cli("md", file).out
     assert text.startswith(
         "**The fastest of allreduce, float, sum, out-of-place, 4 ranks, by size**"
     )
     assert "| 1K | library | 1.0" in text and "| 1M | ring\\_of | " in text
     assert "Crossovers<!-- -->" not in text
     assert "Crossovers: library to ring\\_of between 1K and 1M" in text
-    assert main(["show", str(file)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("show", file).out
     assert "the fastest of allreduce, float, sum, out-of-place, 4 ranks" in shown
     assert "crossovers: library to ring_of between 1K and 1M" in shown
