@@ -279,3 +279,16 @@ def test_no_class_has_two_homes() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, set()).add(module)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_no_text_is_cut_in_two() -> None:
+    """Rule: a string on a line of its own is a docstring: help texts lost their ends that way."""
+    found = []
+    for name, path in _modules().items():
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Expr(ast.Constant(str())) if '"""' not in lines[node.lineno - 1]:
+                    found.append(f"{name}:{node.lineno}")
+    assert found == []

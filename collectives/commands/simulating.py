@@ -57,8 +57,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         help="factor between the sizes of --sweep b (default 4)",
     )
     option("--sweep", choices=("n", "b"), help="simulate several rank counts (n) or sizes (b)")
-    text = "compute exact times, however long that takes; otherwise large cases without symmetry"
-    " are off by up to 10 %%"
+    text = "exact times, however long that takes; else large cases may be off by up to 10 %%"
     option("--exact", action="store_true", help=text)
     option("--svg", type=Path, metavar="FILE", help="draw link loads, or the sweep (.svg or .png)")
 

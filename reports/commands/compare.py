@@ -27,8 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
     parser.usage = f"{parser.prog} BASE NEW [options]\n       {parser.prog} BASE… -- NEW… [options]"
-    text = "a run or a folder of records for each side; for several launches per side put --"
-    " between"
+    text = "a run or a folder of records for each side; -- between several launches a side"
     parser.add_argument("files", nargs="+", metavar="RUN", help=text)
     text = "exit with status 1 when a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)

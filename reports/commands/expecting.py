@@ -22,8 +22,7 @@ class Wanted(NamedTuple):
 
 def add_expect(parser: argparse.ArgumentParser) -> None:
     """Declare the three options."""
-    text = "threshold, such as 'allreduce,>=64M: busbw >= 0.8*limit'; exit with status 1 when a"
-    " row misses it"
+    text = "exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >= 0.8*limit'"
     parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
     text = "a YAML file with such rules"
     parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)

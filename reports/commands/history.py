@@ -19,8 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     text = "one run each, a file or a folder of records; ordered by start time, else as given"
     add_runs(parser, text=text)
-    text = "exit with status 1 when the latest change made a row slower by more than this, such"
-    " as 5%%"
+    text = "exit with status 1 when the latest change made a row slower by more, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     parser.add_argument("--format", choices=("table", "csv"), default="table")
     add_comparison(parser)

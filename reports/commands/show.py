@@ -14,8 +14,7 @@ from reports.records.rows import Row
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_runs(parser)
-    text = "show predictions and lower bounds of this fit (python -m collectives fit) beside the"
-    " times"
+    text = "predictions and lower bounds of this fit (python -m collectives fit) beside the times"
     parser.add_argument("--fit", type=Path, metavar="FILE", help=text)
     add_rules(parser)
     add_expect(parser)
