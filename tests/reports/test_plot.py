@@ -84,7 +84,7 @@ def test_a_fit_is_not_drawn_far_from_its_times() -> None:
     assert fit is not None and max(fit.times) < 2 * max(times.values())
 
 
-def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plots_go_where_they_are_wanted(tmp_path: Path) -> None:
     """Rule: a folder that is missing is made; where none can be, nothing is written.
 
     What ``topology measure -o`` writes is drawn beside the runs.
@@ -93,9 +93,9 @@ def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFi
     saved(run_, records(["ring"], [4]))
     measured.write_text(MEASURED)
     words = ["plot", str(run_), "--topology", str(measured), "--out"]
-    cli(*words, tmp_path / "new")
+    said = cli(*words, tmp_path / "new").out
     made = sorted((tmp_path / "new").iterdir())
-    assert sorted(capsys.readouterr().out.split()) == list(map(str, made))
+    assert sorted(said.split()) == list(map(str, made))
     assert all(file.stat().st_size for file in made)
     assert tmp_path / "new" / "matrix-latency.png" in made
     for bad in (tmp_path / "no" / "such", run_):
