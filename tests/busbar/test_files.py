@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,22 @@ def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
     write_all([(tmp_path / "link", b"5")])
     assert (tmp_path / "a").read_bytes() == b"5" and (tmp_path / "link").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder", "link"]
+
+
+def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    """Rule: where a disk or a limit is too small the old file stays, and nothing beside it."""
+    file = tmp_path / "page.html"
+    file.write_text("old")
+    bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, bounds[1]))
+    try:
+        with pytest.raises(StoreError, match=r"page.html: cannot be written: File too large"):
+            write(file, bytes(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
