@@ -45,6 +45,7 @@ def test_a_rank_sends_to_its_next_child_beside_the_one_before(
     [
         ("ring", 4, 1.5),
         ("torus", 4, 1.5),
+        ("recursive_doubling", 2, 1),
         ("ps", 2, 1.5),
         ("ps", 4, 5.5),
         ("tree", 4, 4),
@@ -55,10 +56,10 @@ def test_a_port_that_was_idle_passes_its_burst_at_once(
 ) -> None:
     """Rule: buckets of a quarter of the message help only where links are idle in between.
 
-    All links of a ring and a torus are busy from one iteration to the next, so they take their
-    laws. The server's link is idle each way while it is busy the other way, so `ps` takes 2 (P - 1)
-    s less a quarter each way; a tree of 4 ranks, whose root's two messages share its link, takes
-    5 s less a quarter for each of four messages.
+    All links of a ring are busy from one iteration to the next, so it takes its law, as do a torus
+    and one message each way. The server's link is idle each way while it is busy the other way, so
+    `ps` takes 2 (P - 1) s less a quarter each way. A tree of 4 ranks, whose root's two messages
+    share its link, takes 5 s less a quarter for each of four messages.
     """
     assert _took("allreduce", name, ranks, 2 * MIB, burst=MIB / 4).seconds == pytest.approx(seconds)
 

@@ -31,8 +31,8 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
     names, hosts, sizes = _order(rows)
     at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     yield (
-        f"Ports of {rate_text(rate)}; measured between the first hosts:"
-        f" {rate_text(ports.rate)}, {ports.latency * 1e6:.3g} µs."
+        f"Ports of {rate_text(rate)}, {ports.burst:.0f} B at once after a pause; measured between"
+        f" the first hosts: {rate_text(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
     for size in sizes:
         yield ""
