@@ -12,6 +12,7 @@ import pytest
 
 from reports.cli import main as reports_main
 from reports.exports.formats import to_jsonl
+from tests.conftest import REPO
 from tests.reports import logs
 from tests.reports.runs import records
 from topology import cli
@@ -21,7 +22,6 @@ from topology.views import matrix
 
 from .conftest import Loaded
 from .machines import dgx_1v, field_report, switched
-from .test_measure import ROOT
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "topology", *argv],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=REPO,
         timeout=60,
         check=False,
     )
@@ -208,7 +208,7 @@ def test_start_loads_no_heavy_library(report: str) -> None:
         [sys.executable, "-c", script, "--from", report],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=REPO,
         timeout=60,
         check=False,
     )
