@@ -120,7 +120,6 @@ def describe(
             "cpus": [p["cpus"] for p in places],
             "gpu": [p["gpu"] or "" for p in places],
         },
-        "executor": transport.executor,
         "transport": dict(transport.facts) or None,
         "variables": allowed(os.environ),
     }

@@ -156,8 +156,6 @@ class Transport(ABC):
     """The name that ``--transport`` knows."""
     shares_memory: bool = False
     """Whether every rank maps the memory of all, so that there is `worksharing`."""
-    executor: str | None = None
-    """What carries plans out, where there are several."""
     has_library: bool = False
     """Whether `library` gives anything."""
     library_executor: str | None = None

@@ -11,6 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.errors import RankFailure
+
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
 T = TypeVar("T")
@@ -96,3 +98,15 @@ class World(Protocol):
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""
         ...
+
+
+#: Why a rank waits in vain, by the numbers of native/src/watch.hpp and native/cuda/plan.cuh.
+DIED, LEFT, LATE = 1, 2, 3
+
+
+def lost(me: int, peer: int, reason: int, deadline: float) -> RankFailure:
+    """The error of a rank that waits in vain for another; ``deadline``: seconds that it waited."""
+    if reason == LATE:
+        return RankFailure(f"rank {me} waited {deadline:g} s for rank {peer}, which did not arrive")
+    what = "died" if reason == DIED else "has left"
+    return RankFailure(f"rank {peer} {what} while rank {me} waited in a collective")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bench.run.memory
+import native
 from bench.launch.line import Hotline
 from bench.run.arena import beside, buffers
 from bench.run.case import Case
@@ -367,8 +368,8 @@ def test_memory_that_one_rank_is_refused_costs_the_row_alone(
     assert run(3, body, deadline=30) == [wanted] * 3
 
 
-@pytest.mark.parametrize("executor", ["numpy", "auto"])
-def test_shared_segments_go_with_their_row(executor: str) -> None:
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+def test_shared_segments_go_with_their_row() -> None:
     """Rule: plans, probes and views keep no rank's segment mapped once another row begins."""
 
     def mapped() -> int:
@@ -377,10 +378,9 @@ def test_shared_segments_go_with_their_row(executor: str) -> None:
         return sum(int(end, 16) - int(begin, 16) for begin, end in ends)
 
     def body(world: InprocWorld) -> int:
-        transport = ShmTransport(world, executor=executor)
-        able = transport if transport.watch else None
+        transport = ShmTransport(world)
         bench_ = _bench(world, transport)
-        bench_._rooflines = Rooflines(world, able)
+        bench_._rooflines = Rooflines(world, transport)
         most = 0
         for algorithm, in_place in product(("ring", "ps"), (False, True)):
             for nbytes in (8 << 20, 1 << 20):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import cycle
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import algorithms, build, collectives, spec
-from collectives.schedule.cost import traffic
-from collectives.schedule.dtypes import DTYPES, dtype
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer, Moves
-from collectives.schedule.ops import OPS, op, scale
+from collectives.schedule.ops import op
 from collectives.schedule.schedule import Schedule, Step
 from collectives.schedule.spec import Collective
 
@@ -44,8 +42,6 @@ def built(collective: str, name: str, nranks: int, **given: Any) -> Schedule | N
 
 def fixed(schedule: Schedule, steps: list[Moves]) -> Schedule:
     """The schedule with other moves."""
-    from dataclasses import replace
-
     return replace(schedule, steps=tuple(map(Step.fixed, steps)))
 
 
@@ -182,78 +178,3 @@ class Case(NamedTuple):
         if self.schedule is not None:
             return Layout.of(self.schedule, self.what, self.root)
         return Layout(self.what, nranks, self.what.parts(nranks), self.root)
-
-
-class Judged(NamedTuple):
-    """A case, and what goes in, must come out and (by a schedule) must travel, rank by rank."""
-
-    case: Case
-    layout: Layout
-    given: list[NDArray[Any]]
-    wanted: list[NDArray[Any]]
-    moved: NDArray[np.int64] | None
-
-    def counts(self, rank: int, iterations: int) -> list[int]:
-        """Bytes that a rank sends and receives in so many iterations of the schedule."""
-        assert self.moved is not None
-        return (iterations * self.moved[:, rank]).tolist()
-
-
-def judge(case: Case, nranks: int) -> Judged:
-    """What a case asks of every rank, by NumPy and by the schedule's own count."""
-    layout, kind = case.layout(nranks), dtype(case.dtype)
-    joined = op(case.op) if case.what.reduces else op("sum")
-    given = inputs(layout, case.elements, kind, case.op == "prod")
-    if kind.name.startswith("float8"):  # ones and twos, whose sums over few ranks are exact
-        most = 1 if nranks > 4 else 2
-        given = [np.minimum(x.astype(np.float32), most).astype(kind) for x in given]
-    wanted = expected(layout, case.elements, given, joined.ufunc)
-    for vector in wanted if joined.mean else ():
-        scale(vector, nranks)
-    moved = None
-    if case.schedule is not None:
-        moved = traffic(case.schedule, case.what, case.elements, kind.itemsize, case.root)
-    return Judged(case, layout, given, wanted, moved)
-
-
-Memory = TypeVar("Memory", bound=Any)
-
-
-def memory(
-    allocate: Callable[[int], Memory], case: Case, layout: Layout, rank: int
-) -> tuple[Memory, Memory]:
-    """A rank's ``in`` and ``out``; in place the smaller lies inside the larger.
-
-    ``allocate`` gives so many elements of the case's type.
-    """
-    sizes = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
-    whole = [allocate(n) for n in sizes]
-    parts = [layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT)]
-    if case.in_place and all(parts):
-        big, small = (0, 1) if len(parts[0]) > len(parts[1]) else (1, 0)
-        share = sizes[big] // len(parts[big])
-        start = parts[big].index(parts[small][0]) * share
-        whole[small] = whole[big][start : start + sizes[small]]
-    return whole[0], whole[1]
-
-
-def allocator(transport: Any, case: Case) -> Callable[[int], Any]:
-    """What `memory` allocates with: so many elements of the case's type, from a transport."""
-    kind = dtype(case.dtype)
-    return lambda n: transport.allocate(n * kind.itemsize).view(kind)
-
-
-def every_collective(nranks: int) -> Iterator[Case]:
-    """Every collective, root and placement, for what needs no schedule.
-
-    Sizes and types take turns.
-    """
-    sizes, kinds, operations = cycle((1, 7001, 0, 100_003)), cycle(DTYPES), cycle(OPS)
-    for what, name, n, root in all_cases((nranks,)):
-        if name != algorithms(what.name)[0]:
-            continue
-        schedule = built(what.name, name, n, root=root)
-        for in_place in placements(what) if schedule is not None else ():
-            operation = "max" if what.idempotent else next(operations)
-            elements = 1 if what.name == "barrier" else next(sizes)
-            yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)

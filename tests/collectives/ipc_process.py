@@ -1,4 +1,4 @@
-"""A process of test_ipc_processes.py: ``right|die EXECUTOR FOLDER RANK SIZE``, on stand-ins."""
+"""A process of test_ipc_processes.py: ``right|die FOLDER RANK SIZE``, on stand-ins."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from busbar.errors import RankFailure, Unsupported
+from busbar.errors import RankFailure
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.ipc.transport import IpcTransport
-from collectives.execution.plan import Plan
 from collectives.execution.world import Json
-from collectives.schedule.catalogue import algorithms, build, spec
-from collectives.schedule.ops import op
+from collectives.schedule.catalogue import algorithms
+from tests.collectives.cases import built
+from tests.collectives.executing import allreduce
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.shm_process import FileWorld
 
@@ -33,22 +33,13 @@ class Files(FileWorld):
         return []
 
 
-def plan(transport: IpcTransport, name: str) -> tuple[Plan, tuple]:
-    """An all-reduce over fresh memory."""
-    source, target = (transport.allocate(ELEMENTS * 4).view(np.int32) for _ in range(2))
-    schedule = build("allreduce", name, transport.world.size)
-    where = (schedule, spec("allreduce"), transport, transport.world.rank, source, target)
-    return Plan(*where, op("sum"), ELEMENTS), (source, target)
-
-
 def right(transport: IpcTransport) -> None:
     """Every all-reduce, run three times, in memory that is mapped anew for each."""
     world, checked = transport.world, 0
     for name in algorithms("allreduce"):
-        try:
-            bound, (source, target) = plan(transport, name)
-        except Unsupported:
+        if built("allreduce", name, world.size) is None:
             continue
+        bound, source, target = allreduce(transport, world, name, ELEMENTS, np.int32)
         with bound:
             for turn in range(3):
                 source[:] = np.arange(ELEMENTS, dtype=np.int32) * (world.rank + 1) + turn
@@ -66,8 +57,7 @@ def right(transport: IpcTransport) -> None:
 def die(transport: IpcTransport) -> None:
     """The last rank is killed between two iterations; the others say who was lost."""
     world = transport.world
-    bound, (source, _) = plan(transport, "ring")
-    source[:] = np.ones(ELEMENTS, np.int32)
+    bound, *_ = allreduce(transport, world, "ring", ELEMENTS, np.int32)
     for _ in range(2):  # the second captures the graph, for which ranks meet on the host
         bound()
     world.barrier()

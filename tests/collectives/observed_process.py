@@ -136,9 +136,9 @@ def bound(transport: Any, rank: int, collective: str, name: str, nranks: int) ->
     return Plan(schedule, what, transport, rank, *buffers, used, n)
 
 
-def shm(world: MpiWorld, executor: str) -> str:
+def shm(world: MpiWorld) -> str:
     """Every case on shared memory; how many there were, and what work sharing was seen to do."""
-    transport, me = ShmTransport(world, executor=executor), world.rank
+    transport, me = ShmTransport(world), world.rank
     for collective, name in CASES:
         with bound(transport, me, collective, name, world.size) as plan:
             n = ELEMENTS // max(1, spec(collective).parts(world.size))
@@ -191,8 +191,7 @@ def messages(world: MpiWorld) -> str:
 
 if __name__ == "__main__":
     the_world = MpiWorld()
-    what = sys.argv[1]
-    said = messages(the_world) if what == "mpi" else shm(the_world, what)
+    said = {"mpi": messages, "shm": shm}[sys.argv[1]](the_world)
     everyone_ = the_world.gather(said)
     if the_world.rank == 0:
         print("; ".join(sorted(set(everyone_))))

@@ -1,8 +1,8 @@
 """One process of test_shm_processes.py.
 
-``right EXECUTOR MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no
-process may look into another's files); ``die EXECUTOR FOLDER RANK SIZE ALGORITHM``, without a
-launcher, kills the last rank inside a collective.
+``right MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no process may
+look into another's files); ``die FOLDER RANK SIZE ALGORITHM``, without a launcher, kills the last
+rank inside a collective.
 """
 
 from __future__ import annotations
@@ -18,29 +18,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.execution.plan import Plan
+from busbar.errors import RankFailure, Unavailable
 from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.world import How, Json, World
-from collectives.schedule.catalogue import algorithms, build, spec
-from collectives.schedule.ops import op
+from collectives.schedule.catalogue import algorithms
+from tests.collectives.cases import built
+from tests.collectives.executing import allreduce
 
 
 def right(world: World, transport: ShmTransport, names: Sequence[str]) -> None:
     """These all-reduces, small and large, both placements, three iterations each."""
     checked = 0
     for name in names:
-        try:
-            schedule = build("allreduce", name, world.size)
-        except Unsupported:
+        if built("allreduce", name, world.size) is None:
             continue
         for elements in (3, 70_001):
             for in_place in (False, True):
-                source = transport.allocate(elements * 8).view(np.int64)
-                target = source if in_place else transport.allocate(elements * 8).view(np.int64)
-                where = (schedule, spec("allreduce"), transport, world.rank, source, target)
-                with Plan(*where, op("sum"), elements, in_place=in_place) as plan:
+                plan, source, target = allreduce(
+                    transport, world, name, elements, np.int64, in_place=in_place
+                )
+                with plan:
                     for turn in range(3):
                         source[:] = np.arange(elements) * (world.rank + 1) + turn
                         plan()
@@ -48,6 +46,7 @@ def right(world: World, transport: ShmTransport, names: Sequence[str]) -> None:
                         wanted = np.arange(elements) * ranks + turn * world.size
                         assert np.array_equal(target, wanted), f"{name} {elements} {in_place}"
                         checked += 1
+                del plan, source, target
                 # What earlier plans took is given back; of windows, which know when, one can tell.
                 transport.trim()
                 assert len(getattr(transport.memory, "_windows", ())) <= 8
@@ -55,17 +54,13 @@ def right(world: World, transport: ShmTransport, names: Sequence[str]) -> None:
         print(f"right {checked}", flush=True)
 
 
-def die(world: FileWorld, executor: str, algorithm: str) -> None:
+def die(world: FileWorld, algorithm: str) -> None:
     """Kill the last rank inside the loop.
 
     The others print what they still map once they have closed, and who was lost.
     """
-    transport = ShmTransport(world, executor=executor)  # type: ignore[arg-type]
-    elements = 1 << 20
-    source, target = (transport.allocate(elements * 4).view(np.float32) for _ in range(2))
-    schedule = build("allreduce", algorithm, world.size)
-    where = (schedule, spec("allreduce"), transport, world.rank, source, target)
-    plan = Plan(*where, op("sum"), elements)
+    transport = ShmTransport(world)  # type: ignore[arg-type]
+    plan, *buffers = allreduce(transport, world, algorithm, 1 << 20)  # type: ignore[arg-type]
     plan()
     world.barrier()
     if world.rank == world.size - 1:
@@ -77,7 +72,7 @@ def die(world: FileWorld, executor: str, algorithm: str) -> None:
         status, said = error.exit_status, str(error)
     plan.close()
     transport.close()
-    del plan, where, source, target, transport
+    del plan, buffers, transport
     gc.collect()
     maps = Path("/proc/self/maps").read_text().splitlines()
     print(f"{sum('memfd:busbar' in line for line in maps)} {said}")
@@ -130,7 +125,7 @@ class FileWorld:
 
 
 if __name__ == "__main__":
-    what, executor, *rest = sys.argv[1:]
+    what, *rest = sys.argv[1:]
     if what == "right":
         from collectives.execution.mpi.world import MpiWorld
 
@@ -139,11 +134,11 @@ if __name__ == "__main__":
         if hidden:
             hide()
         kind = "auto" if hidden else rest[0]
-        the_transport = ShmTransport(the_world, executor=executor, memory=kind)
+        the_transport = ShmTransport(the_world, memory=kind)
         assert the_transport.memory.collective == (rest[0] in ("hidden", "windows"))
         # Another way to the same windows: one schedule says that they serve.
         right(the_world, the_transport, ["ring"] if hidden else list(algorithms("allreduce")))
         the_transport.close()
     else:
         files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
-        die(files, executor, rest[3])
+        die(files, rest[3])

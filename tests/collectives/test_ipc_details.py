@@ -21,9 +21,8 @@ from collectives.execution.ipc.launch import PeerWatch
 from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.ipc.table import STATUS
 from collectives.execution.ipc.transport import IpcTransport
-from collectives.execution.plan import Plan
-from collectives.schedule.catalogue import build, spec
 from collectives.schedule.ops import op
+from tests.collectives.executing import allreduce
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
@@ -46,14 +45,6 @@ def _ranks(
     return machine
 
 
-def _plan(transport: IpcTransport, elements: int, name: str = "one_shot") -> Plan:
-    world = transport.world
-    source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
-    source[:] = np.ones(elements, np.float32)
-    where = (spec("allreduce"), transport, world.rank, source, target)
-    return Plan(build("allreduce", name, world.size), *where, op("sum"), elements)
-
-
 @pytest.mark.parametrize("loop", [False, True])
 def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
     """Rule: on processes, whose gates are their own, a late gate is in no rank's times."""
@@ -61,7 +52,7 @@ def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
 
     def body(transport: IpcTransport) -> None:
         world, lane = transport.world, transport.lane
-        plan = _plan(transport, 10)
+        plan, *_ = allreduce(transport, world, "one_shot", 10)
         for _ in range(2):
             plan()
         lane._word = transport.device.pinned(4).view(np.uint32)
@@ -189,7 +180,7 @@ def test_blocks_that_do_not_all_fit_are_made_smaller_and_it_is_said() -> None:
         kernels = transport.kernels(np.dtype(np.float32), op("sum"))
         assert kernels.threads == 256
         assert any("blocks of 256 threads, not 512" in remark for remark in transport.remarks)
-        _plan(transport, 100)()
+        allreduce(transport, transport.world, "one_shot", 100)[0]()
         driver = transport.device.xp.cuda.driver
         # 2 blocks of 8 KB and of what each takes beside that, of 228 KB.
         assert driver.carved[kernels.program.ptr] == 8

@@ -20,9 +20,10 @@ from collectives.execution.nccl.join import grouped
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
 from collectives.execution.transport import LibraryCall
-from collectives.schedule.catalogue import build, spec
+from collectives.schedule.catalogue import spec
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
+from tests.collectives.executing import allreduce
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl, NcclError
 
@@ -33,11 +34,7 @@ def _open(world: InprocWorld, machine: Machine, nccl: Nccl, **given: Any) -> Ncc
 
 
 def _ring(transport: NcclTransport) -> Plan:
-    what, n = spec("allreduce"), transport.world.size
-    source, target = (transport.allocate(64).view(np.float32) for _ in range(2))
-    source[:] = np.ones(16, np.float32)
-    schedule = build("allreduce", "ring", n)
-    return Plan(schedule, what, transport, transport.world.rank, source, target, op("sum"), 16)
+    return allreduce(transport, transport.world, "ring", 16)[0]
 
 
 def _ends(nranks: int, body: Any, machine: Machine | None = None, **given: Any) -> dict[int, str]:

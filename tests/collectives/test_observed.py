@@ -29,28 +29,18 @@ SCRIPT = str(REPO / "tests/collectives/observed_process.py")
 watched = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="this kernel does not watch pages"
 )
-needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 
 
 @watched
-@pytest.mark.parametrize(
-    ("mpi", "executor"),
-    [
-        pytest.param("mpich", "native", marks=needs_native),
-        *thorough(("mpich", "numpy"), ("openmpi", "numpy")),
-        pytest.param("openmpi", "native", marks=[needs_native, pytest.mark.thorough]),
-    ],
-    indirect=["mpi"],
-)
-def test_on_shared_memory_a_process_touches_its_partners_alone(
-    mpi: Mpi, run: Run, executor: str
-) -> None:
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
+def test_on_shared_memory_a_process_touches_its_partners_alone(mpi: Mpi, run: Run) -> None:
     """Rule: of 4 ranks, whatever the cores, each touches only memory of ranks it has moves with.
 
     And the bytes from rank to rank are the schedule's. Work sharing, which is what rings were
     carried out by before, is told from a ring by both observers.
     """
-    done = run(*under(mpi, 4, SCRIPT, executor))
+    done = run(*under(mpi, 4, SCRIPT, "shm"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["10", "no", "ring", "all"]
 

@@ -11,33 +11,26 @@ from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, thorough, under
 from tests.together import together
 
 SCRIPT = str(REPO / "tests/collectives/shm_process.py")
-EXECUTORS = [
-    "numpy",
-    pytest.param(
-        "native", marks=pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
-    ),
-]
+pytestmark = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 
 
 @pytest.mark.parametrize("ranks", [4, *thorough(2)])
-@pytest.mark.parametrize("executor", [*thorough("numpy"), *EXECUTORS[1:]])
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
-def test_processes_share_their_buffers(mpi: Mpi, run: Run, executor: str, ranks: int) -> None:
+def test_processes_share_their_buffers(mpi: Mpi, run: Run, ranks: int) -> None:
     """Rule: memory of another process is read and written where it lies, with the right result."""
-    done = run(*under(mpi, ranks, SCRIPT, "right", executor, "auto"))
+    done = run(*under(mpi, ranks, SCRIPT, "right", "auto"))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) >= 12 * 12
 
 
-@pytest.mark.parametrize("executor", [*thorough("numpy"), *EXECUTORS[1:]])
-def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str) -> None:
+def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run) -> None:
     """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others.
 
     That they are taken where /proc hides others is no matter of the MPI.
     """
     # What hides /proc stays, so that it comes last.
     memories = ("windows", "hidden") if mpi.name == "mpich" else ("windows",)
-    ended = together(run, mpi, 3, *([SCRIPT, "right", executor, m] for m in memories))
+    ended = together(run, mpi, 3, *([SCRIPT, "right", m] for m in memories))
     for done in ended:
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("right ")
@@ -45,17 +38,14 @@ def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str) ->
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "sharded_ps"])
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_killed_rank_is_named_by_the_others(
-    executor: str, algorithm: str, tmp_path: Path
-) -> None:
+def test_a_killed_rank_is_named_by_the_others(algorithm: str, tmp_path: Path) -> None:
     """Rule: SIGKILL inside a collective is noticed before any deadline; nothing stays mapped.
 
     Without a launcher, which might end the others before they notice.
     """
     ranks = [
         subprocess.Popen(
-            [sys.executable, SCRIPT, "die", executor, str(tmp_path), str(rank), "3", algorithm],
+            [sys.executable, SCRIPT, "die", str(tmp_path), str(rank), "3", algorithm],
             env=environment(),
             cwd=REPO,
             stdout=subprocess.PIPE,

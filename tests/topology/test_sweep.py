@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import native
 from bench.links.exchange import PATTERNS, exchange
 from bench.links.pairs import PairTimer
 from collectives.execution.inproc.world import InprocWorld, run
@@ -36,12 +37,13 @@ def test_swaps_swap(nranks: int, quantity: str, times: int, data: st.DataObject)
     assert len(schedule.steps) == times
 
 
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 def test_plans_time_every_quantity() -> None:
     """Rule: our transports time all that is asked for; only the first of a pair has the numbers."""
     asked = sorted({*QUANTITIES, *SWEPT})
 
     def body(world: InprocWorld) -> dict[str, list[float]]:
-        over = PairTimer(world, ShmTransport(world, executor="numpy"))
+        over = PairTimer(world, ShmTransport(world))
         found = {name: over.times(name, [(2, 0)], 64, 3) for name in asked}
         over.close()
         return found

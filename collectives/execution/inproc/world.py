@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, RankFailure, Unavailable
-from collectives.execution.world import How, Json, State
+from collectives.execution.world import LATE, How, Json, State, lost
 
 T = TypeVar("T")
 _ABORT = object()
@@ -45,10 +45,7 @@ class Mailbox:
         try:
             item = queue.get(timeout=self.deadline)
         except Empty:
-            peer = src if rank == dst else dst
-            raise RankFailure(
-                f"rank {rank} waited {self.deadline:g} s for rank {peer}, which did not arrive"
-            ) from None
+            raise lost(rank, src if rank == dst else dst, LATE, self.deadline) from None
         if item is _ABORT:
             raise RankFailure(f"rank {rank} stopped because another rank failed")
         return item

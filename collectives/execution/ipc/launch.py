@@ -17,12 +17,12 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.ipc.kernels import PassKernels
 from collectives.execution.ipc.table import STATUS, WORD
-from collectives.execution.world import World
+from collectives.execution.world import DIED, LATE, LEFT, World, lost
 
 # Seconds between two looks at the other ranks' processes.
 PATIENCE = 0.02
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
-_LEFT, _LATE, _FAILED = 2, 3, 4  # plan.cuh's Reason
+_FAILED = 4  # plan.cuh's Reason
 
 Call = Callable[[], object]
 
@@ -99,16 +99,11 @@ class PeerWatch:
         reason, peer, me = int(self.status[_REASON]), int(self.status[_PEER]), self._rank
         if not reason:
             return
-        if reason == _LATE:
-            raise RankFailure(
-                f"rank {me} waited {self._deadline:g} s for rank {peer}, which did not arrive"
-            )
-        if reason == _LEFT:
-            raise RankFailure(f"rank {peer} has left while rank {me} waited in a collective")
         if reason == _FAILED:
             raise RankFailure(f"rank {me} stopped because rank {peer} failed in a collective")
-        dead = self._dead[0] if self._dead else peer
-        raise RankFailure(f"rank {dead} died while rank {me} waited in a collective")
+        if reason not in (LEFT, LATE):
+            peer, reason = self._dead[0] if self._dead else peer, DIED
+        raise lost(me, peer, reason, self._deadline)
 
     def close(self) -> None:
         """Stop watching."""

@@ -1,17 +1,16 @@
-"""A rank's program bound to shared buffers, for the shm transport."""
+"""What a rank runs over shared buffers: its own program, or its part of shared work."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
-from collectives.execution.shm.fast import Shape, direct, eager, mail_bytes, window
-from collectives.execution.shm.lines import plan_bytes, traffic, words
+from collectives.execution.shm.fast import direct, eager, is_eager, mailboxes
+from collectives.execution.shm.lines import plan_bytes, traffic
 from collectives.execution.shm.memory import Memory
-from collectives.execution.shm.reference import Lives, Reference
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
 from collectives.execution.shm.windows import Windows
@@ -21,28 +20,9 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
 if TYPE_CHECKING:
-    from native._core import Watch
+    from native import _core
 
 T = TypeVar("T")
-
-
-class RunnablePlan(Protocol):
-    """An executable plan: the extension's, or `Reference`."""
-
-    def run(self) -> None:
-        """Once, untimed."""
-
-    def spans(self, n: int, starts: Sequence[float], slower: float) -> Spans:
-        """So many times, when each began and ended; see `Action.spans`."""
-        ...
-
-    def each(self, n: int) -> list[float]:
-        """So many times, seconds each."""
-        ...
-
-    def loop(self, n: int) -> float:
-        """So many times back to back, seconds in all."""
-        ...
 
 
 class HostTransport(Protocol):
@@ -50,8 +30,7 @@ class HostTransport(Protocol):
 
     world: World
     memory: Memory | Windows
-    watch: Watch | None
-    lives: Lives
+    watch: _core.Watch
     cores: int
     yields: bool
     known_stores: dict[Hashable, Past]
@@ -64,9 +43,9 @@ class HostTransport(Protocol):
 class Built(NamedTuple):
     """A plan, and what has to stay mapped for it: its lines, and its staging."""
 
-    plan: RunnablePlan
+    plan: _core.Plan
     shared: Array
-    stage: Array | None
+    stage: Array | None = None
 
 
 class Bound(Action):
@@ -104,40 +83,22 @@ class Bound(Action):
     def _build(self, everyone: list[Json]) -> Built:
         """The plan, from what all ranks told."""
 
-    def in_numpy(self, found: DependenceGraph, op: Op | None, cores: int) -> Built:
-        """A plan carried out in NumPy."""
-        transport = self.transport
-        shared = transport.common(plan_bytes(transport.world.size))
-        plan = Reference(
-            found,
-            self.rank,
-            self._find,
-            words(shared),
-            transport.lives,
-            op,
-            self.dtype,
-            window(found, cores, self.dtype.itemsize),
-            transport.world.barrier,
-            traffic(shared, transport.world.size),
-        )
-        return Built(plan, shared, None)
-
     def with_best_stores(
         self,
         found: DependenceGraph,
         able: Callable[[Work], set[Place]],
         build: Callable[
-            [int, DependenceGraph, Callable[[Work], set[Place]]], tuple[Any, Array | None]
+            [int, DependenceGraph, Callable[[Work], set[Place]]], tuple[_core.Plan, Array | None]
         ],
     ) -> Built:
         """The plan with the stores that take it least time.
 
-        ``build(lines, flow, past)``: a plan with its words at an address, and its staging.
+        ``build(lines, graph, past)``: a plan with its words at an address, and its staging.
         """
-        transport = self.transport
+        transport, world = self.transport, self.transport.world
 
         def made(some: DependenceGraph, past: Past) -> Built:
-            shared = transport.common(plan_bytes(transport.world.size))
+            shared = transport.common(plan_bytes(world.size))
             at = int(shared.ctypes.data)
             plan, stage = build(at, some, lambda work: past.of(work, able(work)))
             return Built(plan, shared, stage)
@@ -146,9 +107,8 @@ class Bound(Action):
             return transport.guarded(lambda: built.plan.each(n))
 
         maker = Maker(able, self._find, made, timed)
-        known = transport.known_stores
-        itemsize = self.dtype.itemsize
-        return with_best_stores(found, itemsize, transport.cores, transport.world, known, maker)
+        itemsize, known = self.dtype.itemsize, transport.known_stores
+        return with_best_stores(found, itemsize, transport.cores, world, known, maker)
 
     def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
         if rank == self.rank:
@@ -170,14 +130,9 @@ class Bound(Action):
         self.transport.guarded(self._built.plan.run)
 
     def times(self, n: int, loop: bool) -> list[float] | None:
-        """Run n times; seconds of each (begun together), or of the loop as one number.
-
-        In the native executor the interpreter takes no part in what is timed.
-        """
-        plan = self._built.plan
-        timed = plan.loop if loop else plan.each
-        found = self.transport.guarded(lambda: timed(n))
-        return [found] if isinstance(found, float) else found
+        """See `Action.times`."""
+        plan, guarded = self._built.plan, self.transport.guarded
+        return [guarded(lambda: plan.loop(n))] if loop else guarded(lambda: plan.each(n))
 
     def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Action.spans`."""
@@ -221,26 +176,22 @@ class BoundProgram(Bound):
     def _build(self, everyone: list[Json]) -> Built:
         transport, op, nranks = self.transport, self._op, len(everyone)
         programs = [heard(one) for one in everyone]
-        shape = Shape.of(programs, self.dtype.itemsize, transport.cores)
-        watch = transport.watch
-        if watch is not None and shape.eager:
+        watch, cores = transport.watch, transport.cores
+        if is_eager(programs, self.dtype.itemsize):
+            boxes, nbytes = mailboxes(programs, self.dtype.itemsize)
             lines = plan_bytes(nranks)
-            shared = transport.common(lines + mail_bytes(programs, shape))
+            shared = transport.common(lines + nbytes)
             at = int(shared.ctypes.data)
-            plan = eager(watch, at, self, programs, shape, op, at + lines)
-            return Built(plan, shared, None)
+            mail = {pair: [at + lines + box for box in places] for pair, places in boxes.items()}
+            return Built(eager(watch, at, self, programs[self.rank], mail, op), shared)
         found = dependence_graph(ordered(programs), nranks)
-        if watch is None:
-            return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a
         # window is still in a cache when the other comes to it.
-        crowded = nranks > shape.cores and found.crossing
+        crowded = nranks > cores and found.crossing
 
         def able(work: Work) -> set[Place]:
             return {*work.targets} - {*work.sources} if crowded else work.cold
 
         return self.with_best_stores(
-            found,
-            able,
-            lambda at, some, past: direct(watch, at, self, some, shape, op, past),
+            found, able, lambda at, some, past: direct(watch, at, self, some, cores, op, past)
         )

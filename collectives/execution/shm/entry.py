@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from busbar.errors import Unavailable
 from collectives.execution.registry import Both, Entry, Wishes, transports
 
 if TYPE_CHECKING:
@@ -18,12 +17,8 @@ def _suits(world: World, wishes: Wishes) -> bool:
 
 def _open(world: World, wishes: Wishes) -> Both:
     """The transport, and MPI's messages to compare it with."""
-    from collectives.execution.shm.transport import ShmTransport, why_not
+    from collectives.execution.shm.transport import ShmTransport
 
-    if wishes.name == "auto":
-        missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
-        if missing:
-            raise Unavailable(missing[0])
     transport = ShmTransport(world, deadline=wishes.deadline)
     return Both(transport, transports()["mpi"].open(world, wishes).transport)
 

@@ -1,14 +1,13 @@
-"""Plans for the native executor, as the tables it reads (their rows: `native/_core.pyi`).
+"""Plans of the extension, made from the tables that it reads (their rows: `native/_core.pyi`).
 
-Chooses eager mailboxes for small messages and direct access for others, and the windows. The
-extension is loaded when a plan is made, not earlier.
+Small messages go through mailboxes (eager); larger ones are accessed where they lie, window by
+window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -61,35 +60,14 @@ def window_bytes(found: DependenceGraph, cores: int) -> float:
     return math.inf
 
 
-def window(found: DependenceGraph, cores: int, itemsize: int) -> int:
-    """Elements of a window, see `window_bytes`; at least 1."""
-    size = max((work.size for work in found.order), default=0)
-    return max(1, int(min(window_bytes(found, cores) / itemsize, size)))
-
-
 class Binding(Protocol):
-    """The context that a plan is bound to; see `collectives.execution.shm.transport`."""
+    """A rank, the type of its elements, and where places lie in its process."""
 
     @property
     def rank(self) -> int: ...  # noqa: D102
     @property
     def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
     def address(self, place: Place) -> int: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a plan is carried out: through mailboxes or not, on how many cores."""
-
-    eager: bool
-    itemsize: int
-    cores: int
-
-    @classmethod
-    def of(cls, programs: Sequence[PlacedProgram], itemsize: int, cores: int) -> Shape:
-        """From all ranks' placed programs; the same on every rank."""
-        most = max(program.sent for program in programs)
-        return cls(most * itemsize <= EAGER_BYTES, itemsize, cores)
 
 
 def type_number(dtype: np.dtype[Any]) -> int:
@@ -112,27 +90,27 @@ def direct(
     lines: int,
     to: Binding,
     found: DependenceGraph,
-    shape: Shape,
+    cores: int,
     op: Op | None,
     past: Callable[[Work], set[Place]],
 ) -> tuple[Plan, Array]:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
-    ``lines``: where the plan's words begin. ``past``: targets of a pass that are
-    written with non-temporal stores.
+    ``lines``: where the plan's words begin. ``past``: targets of a pass that are written with
+    non-temporal stores.
     """
     from native import _core
 
-    nranks = len(found.works)
+    nranks, itemsize = len(found.works), to.dtype.itemsize
     size = max((work.size for work in found.order), default=1)
-    covered = window(found, shape.cores, shape.itemsize)
+    covered = max(1, int(min(window_bytes(found, cores) / itemsize, size)))
     mine = found.works[to.rank]
-    slot = max((w.size for w in mine), default=0)
-    stage = np.empty(found.slots[to.rank] * min(covered, slot), to.dtype)
+    slot = min(covered, max((w.size for w in mine), default=0))
+    stage = np.empty(found.slots[to.rank] * slot, to.dtype)
 
     def address(place: Place) -> int:
         if place.segment == STAGE:
-            return int(stage.ctypes.data) + place.start * min(covered, slot) * to.dtype.itemsize
+            return int(stage.ctypes.data) + place.start * slot * itemsize
         return to.address(place)
 
     everyone = nranks > 2
@@ -229,12 +207,19 @@ def worksharing(
 # -- through mailboxes
 
 
+def is_eager(programs: Sequence[PlacedProgram], itemsize: int) -> bool:
+    """Whether no rank sends more than `EAGER_BYTES` in an iteration; the same on every rank."""
+    return max(program.sent for program in programs) * itemsize <= EAGER_BYTES
+
+
 def _half(size: int, itemsize: int) -> int:
     return -(-(_WORD + size * itemsize) // _PAIR) * _PAIR
 
 
-def _mail(programs: Sequence[PlacedProgram], itemsize: int) -> dict[tuple[int, int], list[int]]:
-    """Where the mailbox of every message lies, by (sender, receiver), in order."""
+def mailboxes(
+    programs: Sequence[PlacedProgram], itemsize: int
+) -> tuple[dict[tuple[int, int], list[int]], int]:
+    """Where the mailbox of every message lies, by (sender, receiver), in order; bytes of all."""
     found: dict[tuple[int, int], list[int]] = {}
     at = 0
     for program in programs:
@@ -242,52 +227,34 @@ def _mail(programs: Sequence[PlacedProgram], itemsize: int) -> dict[tuple[int, i
             for send in step.sends:
                 found.setdefault((program.rank, send.peer), []).append(at)
                 at += 2 * _half(send.span.size, itemsize)
-    return found
-
-
-def mail_bytes(programs: Sequence[PlacedProgram], shape: Shape) -> int:
-    """Bytes of all mailboxes of a plan."""
-    if not shape.eager:
-        return 0
-    return sum(
-        2 * _half(send.span.size, shape.itemsize)
-        for program in programs
-        for step in program.steps
-        for send in step.sends
-    )
+    return found, at
 
 
 def eager(
     watch: Watch,
     lines: int,
     to: Binding,
-    programs: Sequence[PlacedProgram],
-    shape: Shape,
+    program: PlacedProgram,
+    mail: Mapping[tuple[int, int], Sequence[int]],
     op: Op | None,
-    mail: int,
 ) -> Plan:
-    """A plan over mailboxes that begin at address ``mail``; its words begin at ``lines``."""
+    """A plan over mailboxes, whose addresses ``mail`` has; its words begin at ``lines``."""
     from native import _core
 
-    boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
-
-    mine = programs[to.rank]
+    boxes = {pair: iter(addresses) for pair, addresses in mail.items()}
+    me, itemsize = to.rank, to.dtype.itemsize
 
     def at(span: Span) -> int:
-        return to.address(mine.at(span))
+        return to.address(program.at(span))
 
-    def message(
-        pair: tuple[int, int], span: Span, other: Span | None
-    ) -> tuple[int, int, int, int, int, int]:
-        peer = pair[1] if pair[0] == to.rank else pair[0]
-        box = mail + next(boxes[pair])
+    def message(peer: int, box: int, span: Span, other: Span | None) -> tuple[int, ...]:
         joined = 0 if other is None else at(other)
-        return peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size
+        return peer, box, _half(span.size, itemsize), at(span), joined, span.size
 
     rows, copies, messages = [], [], []
-    for step in mine.steps:
-        messages += [message((to.rank, p), span, None) for p, span, _ in step.sends]
-        messages += [message((p, to.rank), span, other) for p, span, other, _ in step.receives]
+    for step in program.steps:
+        messages += [message(p, next(boxes[me, p]), span, None) for p, span, _ in step.sends]
+        messages += [message(p, next(boxes[p, me]), span, o) for p, span, o, _ in step.receives]
         copies += [(at(a), at(b), a.size, add) for a, b, add in (*step.before, *step.after)]
         rows.append((len(step.before), len(step.sends), len(step.receives), len(step.after)))
     return _core.eager(

@@ -6,11 +6,9 @@ A memfd has no name, so nothing is left behind however its processes end, and a 
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 from busbar.errors import Unavailable
 
 Bytes = NDArray[np.uint8]
-Mapper = Callable[[int, int, bool], object]
 HUGE_PAGE = 2 << 20
 # A buffer from this size on is rounded up to whole huge pages: what ranks on few cores pay for
 # refilling the TLB with small pages after every switch costs more than the memory is worth.
@@ -47,29 +44,22 @@ def outside() -> Unavailable:
     )
 
 
-def _map(fd: int, nbytes: int, fresh: bool) -> object:
-    """A shared mapping, its pages touched when the file is ``fresh``; in huge pages if granted."""
-    found = mmap.mmap(fd, nbytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages: ordinary ones serve
-            found.madvise(mmap.MADV_HUGEPAGE)
-    if fresh:
-        np.frombuffer(found, np.uint8)[:: mmap.PAGESIZE] = 0
-    return found
+def _mapped(fd: int, nbytes: int, fresh: bool) -> Bytes:
+    """A file mapped in huge pages if granted; when it is ``fresh``, its pages are touched here."""
+    from native import _core
+
+    return np.frombuffer(memoryview(_core.Mapping(fd, nbytes, fresh)), np.uint8)
 
 
 class Memory:
     """One rank's allocations, and the other ranks' that it has opened.
 
-    ``mapper(fd, nbytes, fresh)`` maps a file, and when it is fresh touches its pages; it gives an
-    object with the buffer protocol. The native one gets huge pages more often. A segment lives as
-    long as an array that looks into it.
+    A segment lives as long as an array that looks into it.
     """
 
     collective = False
 
-    def __init__(self, mapper: Mapper | None = None) -> None:
-        self._map = mapper or _map
+    def __init__(self) -> None:
         self._own: dict[int, weakref.ref[Bytes]] = {}
         self._fds: dict[int, tuple[int, int, int]] = {}
         self._count = 0
@@ -83,7 +73,7 @@ class Memory:
         try:
             fd = os.memfd_create("busbar", os.MFD_CLOEXEC)
             os.ftruncate(fd, room)
-            array = np.frombuffer(self._map(fd, room, True), np.uint8)  # type: ignore[call-overload]
+            array = _mapped(fd, room, True)
         except (AttributeError, OSError) as error:
             raise Unavailable(
                 f"no shared memory of {nbytes} bytes ({error}); use --transport mpi"
@@ -128,7 +118,7 @@ class Memory:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                mapped = self._map(fd, int(found["nbytes"]), False)
+                return _mapped(fd, int(found["nbytes"]), False)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -136,7 +126,6 @@ class Memory:
                 f"cannot map another rank's memory through {path} ({error.strerror});"
                 " ranks of one node must see each other's processes; use --transport mpi"
             ) from None
-        return np.frombuffer(mapped, np.uint8)  # type: ignore[call-overload, no-any-return]
 
     def trim(self) -> None:
         """Nothing: segments go by themselves."""

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from busbar.errors import Unavailable, Unsupported
-from collectives.execution.shm.memory import Mapper, Memory
+from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.windows import Windows
 from collectives.execution.world import Json, World
 
 MEMORIES = ("auto", "memfd", "windows")
 
 
-def sharing(world: World, mapper: Mapper | None, memory: str) -> Memory | Windows:
+def sharing(world: World, memory: str) -> Memory | Windows:
     """Memory that all ranks can map. All ranks call this together.
 
-    ``mapper``: what maps files, as of `Memory`. ``memory`` is one of `MEMORIES`; ``auto`` goes on
-    to MPI-3 windows where memfd fails. Raises Unsupported for another, Unavailable where nothing
-    can be shared.
+    ``memory`` is one of `MEMORIES`; ``auto`` goes on to MPI-3 windows where memfd fails. Raises
+    Unsupported for another, Unavailable where nothing can be shared.
     """
     if memory not in MEMORIES:
         raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")
     if memory == "windows":
         return Windows(world)
-    found = Memory(mapper)
+    found = Memory()
     failed = ""
     try:
         trial = found.allocate(1)

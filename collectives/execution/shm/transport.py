@@ -1,7 +1,7 @@
 """The transport for ranks of one host: every rank maps all buffers and accesses them in place.
 
-`collectives.execution.shm` computes the dependence graph. The passes run in the native extension,
-or in NumPy. There are no message buffers: the receiver reads the sender's buffer.
+`collectives.execution.shm` computes the dependence graph, and the native extension carries out the
+passes. There are no message buffers: the receiver reads the sender's buffer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from busbar.errors import RankFailure, Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from collectives.execution.program import Program
 from collectives.execution.roofline import Roofline, probe
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.lines import LINE, plan_bytes, words
-from collectives.execution.shm.memory import Mapper, Segment
 from collectives.execution.shm.reaching import one_sided
-from collectives.execution.shm.reference import Lives
 from collectives.execution.shm.sharing import sharing
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.worksharing import WorkSharing
@@ -35,59 +33,50 @@ from collectives.execution.transport import (
     Reach,
     Transport,
 )
-from collectives.execution.world import World
+from collectives.execution.world import World, lost
 from collectives.schedule.ops import Op
 
 if TYPE_CHECKING:
     from native._core import Watch
 
 T = TypeVar("T")
-_DIED, _LATE = 1, 3
 # Buffers that begin at the same offset of their huge pages share cache sets and memory banks at
 # every offset. A pass over those of 16 ranks then evicts what it has just fetched. So each begins
 # this many bytes after another (docs/shared-memory.md); at most 64 places, 290 KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
-EXECUTORS = ("auto", "native", "numpy")
 
 
 def why_not() -> str:
-    """Why plans would run in NumPy here; empty where the native extension carries them out."""
+    """Why there is no shared memory of our own here; empty where the extension is available."""
     return native.why_not()
 
 
 class ShmTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``executor`` is ``native``, ``numpy``, or ``auto`` for native where it is available.
     ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
     ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported when
-    the ranks are on several nodes, Unavailable when memory cannot be shared.
+    the ranks are on several nodes, Unavailable when memory cannot be shared, or a rank has no
+    native extension; both on all ranks alike.
     """
 
     name = "shm"
     shares_memory = True
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        executor: str = "auto",
-        memory: str = "auto",
-        deadline: float = 60.0,
-    ) -> None:
-        if executor not in EXECUTORS:
-            raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
+    def __init__(self, world: World, *, memory: str = "auto", deadline: float = 60.0) -> None:
         if len(set(world.nodes)) > 1:
             raise Unsupported(
                 f"the shm transport serves one node, not {len(set(world.nodes))};"
                 " use --transport mpi"
             )
-        if executor == "native" and native.why_not():
-            raise Unavailable(native.why_not())
+        missing = sorted(filter(None, world.gather(why_not())))
+        if missing:
+            raise Unavailable(missing[0])
+        from native import _core
+
         self.world, self.deadline = world, deadline
-        self.executor = "numpy" if executor == "numpy" or native.why_not() else "native"
-        self.memory = sharing(world, self._mapper(), memory)
+        self.memory = sharing(world, memory)
         self._allocated = 0
         self.known_stores: dict[Hashable, Past] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
@@ -99,25 +88,10 @@ class ShmTransport(Transport):
         # Whether ranks that share cores pass them on: a yield lets another go on.
         self.yields = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
-        self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # This also runs when the interpreter ends: a rank that ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
-        self.watch = self._watching(crowded)
-
-    def _mapper(self) -> Mapper | None:
-        if self.executor == "numpy":
-            return None
-        from native import _core
-
-        return _core.Mapping
-
-    def _watching(self, crowded: bool) -> Watch | None:
-        if self.executor == "numpy":
-            return None
-        from native import _core
-
         life = int(self._life.ctypes.data)
-        return _core.Watch(self.world.rank, life, self.pids, crowded, self.deadline)
+        self.watch: Watch = _core.Watch(world.rank, life, self.pids, crowded, deadline)
 
     def common(self, nbytes: int) -> Array:
         """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
@@ -146,8 +120,7 @@ class ShmTransport(Transport):
         colour = (2 * self.world.rank + self._allocated % 2) % _COLOURS
         self._allocated += 1
         begin = colour * _COLOUR_BYTES
-        segment: Segment = self.memory.allocate(begin + nbytes)
-        return segment.array[begin : begin + nbytes]
+        return self.memory.allocate(begin + nbytes).array[begin : begin + nbytes]
 
     def trim(self) -> None:
         """Give back what no rank uses any more. All ranks call this together."""
@@ -181,10 +154,8 @@ class ShmTransport(Transport):
 
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
         A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
-        All ranks call this together. Raises Unsupported without the native extension.
+        All ranks call this together.
         """
-        if self.watch is None:
-            raise Unsupported(f"no memory roofline: {native.why_not() or 'the executor is numpy'}")
         shorter = self.world.gather(min(source.nbytes, target.nbytes))
         nbytes = max(8, max(map(int, shorter)) // 8 * 8)
         source, target = (
@@ -202,7 +173,6 @@ class ShmTransport(Transport):
         """Seconds of this rank for each of n sweeps that all ranks make at once."""
         from native import _core
 
-        assert self.watch is not None
         lines = self.common(plan_bytes(self.world.size))
         begin, end = int(source.ctypes.data), int(target.ctypes.data)
         if kind == "update":
@@ -214,29 +184,17 @@ class ShmTransport(Transport):
 
     def guarded(self, action: Callable[[], T]) -> T:
         """Run something native; a lost rank becomes RankFailure."""
-        if self.watch is None:
-            return action()
         from native import _core
 
         try:
             return action()
         except _core.PeerFailure as error:
-            raise self.failure(*error.args) from None
-
-    def failure(self, rank: int, reason: int) -> RankFailure:
-        """The error for a rank that the native executor reports."""
-        me = self.world.rank
-        if reason == _LATE:
-            return RankFailure(
-                f"rank {me} waited {self.deadline:g} s for rank {rank}, which did not arrive"
-            )
-        what = "died" if reason == _DIED else "has left"
-        return RankFailure(f"rank {rank} {what} while rank {me} waited in a collective")
+            peer, reason = error.args
+            raise lost(self.world.rank, peer, reason, self.deadline) from None
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error."""
         self._leave()
-        self.lives.close()
         self.memory.close()
 
 

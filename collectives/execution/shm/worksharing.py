@@ -11,20 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.shm.bound import Bound, Built, HostTransport
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, Work, mark_cold
-from collectives.execution.shm.fast import Shape, direct, worksharing
+from collectives.execution.shm.fast import direct, worksharing
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array, LibraryCall, Spans
 from collectives.execution.world import Json
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import scale
+
+if TYPE_CHECKING:
+    from native._core import Plan
 
 # Ranks that a word of a work-sharing plan can tell apart (`kRankBits` in native/src/plans.cpp).
 MOST_RANKS = 4096
@@ -142,17 +145,13 @@ class WorkSharing(Bound):
         transport, call = self.transport, self._call
         watch = transport.watch
         found = shared_out(call, everyone, self.dtype.itemsize)
-        if watch is None:
-            return self.in_numpy(found, call.op, transport.cores)
-        shape = Shape(False, self.dtype.itemsize, transport.cores)
 
         def build(
             at: int, some: DependenceGraph, past: Callable[[Work], set[Place]]
-        ) -> tuple[Any, Array | None]:
+        ) -> tuple[Plan, Array | None]:
             if transport.yields:
                 return worksharing(watch, at, self, some, call.op, past), None
-            plan, stage = direct(watch, at, self, some, shape, call.op, past)
-            return plan, stage
+            return direct(watch, at, self, some, transport.cores, call.op, past)
 
         return self.with_best_stores(found, lambda work: work.cold, build)
 
