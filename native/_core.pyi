@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 #: Kinds of `sweep`, by their numbers.
 SWEEPS: tuple[str, ...]
-#: Bytes of a line, and of a word in one.
+#: What `native` expects.
 INTERFACE: int
+#: Bytes of a line.
 LINE: int
-WORD: int
 
-#: A pass: whether it reduces, whether anyone waits for it, its elements, its stage, how many places
-#: it writes and reads, and how many passes it waits for.
+#: A pass: whether anyone waits for it, its elements, its stage, how many places it writes and reads,
+#: and how many passes it waits for.
 TASK: np.dtype[np.void]
 #: Where a pass reads or writes, and whose memory that is; ``fixed``: the same in every window,
 #: ``stream``: by non-temporal stores.
@@ -120,6 +120,5 @@ def reduce(
     isa: str,
     /,
 ) -> None: ...
-def isa() -> str: ...
 def isas() -> list[str]: ...
 def plan_lines(size: int, /) -> int: ...

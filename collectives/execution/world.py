@@ -26,78 +26,61 @@ class World(Protocol):
     @property
     def name(self) -> str:
         """``mpi`` or ``inproc``."""
-        ...
 
     @property
     def rank(self) -> int:
         """The number of the rank that asks."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of ranks."""
-        ...
 
     @property
     def nodes(self) -> Sequence[int]:
         """The node that each rank is on, numbered from 0 in the order of ranks."""
-        ...
 
     @property
     def states(self) -> dict[int, State]:
         """How far ranks have said they are; those of other processes are not among them."""
-        ...
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
         """The root's value, on every rank."""
-        ...
 
     def gather(self, value: Json) -> list[Json]:
         """Every rank's value, in rank order, on every rank."""
-        ...
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """Elementwise rank 0's value, or the avg, min or max of all ranks', on every rank."""
-        ...
 
     def barrier(self) -> None:
         """Return when every rank is here."""
-        ...
 
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
         """Send a few numbers to a rank, which is to `receive` as many."""
-        ...
 
     def receive(self, peer: int, into: NDArray[np.float64]) -> None:
         """Wait for the numbers that a rank sends."""
-        ...
 
     def alarm(self, value: Json) -> None:
         """Tell all other ranks something without waiting for any: that this one has failed, say."""
-        ...
 
     def alarms(self) -> list[tuple[int, Json]]:
         """The alarms of other ranks since the last call, each with its rank."""
-        ...
 
     def once(self, make: Callable[[], T]) -> T:
         """The result of ``make``, which ranks of one process share. All ranks call this."""
-        ...
 
     def threads(self) -> str | None:
         """The thread level that MPI gave, which decides what some libraries choose.
 
         None without.
         """
-        ...
 
     def split(self, color: int, key: int) -> World:
         """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""
-        ...
 
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""
-        ...
 
 
 #: Why a rank waits in vain, by the numbers of native/src/watch.hpp and native/cuda/plan.cuh.

@@ -14,8 +14,6 @@ namespace busbar {
 
 constexpr u32 kPolls = 256;  // polls of a word between two looks at everything else
 
-BUSBAR_DEVICE u64 iterations_at(const u64* plan, u32 team) { return plan[kIterations] + 8ull * team; }
-
 // Why waiting for a peer is vain, as far as can be seen; `kNone` where it may still come.
 BUSBAR_DEVICE u64 vain(const u64* plan, u64 peer, u64& start) {
     if (load_acquire(plan[kClaim])) return kFailed;
@@ -27,18 +25,16 @@ BUSBAR_DEVICE u64 vain(const u64* plan, u64 peer, u64& start) {
 }
 
 // The first team to give up says why to the host, and that this rank has failed to all others.
-BUSBAR_DEVICE void give_up(const u64* plan, u64 reason, u64 peer, u64 record, u32 team) {
+BUSBAR_DEVICE void give_up(const u64* plan, u64 reason, u64 peer) {
     if (!claim(plan[kClaim])) return;
     const u64 status = plan[kStatus];
     store_release(status + 8 * kPeer, peer);
-    store_release(status + 8 * kRecord, record);
-    store_release(status + 8 * kTeam, team);
     store_release(status + 8 * kReason, reason);
     for (u64 rank = 0; rank < plan[kRanks]; ++rank)
         if (const u64 tell = plan[plan[kTell] + rank]) store_release(tell, 2);
 }
 
-BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u64 record, u32 team) {
+BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u32 team) {
     const u64 peer = wait[0], need = done * wait[1] + wait[2];
     const u64 at = plan[kWords] + 8 * (plan[kRanks] * team + peer);
     u64 start = 0;
@@ -48,18 +44,17 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u64 reco
         const u64 reason = vain(plan, peer, start);
         // It may have done its part just before it left.
         if (reason == kNone || load_acquire(at) >= need) continue;
-        give_up(plan, reason, peer, record, team);
+        give_up(plan, reason, peer);
         return false;
     }
     return true;
 }
 
 // Whether all that a record waits for has come; the team's earlier passes are complete then too.
-BUSBAR_DEVICE bool wait_all(
-    const u64* plan, const Record& record, u64 number, u64 done, const Team& team) {
+BUSBAR_DEVICE bool wait_all(const u64* plan, const Record& record, u64 done, const Team& team) {
     bool lost = false;
     for (u64 i = team.member(); i < record.nwaits() && !lost; i += team.members())
-        lost = !wait_one(plan, record.waits() + kWaitWords * i, done, number, team.number());
+        lost = !wait_one(plan, record.waits() + kWaitWords * i, done, team.number());
     return !team.any(lost);
 }
 
@@ -72,26 +67,20 @@ BUSBAR_DEVICE void signal_all(const u64* plan, const Record& record, u64 done, c
         store_release(record.signals()[i] + 8 * plan[kRanks] * team.number(), value);
 }
 
-// Firings that a team had completed when this one began.
-BUSBAR_DEVICE u64 iterations_done(const u64* plan, const Team& team) {
-    return load_acquire(iterations_at(plan, team.number()));
-}
-BUSBAR_DEVICE void count_iteration(const u64* plan, u64 done, const Team& team) {
-    if (team.member() == 0) store_release(iterations_at(plan, team.number()), done + 1);
-}
-
 // The whole plan, of so many words.
 template <class F, int op>
 BUSBAR_DEVICE void program(const u64* far, u64 words, const Team& team) {
     const u64* plan = team.near(far, words);
-    const u64 done = iterations_done(plan, team), records = plan[kRecords];
+    // Iterations that this team has completed.
+    const u64 count = plan[kIterations] + 8ull * team.number();
+    const u64 done = load_acquire(count), records = plan[kRecords];
     for (u64 number = 0; number < records; ++number) {
         const Record record(plan, number);
-        if (!wait_all(plan, record, number, done, team)) return;
+        if (!wait_all(plan, record, done, team)) return;
         if (record.count()) pass_part<F, op>(record, team);
         signal_all(plan, record, done, team);
     }
-    count_iteration(plan, done, team);
+    if (team.member() == 0) store_release(count, done + 1);
 }
 
 }  // namespace busbar

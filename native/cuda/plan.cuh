@@ -14,7 +14,7 @@ enum Header {
     kRecords,      // how many records
     kRanks,        // how many ranks
     kStride,       // by how much one iteration raises what this rank signals
-    kIterations,        // address of a word per team: iterations that it has completed
+    kIterations,   // address of a word per team: iterations that it has completed
     kWords,        // address of [team][rank]: what each rank has signalled to this one
     kGone,         // address of a word per rank: whether it has left (1) or failed (2)
     kClaim,        // address of a word: set by the first team that gives up
@@ -26,7 +26,7 @@ enum Header {
 };
 
 // What the host reads when a plan has failed, and how it stops one that waits.
-enum Status { kReason, kPeer, kRecord, kTeam, kStop, kStatusWords };
+enum Status { kReason, kPeer, kStop, kStatusWords };
 enum Reason { kNone, kDied, kLeft, kLate, kFailed, kStopped };
 
 // A wait is (peer, its stride, what it adds). A place is (address, 0), or for staging (address of

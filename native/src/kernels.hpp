@@ -29,6 +29,12 @@ struct Pass {
     std::size_t count;  // elements
 };
 
+// Element size in bytes.
+constexpr std::size_t size_of(Type type) {
+    constexpr std::size_t sizes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
+    return sizes[static_cast<int>(type)];
+}
+
 struct Kernels {
     const char* name;  // the instruction set
     void (*reduce[kTypes][kOps])(const Pass&);
@@ -38,13 +44,13 @@ struct Kernels {
     void (*fill)(void* at, std::size_t nbytes, bool stream);
     // Reads and writes every byte where it lies, and changes none.
     void (*update)(void* at, std::size_t nbytes);
-};
 
-// Element size in bytes.
-constexpr std::size_t size_of(Type type) {
-    constexpr std::size_t sizes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
-    return sizes[static_cast<int>(type)];
-}
+    // A pass over elements of a type.
+    void carry_out(Type type, Op op, const Pass& p) const {
+        if (p.nsources == 1) copy({p.targets, p.ntargets, p.sources, 1, p.count * size_of(type)});
+        else reduce[static_cast<int>(type)][static_cast<int>(op)](p);
+    }
+};
 
 // The best kernels for this CPU.
 const Kernels& kernels();

@@ -72,18 +72,17 @@ std::unique_ptr<Plan> direct(
     Watch& watch, std::uintptr_t lines, int type, int op, const py::object& rounds,
     const py::object& tasks, const py::object& places, const py::object& waits,
     std::vector<std::int64_t> ntasks) {
-    const RoundsRow how = Rows<RoundsRow>(rounds).next();
+    const Rounds how = Rows<Rounds>(rounds).next();
     Rows<TaskRow> rows(tasks);
     Rows<PlaceRow> at(places);
-    Rows<WaitRow> all(waits);
+    Rows<Wait> all(waits);
     auto mine = rows.list<Task>(
         rows.left(), [&](const TaskRow& r) { return task_of(r, at, all); });
     // What no task waits for is waited for at the end.
-    auto exits = all.list<Wait>(all.left(), wait_of);
+    auto exits = all.list<Wait>(all.left());
     return std::make_unique<Direct>(
         watch, lines_at(lines), Type(type), Op(op), std::move(mine), std::move(exits),
-        std::move(ntasks), static_cast<std::size_t>(how.window), how.nwindows, how.depth, how.gates,
-        how.enter_all, how.exit_all);
+        std::move(ntasks), how);
 }
 
 std::unique_ptr<Plan> worksharing(
@@ -93,7 +92,7 @@ std::unique_ptr<Plan> worksharing(
         throw std::invalid_argument("work sharing needs as many parts as ranks");
     Rows<TaskRow> rows(tasks);
     Rows<PlaceRow> at(places);
-    Rows<WaitRow> none;
+    Rows<Wait> none;
     std::vector<Part> parts;
     for (const std::int64_t n : ntasks)
         parts.push_back(
@@ -108,12 +107,10 @@ std::unique_ptr<Plan> eager(
     Rows<MessageRow> mail(messages);
     Rows<ExchangeRow> rows(steps);
     auto found = rows.list<Exchange>(rows.left(), [&](const ExchangeRow& r) {
-        Exchange e;
-        e.before = local.list<Copy>(r.before, copy_of);
-        e.sends = mail.list<EagerMessage>(r.sends, message_of);
-        e.receives = mail.list<EagerMessage>(r.receives, message_of);
-        e.after = local.list<Copy>(r.after, copy_of);
-        return e;
+        return Exchange{local.list<Copy>(r.before, copy_of),
+                        mail.list<EagerMessage>(r.sends, message_of),
+                        mail.list<EagerMessage>(r.receives, message_of),
+                        local.list<Copy>(r.after, copy_of)};
     });
     return std::make_unique<Eager>(watch, lines_at(lines), Type(type), Op(op), std::move(found));
 }
@@ -153,38 +150,40 @@ void reduce(
     std::vector<const void*> from;
     for (const auto t : targets) to.push_back({reinterpret_cast<void*>(t), stream});
     for (const auto s : sources) from.push_back(reinterpret_cast<const void*>(s));
-    const Pass pass{to.data(), static_cast<int>(to.size()), from.data(),
-                    static_cast<int>(from.size()), count};
-    if (sources.size() > 1) found->reduce[type][op](pass);
-    else found->copy({pass.targets, pass.ntargets, pass.sources, 1, count * size_of(Type(type))});
+    found->carry_out(
+        Type(type), Op(op),
+        {to.data(), static_cast<int>(to.size()), from.data(), static_cast<int>(from.size()), count});
 }
+
+// An exception of Python that stands for a struct which C++ throws: `raise` sets it.
+template <class Thrown, void (*raise)(PyObject*, const Thrown&)>
+void offer_exception(py::module_& m, const char* name) {
+    static PyObject* kind =
+        PyErr_NewException((std::string("native._core.") + name).c_str(), nullptr, nullptr);
+    m.attr(name) = py::handle(kind);
+    py::register_exception_translator([](std::exception_ptr p) {
+        try {
+            if (p) std::rethrow_exception(p);
+        } catch (const Thrown& thrown) {
+            raise(kind, thrown);
+        }
+    });
+}
+
+void raise_failure(PyObject* kind, const Failure& f) {
+    if (f.reason == Reason::interrupted && PyErr_Occurred()) return;
+    PyErr_SetObject(kind, py::make_tuple(f.rank, static_cast<int>(f.reason)).ptr());
+}
+
+void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::int_(f.code).ptr()); }
 
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
     m.doc() = "Kernels and plans over shared memory; see native/src.";
 
-    static PyObject* failure = PyErr_NewException("native._core.PeerFailure", nullptr, nullptr);
-    m.attr("PeerFailure") = py::handle(failure);
-    py::register_exception_translator([](std::exception_ptr p) {
-        try {
-            if (p) std::rethrow_exception(p);
-        } catch (const Failure& f) {
-            if (f.reason == Reason::interrupted && PyErr_Occurred()) return;
-            const py::tuple what = py::make_tuple(f.rank, static_cast<int>(f.reason));
-            PyErr_SetObject(failure, what.ptr());
-        }
-    });
-
-    static PyObject* failed = PyErr_NewException("native._core.CallFailed", nullptr, nullptr);
-    m.attr("CallFailed") = py::handle(failed);
-    py::register_exception_translator([](std::exception_ptr p) {
-        try {
-            if (p) std::rethrow_exception(p);
-        } catch (const CallFailed& f) {
-            PyErr_SetObject(failed, py::int_(f.code).ptr());
-        }
-    });
+    offer_exception<Failure, raise_failure>(m, "PeerFailure");
+    offer_exception<CallFailed, raise_call>(m, "CallFailed");
 
     py::class_<Mapping>(m, "Mapping", py::buffer_protocol())
         .def(py::init<int, std::size_t, bool>(), py::arg("fd"), py::arg("nbytes"), py::arg("fresh"))
@@ -221,16 +220,14 @@ PYBIND11_MODULE(_core, m) {
         "sendrecv", "barrier", "copy");
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
-    m.def("isa", [] { return kernels().name; });
     m.def("isas", [] {
         std::vector<std::string> names;
         for (const char* name : {"avx512", "avx2", "plain"})
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 5;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 6;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);
-    m.attr("WORD") = sizeof(Word);
 }

@@ -34,23 +34,17 @@ void Plan::carry_out(const Task& task, std::size_t from, std::size_t count) {
         if (p.rank >= 0 && p.rank != me) stores_[p.rank] += count * size;
     for (const Place& p : task.sources)
         if (p.rank >= 0 && p.rank != me) loads_[p.rank] += count * size;
-    const bool copies = sources_.size() == 1;
-    const Pass pass{
-        targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
-        static_cast<int>(sources_.size()), copies ? count * size : count};
-    if (copies) kernels_.copy(pass);
-    else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
+    kernels_.carry_out(
+        type_, op_,
+        {targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
+         static_cast<int>(sources_.size()), count});
 }
 
-Sweep::Sweep(
-    Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target, std::size_t nbytes,
-    bool stream)
-    : Plan(watch, lines, Type::uint64, Op::max),
-      kind_(kind),
-      source_(source),
-      target_(target),
-      nbytes_(nbytes),
-      stream_(stream) {}
+void Plan::join(std::byte* to, const std::byte* a, const std::byte* b, std::size_t count) const {
+    const Target target{to, false};
+    const void* sources[2] = {a, b};
+    kernels_.carry_out(type_, op_, {&target, 1, sources, 2, count});
+}
 
 void Sweep::run() {
     const Target target{target_, stream_};
@@ -63,27 +57,12 @@ void Sweep::run() {
     watch_.wait_all(exit_gate(), ++done_);
 }
 
-Direct::Direct(
-    Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks, std::vector<Wait> exits,
-    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows,
-    std::int64_t depth, bool gates, bool enter_all, bool exit_all)
-    : Plan(watch, lines, type, op),
-      tasks_(std::move(tasks)),
-      exits_(std::move(exits)),
-      ntasks_(std::move(ntasks)),
-      window_(window),
-      nwindows_(nwindows),
-      depth_(depth),
-      gates_(gates),
-      enter_all_(enter_all),
-      exit_all_(exit_all) {}
-
 // What a rank's progress word shows once it has done a task in a round of this iteration. An iteration
 // counts one for having begun, and one for every task in every round, whether or not it has a
 // window then.
 std::uint64_t Direct::mark(int rank, std::int64_t round, std::int64_t task) const {
     const std::uint64_t tasks = static_cast<std::uint64_t>(ntasks_[static_cast<std::size_t>(rank)]);
-    const std::uint64_t marks = 1 + tasks * static_cast<std::uint64_t>(nwindows_ + depth_);
+    const std::uint64_t marks = 1 + tasks * static_cast<std::uint64_t>(how_.nwindows + how_.depth);
     return done_ * marks + 2 + static_cast<std::uint64_t>(round) * tasks +
            static_cast<std::uint64_t>(task);
 }
@@ -95,29 +74,27 @@ void Direct::await(const Wait& wait, std::int64_t window) {
 
 void Direct::run() {
     const int me = watch_.rank();
+    const auto size = static_cast<std::size_t>(how_.window);
     watch_.publish(progress(me), mark(me, 0, -1));
-    if (gates_) watch_.arrive(entry_gate(), me);
-    if (enter_all_) watch_.wait_all(entry_gate(), done_ + 1);
-    for (std::int64_t round = 0; round < nwindows_ + depth_; ++round) {
+    if (how_.gates) watch_.arrive(entry_gate(), me);
+    if (how_.enter_all) watch_.wait_all(entry_gate(), done_ + 1);
+    for (std::int64_t round = 0; round < how_.nwindows + how_.depth; ++round) {
         std::int64_t index = -1;
         for (const Task& task : tasks_) {
             ++index;
             const std::int64_t window = round - task.stage;
-            if (window < 0 || window >= nwindows_) continue;
+            if (window < 0 || window >= how_.nwindows) continue;
             for (const Wait& wait : task.waits) await(wait, window);
-            const std::size_t from = static_cast<std::size_t>(window) * window_;
-            if (from < task.count) carry_out(task, from, std::min(window_, task.count - from));
+            const std::size_t from = static_cast<std::size_t>(window) * size;
+            if (from < task.count) carry_out(task, from, std::min(size, task.count - from));
             if (task.publish) watch_.publish(progress(me), mark(me, round, index));
         }
     }
-    if (gates_) watch_.arrive(exit_gate(), me);
-    if (exit_all_) watch_.wait_all(exit_gate(), done_ + 1);
-    for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
+    if (how_.gates) watch_.arrive(exit_gate(), me);
+    if (how_.exit_all) watch_.wait_all(exit_gate(), done_ + 1);
+    for (const Wait& wait : exits_) await(wait, how_.nwindows - 1);
     ++done_;
 }
-
-WorkSharing::WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts)
-    : Plan(watch, lines, type, op), parts_(std::move(parts)) {}
 
 namespace {
 
@@ -158,21 +135,9 @@ void WorkSharing::run() {
     watch_.wait_all(exit_gate(), ++done_, [this](int part) { return holder(part); });
 }
 
-Eager::Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)
-    : Plan(watch, lines, type, op),
-      steps_(std::move(steps)),
-      known_(static_cast<std::size_t>(watch.size())) {}
-
 void Eager::local(const Copy& c) {
-    const std::size_t nbytes = c.count * size_of(type_);
-    if (!c.reduce) {
-        std::memmove(c.target, c.source, nbytes);
-        return;
-    }
-    const Target target{c.target, false};
-    const void* sources[2] = {c.target, c.source};
-    kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](
-        {&target, 1, sources, 2, c.count});
+    if (c.reduce) join(c.target, c.target, c.source, c.count);
+    else std::memmove(c.target, c.source, c.count * size_of(type_));
 }
 
 void Eager::send(const EagerMessage& s) {
@@ -191,14 +156,8 @@ void Eager::receive(const EagerMessage& r) {
     std::byte* half = r.mailbox + (done_ & 1) * r.stride;
     watch_.wait(*reinterpret_cast<Word*>(half), done_ + 1, r.peer);
     const std::byte* message = half + sizeof(Word);
-    if (!r.other) {
-        std::memcpy(r.span, message, r.count * size_of(type_));
-    } else {
-        const Target target{r.span, false};
-        const void* sources[2] = {r.other, message};
-        kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](
-            {&target, 1, sources, 2, r.count});
-    }
+    if (r.other) join(r.span, r.other, message, r.count);
+    else std::memcpy(r.span, message, r.count * size_of(type_));
     std::uint64_t& known = known_[static_cast<std::size_t>(r.peer)];
     known = std::max(known, done_);
 }

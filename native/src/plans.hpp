@@ -24,13 +24,12 @@ struct Place {
 };
 
 struct Wait {
-    int peer;
+    std::int32_t peer;
     std::int64_t task;  // done when the peer has done this task; -1: when it has begun
     std::int64_t stage = 0;  // of that task
 };
 
 struct Task {
-    bool reduce;
     bool publish;       // whether anyone waits for it
     std::size_t count;  // elements
     std::vector<Place> targets, sources;
@@ -75,6 +74,8 @@ protected:
     }
     // One task, or elements `from` on of it.
     void carry_out(const Task& task, std::size_t from, std::size_t count);
+    // `to` becomes what two operands give.
+    void join(std::byte* to, const std::byte* a, const std::byte* b, std::size_t count) const;
     void until(double time) const override { watch_.until(time); }
     // Counts bytes that this rank has stored into another rank's memory.
     void stored(int rank, std::size_t nbytes) { stores_[rank] += nbytes; }
@@ -95,7 +96,13 @@ public:
     enum class Kind { read, write, copy, update };
     Sweep(
         Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target,
-        std::size_t nbytes, bool stream);
+        std::size_t nbytes, bool stream)
+        : Plan(watch, lines, Type::uint64, Op::max),
+          kind_(kind),
+          source_(source),
+          target_(target),
+          nbytes_(nbytes),
+          stream_(stream) {}
     void run() override;
 
 private:
@@ -106,16 +113,25 @@ private:
     volatile unsigned long long sink_ = 0;
 };
 
+// How a rank goes through its tasks. `window`: elements of a window; window by window, so that a task
+// finds in cache what the one before it left. `depth`: the highest stage of any rank's task. `gates`:
+// ranks that wait for all others wait for a count of arrivals instead.
+struct Rounds {
+    std::int64_t window, nwindows, depth;
+    bool gates, enter_all, exit_all;
+};
+
 class Direct : public Plan {
 public:
-    // `window`: elements of a window; the tasks are gone through window by window, so that a
-    // task finds in cache what the one before it left. `depth`: the highest stage of any rank's
-    // task. `ntasks[r]`: how many tasks rank r has. `gates`: ranks that wait for all others wait
-    // for a count of arrivals instead.
+    // `ntasks[r]`: how many tasks rank r has.
     Direct(
         Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks,
-        std::vector<Wait> exits, std::vector<std::int64_t> ntasks, std::size_t window,
-        std::int64_t nwindows, std::int64_t depth, bool gates, bool enter_all, bool exit_all);
+        std::vector<Wait> exits, std::vector<std::int64_t> ntasks, const Rounds& how)
+        : Plan(watch, lines, type, op),
+          tasks_(std::move(tasks)),
+          exits_(std::move(exits)),
+          ntasks_(std::move(ntasks)),
+          how_(how) {}
     void run() override;
 
 private:
@@ -125,9 +141,7 @@ private:
     std::vector<Task> tasks_;
     std::vector<Wait> exits_;
     std::vector<std::int64_t> ntasks_;
-    std::size_t window_;
-    std::int64_t nwindows_, depth_;
-    bool gates_, enter_all_, exit_all_;
+    Rounds how_;
 };
 
 using Part = std::vector<Task>;
@@ -138,7 +152,8 @@ using Part = std::vector<Task>;
 class WorkSharing : public Plan {
 public:
     // `parts`: as many as ranks.
-    WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts);
+    WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts)
+        : Plan(watch, lines, type, op), parts_(std::move(parts)) {}
     void run() override;
 
 private:
@@ -167,13 +182,17 @@ struct EagerMessage {  // a mailbox of two halves, used in turn; a half is a wor
 };
 
 struct Exchange {
-    std::vector<Copy> before, after;
+    std::vector<Copy> before;
     std::vector<EagerMessage> sends, receives;
+    std::vector<Copy> after;
 };
 
 class Eager : public Plan {
 public:
-    Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps);
+    Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)
+        : Plan(watch, lines, type, op),
+          steps_(std::move(steps)),
+          known_(static_cast<std::size_t>(watch.size())) {}
     void run() override;
 
 private:

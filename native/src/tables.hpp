@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <functional>
 #include <stdexcept>
 
 #include "calls.hpp"
@@ -17,7 +18,7 @@ namespace py = pybind11;
 // Rows of tables. Addresses are numbers, and of whatever a row has several it says how many: they
 // are the next ones of their own table.
 struct TaskRow {
-    bool reduce, publish;
+    bool publish;
     std::int64_t count, stage;
     std::int32_t targets, sources, waits;
 };
@@ -25,14 +26,6 @@ struct PlaceRow {
     std::uint64_t at;
     std::int32_t rank;
     bool fixed, stream;
-};
-struct WaitRow {
-    std::int32_t peer;
-    std::int64_t task, stage;
-};
-struct RoundsRow {
-    std::int64_t window, nwindows, depth;
-    bool gates, enter_all, exit_all;
 };
 struct ExchangeRow {
     std::int32_t before, sends, receives, after;
@@ -75,8 +68,8 @@ public:
         return *at_++;
     }
     std::int64_t left() const { return end_ - at_; }
-    template <class T, class F>
-    std::vector<T> list(std::int64_t n, F one) {
+    template <class T, class F = std::identity>
+    std::vector<T> list(std::int64_t n, F one = {}) {
         std::vector<T> found;
         for (; n > 0; --n) found.push_back(one(next()));
         return found;
@@ -88,20 +81,12 @@ private:
 
 inline std::byte* address(std::uint64_t at) { return reinterpret_cast<std::byte*>(at); }
 
-inline Wait wait_of(const WaitRow& r) { return {r.peer, r.task, r.stage}; }
-
 inline Place place_of(const PlaceRow& r) { return {address(r.at), r.fixed, r.stream, r.rank}; }
 
-inline Task task_of(const TaskRow& r, Rows<PlaceRow>& places, Rows<WaitRow>& waits) {
-    Task t{};
-    t.reduce = r.reduce;
-    t.publish = r.publish;
-    t.count = static_cast<std::size_t>(r.count);
-    t.targets = places.list<Place>(r.targets, place_of);
-    t.sources = places.list<Place>(r.sources, place_of);
-    t.waits = waits.list<Wait>(r.waits, wait_of);
-    t.stage = r.stage;
-    return t;
+// In braces what is read comes in the order in which it is written.
+inline Task task_of(const TaskRow& r, Rows<PlaceRow>& places, Rows<Wait>& waits) {
+    return {r.publish, static_cast<std::size_t>(r.count), places.list<Place>(r.targets, place_of),
+            places.list<Place>(r.sources, place_of), waits.list<Wait>(r.waits), r.stage};
 }
 
 inline Copy copy_of(const CopyRow& r) {
@@ -117,18 +102,18 @@ inline Line* lines_at(std::uintptr_t address) { return reinterpret_cast<Line*>(a
 
 // Offers every row as a dtype of the module.
 inline void offer_dtypes(py::module_& m) {
-    PYBIND11_NUMPY_DTYPE(TaskRow, reduce, publish, count, stage, targets, sources, waits);
+    PYBIND11_NUMPY_DTYPE(TaskRow, publish, count, stage, targets, sources, waits);
     PYBIND11_NUMPY_DTYPE(PlaceRow, at, rank, fixed, stream);
-    PYBIND11_NUMPY_DTYPE(WaitRow, peer, task, stage);
-    PYBIND11_NUMPY_DTYPE(RoundsRow, window, nwindows, depth, gates, enter_all, exit_all);
+    PYBIND11_NUMPY_DTYPE(Wait, peer, task, stage);
+    PYBIND11_NUMPY_DTYPE(Rounds, window, nwindows, depth, gates, enter_all, exit_all);
     PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
     PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
     PYBIND11_NUMPY_DTYPE(MessageRow, peer, mailbox, stride, span, other, count);
     PYBIND11_NUMPY_DTYPE(CallRow, shape, function, source, target, sends, receives, to, from, type, op);
     m.attr("TASK") = py::dtype::of<TaskRow>();
     m.attr("PLACE") = py::dtype::of<PlaceRow>();
-    m.attr("WAIT") = py::dtype::of<WaitRow>();
-    m.attr("ROUNDS") = py::dtype::of<RoundsRow>();
+    m.attr("WAIT") = py::dtype::of<Wait>();
+    m.attr("ROUNDS") = py::dtype::of<Rounds>();
     m.attr("EXCHANGE") = py::dtype::of<ExchangeRow>();
     m.attr("COPY") = py::dtype::of<CopyRow>();
     m.attr("EAGER_MESSAGE") = py::dtype::of<MessageRow>();

@@ -60,14 +60,15 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
     const auto inputs = world.in;
     constexpr int iterations = 4;
     world.run(crowded, [&](int r, Watch& watch) {
-        Task task{true, true, share, {}, {}, {}};
+        Task task{true, share, {}, {}, {}};
         auto& to = in_place ? world.in : world.out;
         for (int p = 0; p < size; ++p) {
             task.sources.push_back({bytes(world.in[p], r * share), false, false});
             task.targets.push_back({bytes(to[p], r * share), false, stream});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::max, {task}, {},
-                    std::vector<std::int64_t>(size, 1), share, 1, 0, true, true, true);
+                    std::vector<std::int64_t>(size, 1),
+                    {std::int64_t(share), 1, 0, true, true, true});
         for (int i = 0; i < iterations; ++i) plan.run();
         plan.each(3);
         plan.loop(3);
@@ -88,7 +89,7 @@ void worksharing(int size, std::size_t share, bool crowded, bool in_place) {
         auto& to = in_place ? world.in : world.out;
         std::vector<Part> parts(size);
         for (int owner = 0; owner < size; ++owner) {
-            Task task{true, true, share, {}, {}, {}};
+            Task task{true, share, {}, {}, {}};
             for (int p = 0; p < size; ++p) {
                 task.sources.push_back({bytes(world.in[p], owner * share), false, false, p});
                 task.targets.push_back({bytes(to[p], owner * share), false, false, p});
@@ -118,19 +119,19 @@ void ring(int size, std::size_t count, std::size_t window, bool crowded, bool st
     world.run(crowded, [&](int r, Watch& watch) {
         const int left = (r + size - 1) % size, right = (r + 1) % size;
         std::vector<Task> tasks{
-            {false, true, count, {{bytes(world.out[r], r * count), false, false}},
+            {true, count, {{bytes(world.out[r], r * count), false, false}},
              {{bytes(world.in[r], r * count), false, false}}, {}}};
         for (int h = 1; h < size; ++h) {
             const std::size_t c = std::size_t((r + size - h) % size) * count;
-            tasks.push_back({false, true, count, {{bytes(world.out[r], c), false, false}},
+            tasks.push_back({true, count, {{bytes(world.out[r], c), false, false}},
                              {{bytes(world.out[left], c), false, false}},
                              {{left, h - 1, staged * (h - 1)}}, staged * h});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks,
                     {{right, size - 1, staged * (size - 1)}},
-                    std::vector<std::int64_t>(size, size), window,
-                    std::int64_t((count + window - 1) / window), staged * (size - 1), false,
-                    false, false);
+                    std::vector<std::int64_t>(size, size),
+                    {std::int64_t(window), std::int64_t((count + window - 1) / window),
+                     staged * (size - 1), false, false, false});
         for (int i = 0; i < 3; ++i) {
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
             plan.run();
@@ -150,13 +151,14 @@ void exchange(int size, std::size_t count, bool crowded) {
         for (int d = 1; d < size; d *= 2, n += 2) {
             const int peer = r ^ d;
             const Place mine{bytes(world.in[r]), false, false};
-            tasks.push_back({false, true, count, {{bytes(stage), true, false}},
+            tasks.push_back({true, count, {{bytes(stage), true, false}},
                              {{bytes(world.in[peer]), false, false}}, {{peer, n - 1}}});
-            tasks.push_back({true, true, count, {mine},
+            tasks.push_back({true, count, {mine},
                              {mine, {bytes(stage), true, false}}, {{peer, n}}});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks, {},
-                    std::vector<std::int64_t>(size, n), count, 1, 0, false, false, false);
+                    std::vector<std::int64_t>(size, n),
+                    {std::int64_t(count), 1, 0, false, false, false});
         plan.run();
         const int ranks = size * (size - 1) / 2;
         for (std::size_t i = 0; i < count; ++i)
@@ -256,7 +258,7 @@ void tails() {
                             std::memset(blocks.back().get(), 0xff, size);
                             targets.push_back({blocks.back().get(), i == 1});
                         }
-                        k->reduce[type][op]({targets.data(), 3, sources.data(), n, count});
+                        k->carry_out(Type(type), Op(op), {targets.data(), 3, sources.data(), n, count});
                         for (const Target& t : targets)
                             expect(!size || !std::memcmp(t.at, sources[0], size), "zeros stay zero");
                     }

@@ -64,7 +64,7 @@ def _line(memory: np.ndarray) -> int:
 def test_tables_that_end_early_or_have_other_rows_are_refused(watch: tuple[object, object]) -> None:
     """Rule: C++ reads no row that is not there, and converts no array into rows."""
     lines = np.zeros((core.plan_lines(1) + 1) * core.LINE, np.uint8)
-    task = np.array([(False, False, 1, 0, 1, 1, 0)], core.TASK)
+    task = np.array([(False, 1, 0, 1, 1, 0)], core.TASK)
     place = (lines.ctypes.data, 0, False, False)
     two = np.array([place, place], core.PLACE)
     how = (watch[0], _line(lines), 0, 0)

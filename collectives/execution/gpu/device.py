@@ -208,9 +208,9 @@ class GpuDevice:
             raise self._runtime.CUDARuntimeError(status)
         return status == 0
 
-    def event(self, *, timing: bool = True) -> CudaEvent:
-        """An event; without ``timing`` it is cheaper and only orders."""
-        event: CudaEvent = self.xp.cuda.Event(disable_timing=not timing)
+    def event(self) -> CudaEvent:
+        """An event that notes the time."""
+        event: CudaEvent = self.xp.cuda.Event()
         return event
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:

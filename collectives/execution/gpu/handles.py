@@ -9,28 +9,20 @@ from typing import Any, Protocol
 class CudaEvent(Protocol):
     """A ``cupy.cuda.Event``."""
 
-    ptr: int
-
     def record(self, stream: Any = None) -> None:
         """Put the event into a stream's queue."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the stream has come past the event."""
-        ...
 
 
 class Stream(AbstractContextManager[Any], Protocol):
     """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one.
 
-    Its ``done`` is not used: it takes an error for "not yet" (see `Device.idle`).
+    Its ``done`` is not used: it takes an error for "not yet" (see `GpuDevice.idle`).
     """
 
     ptr: int
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""
-        ...
 
 
 class CudaGraph(Protocol):
@@ -38,11 +30,9 @@ class CudaGraph(Protocol):
 
     def launch(self, stream: Any = None) -> None:
         """Enqueue all of it."""
-        ...
 
     def upload(self, stream: Any = None) -> None:
         """Bring it to the device without running it."""
-        ...
 
 
 class Kernel(Protocol):
@@ -54,4 +44,3 @@ class Kernel(Protocol):
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
     ) -> None:
         """Enqueue a launch."""
-        ...

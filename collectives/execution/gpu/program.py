@@ -46,15 +46,12 @@ class Port(Protocol):
 
     def send(self, view: DeviceArray, peer: int) -> Any:
         """A message to another rank, prepared."""
-        ...
 
     def receive(self, view: DeviceArray, peer: int) -> Any:
         """A message from another rank, prepared."""
-        ...
 
     def exchange(self, messages: list[Any]) -> Call:
         """A call that moves prepared messages at once; those between a pair in their order."""
-        ...
 
 
 @dataclass

@@ -6,9 +6,7 @@ This is the simplest implementation of programs; the others are compared with it
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +60,6 @@ class _InprocAction(Action):
         self._world, self._program, self._buffers = world, program, buffers
         self._add = np.add if op is None else op.ufunc
         self._sent = self._received = 0
-        self._data: _Post = world.shared.data
-        self._acks: _Post = world.shared.acks
 
     def __call__(self) -> None:
         for step in self._program.steps:
@@ -71,15 +67,8 @@ class _InprocAction(Action):
 
     def traced(self, tell: Tell) -> None:
         """See `Action.traced`."""
-        plain = self._data, self._acks
-        told = _ToldMailboxes(*plain, self._world.rank, tell)
-        self._data, self._acks = told.data, told.acks
-        try:
-            for step in self._program.steps:
-                told.step = step.number
-                self._step(step)
-        finally:
-            self._data, self._acks = plain
+        for step in self._program.steps:
+            self._step(step, tell)
 
     @property
     def sent(self) -> int:
@@ -101,18 +90,25 @@ class _InprocAction(Action):
         else:
             np.copyto(target, source)
 
-    def _step(self, step: ProgramStep) -> None:
-        me, data, acks = self._world.rank, self._data, self._acks
+    def _step(self, step: ProgramStep, tell: Tell | None = None) -> None:
+        """One step; ``tell``: of each message, a send's when it is acknowledged."""
+        shared = self._world.shared
+        me, data, acks = self._world.rank, shared.data, shared.acks
         for move in step.before:
             self._local(move)
+        begun = []
         for send in step.sends:
             view = self._view(send.span)
+            begun.append((time.perf_counter() if tell else 0.0, view.nbytes))
             data.put(me, send.peer, view)
             self._sent += view.nbytes
         late: list[tuple[Array, Array | None, Array]] = []
         for receive in step.receives:
+            start = time.perf_counter() if tell else 0.0
             message = cast(Array, data.get(receive.peer, me, me))
             self._received += message.nbytes
+            if tell:
+                tell(_ended("from", receive.peer, message.nbytes, step.number, start))
             target = self._view(receive.span)
             other = None if receive.other is None else self._view(receive.other)
             if receive.late:
@@ -120,8 +116,10 @@ class _InprocAction(Action):
             else:
                 self._apply(target, other, message)
             acks.put(me, receive.peer, None)
-        for send in step.sends:
+        for send, (start, nbytes) in zip(step.sends, begun, strict=True):
             acks.get(send.peer, me, me)
+            if tell:
+                tell(_ended("to", send.peer, nbytes, step.number, start))
         for target, other, message in late:
             self._apply(target, other, message)
         for move in step.after:
@@ -137,57 +135,5 @@ class _InprocAction(Action):
         """Nothing is held."""
 
 
-class _Post(Protocol):
-    """What an action asks of a mailbox."""
-
-    def put(self, src: int, dst: int, item: object) -> None: ...
-
-    def get(self, src: int, dst: int, rank: int) -> object: ...
-
-
-class _ToldMailboxes:
-    """Two mailboxes that tell of the messages that a rank puts in and takes out.
-
-    A send ends with its acknowledgement. ``step``: of the schedule, where the rank is.
-    """
-
-    def __init__(self, data: _Post, acks: _Post, rank: int, tell: Tell) -> None:
-        self._rank, self._tell, self.step = rank, tell, 0
-        self._begun: dict[int, deque[tuple[float, int]]] = {}
-        self.data: _Post = _ToldMailbox(data, self._put, self._got)
-        self.acks: _Post = _ToldMailbox(acks, None, self._acknowledged)
-
-    def _put(self, peer: int, item: object) -> None:
-        begun = time.perf_counter(), cast(Array, item).nbytes
-        self._begun.setdefault(peer, deque()).append(begun)
-
-    def _got(self, peer: int, start: float, item: object) -> None:
-        nbytes, now = cast(Array, item).nbytes, time.perf_counter()
-        self._tell(TracedMessage("from", peer, nbytes, self.step, start, now))
-
-    def _acknowledged(self, peer: int, _: float, __: object) -> None:
-        start, nbytes = self._begun[peer].popleft()
-        self._tell(TracedMessage("to", peer, nbytes, self.step, start, time.perf_counter()))
-
-
-class _ToldMailbox:
-    """One of them: who puts and who takes something is told by two functions."""
-
-    def __init__(
-        self,
-        post: _Post,
-        put: Callable[[int, object], None] | None,
-        got: Callable[[int, float, object], None],
-    ) -> None:
-        self._post, self._put, self._got = post, put, got
-
-    def put(self, src: int, dst: int, item: object) -> None:
-        if self._put is not None:
-            self._put(dst, item)
-        self._post.put(src, dst, item)
-
-    def get(self, src: int, dst: int, rank: int) -> object:
-        start = time.perf_counter()
-        item = self._post.get(src, dst, rank)
-        self._got(src if rank == dst else dst, start, item)
-        return item
+def _ended(way: str, peer: int, nbytes: int, step: int, start: float) -> TracedMessage:
+    return TracedMessage(way, peer, nbytes, step, start, time.perf_counter())

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.lane import Lane
 from collectives.execution.ipc.kernels import PassKernels
-from collectives.execution.ipc.launch import Call, WatchedLane, program
+from collectives.execution.ipc.launch import Call, program
 from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.ipc.table import Addresses, StagingArea, control_bytes, table, teams
 from collectives.execution.program import Program
@@ -33,7 +34,7 @@ class Peers(Protocol):
     world: World
     device: GpuDevice
     memory: PeerMemory
-    lane: WatchedLane
+    lane: Lane
     deadline: float
     #: Whether ranks are processes of their own, and the teams that fit on this one's GPU.
     shared: bool
@@ -41,19 +42,15 @@ class Peers(Protocol):
 
     def allocate(self, nbytes: int) -> Any:
         """Memory of this rank's GPU."""
-        ...
 
     def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
         """Every rank's value; ``kept`` gains what keeps the named allocations mapped."""
-        ...
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
         """Where a plan's words and places lie, as this rank sees them."""
-        ...
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
         """The executor for a type and an operation, compiled once."""
-        ...
 
 
 class PeerBinding:

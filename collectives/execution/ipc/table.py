@@ -22,7 +22,7 @@ HEADER = (
     "Records", "Ranks", "Stride", "Iterations", "Words", "Gone", "Claim", "Status", "Deadline",
     "Tell", "Index",
 )  # fmt: skip
-STATUS = ("Reason", "Peer", "Record", "Team", "Stop")
+STATUS = ("Reason", "Peer", "Stop")
 
 WORD = 8
 PACK = 16

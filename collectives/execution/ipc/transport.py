@@ -16,8 +16,8 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.copy_rate import roofline
 from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.bind import PeerBinding
 from collectives.execution.ipc.kernels import BLOCKS, THREADS, PassKernels, compile_kernels
@@ -32,11 +32,10 @@ from collectives.execution.ipc.table import (
     table,
 )
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline
 from collectives.execution.shm.dependences import dependence_graph
 from collectives.execution.shm.tasks import Place
 from collectives.execution.shm.worksharing import traffic
-from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
+from collectives.execution.transport import Action, Buffers, LibraryCall
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
@@ -46,7 +45,7 @@ Call = Callable[[], object]
 MOST_RANKS = 64
 
 
-class IpcTransport(Transport):
+class IpcTransport(GpuTransport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``graph``: launch captured graphs. ``deadline``: seconds that a rank waits for another before it
@@ -58,7 +57,6 @@ class IpcTransport(Transport):
 
     name = "ipc"
     shares_memory = True
-    remarks: list[str]
 
     def __init__(
         self,
@@ -75,21 +73,11 @@ class IpcTransport(Transport):
             )
         if world.size > MOST_RANKS:
             raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
-        self.world, self.device, self.deadline = world, device, deadline
-        self.graph = graph
-        device.use()
-        # Facts for the record, gathered here since only one rank writes records.
-        self.device_uuid, self.device_busid = device.uuid, device.bus_id
-        self.device_index, self.device_name = device.index, device.name
-        self.facts: dict[str, Json] = {
-            **device.versions(),
-            "uuids": world.gather(device.uuid),
-            "graph": graph,
-            "cold": False,
-        }
-        self.remarks = [
+        super().__init__(world, device, {"graph": graph, "cold": False})
+        self.deadline, self.graph = deadline, graph
+        self.remarks.append(
             "ipc: every iteration is on the same buffers; what fits the L2 cache is measured there"
-        ]
+        )
         self.memory = PeerMemory(device)
         self._kernels: dict[tuple[str, str], PassKernels] = {}
         # A word a rank, whether it is gone, and one that this rank's first failure claims.
@@ -98,7 +86,13 @@ class IpcTransport(Transport):
         self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
         self._status[:] = 0
         device.synchronize()
-        everyone = world.gather(self._introduce())
+        everyone = world.gather(
+            {
+                "pid": os.getpid(),
+                "uuid": self.device_uuid,
+                "multiprocessors": device.multiprocessors,
+            }
+        )
         self.shared = len({one["pid"] for one in everyone}) > 1
         self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
         self._watch = PeerWatch(
@@ -130,13 +124,6 @@ class IpcTransport(Transport):
         if not self.shared and isinstance(self.world, InprocWorld):
             kept.append(self.world.exchange([self.memory.keeper(key) for key in keys]))
         return self.world.gather(value)
-
-    def _introduce(self) -> Json:
-        return {
-            "pid": os.getpid(),
-            "uuid": self.device_uuid,
-            "multiprocessors": self.device.multiprocessors,
-        }
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
         """The addresses in a plan of this rank; ``words``: of the plan, on every rank."""
@@ -181,7 +168,7 @@ class IpcTransport(Transport):
 
     @property
     def meet(self) -> list[Call]:
-        """Calls after which no rank's stream goes on before all have come here."""
+        """See `GpuTransport.meet`: a launch of one block."""
         return self._meeting.calls
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
@@ -225,19 +212,9 @@ class IpcTransport(Transport):
             " the nccl transport"
         )
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """See `Transport.roofline`: where one memory has all the bytes."""
-        if len(set(self.facts["uuids"])) > 1:
-            return None
-        return roofline(self.lane, self.meet, source, target, n)
-
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""
         return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline)
-
-    def room(self) -> tuple[str, int]:
-        """The GPU that memory comes from, and the bytes that it can still give."""
-        return f"GPU {self.device_busid}", self.device.memory()[0]
 
     @property
     def library_version(self) -> str:

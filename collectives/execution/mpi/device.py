@@ -19,11 +19,11 @@ from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
+from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.mpi.library import library_calls
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
-from collectives.execution.transport import Counted, LibraryCall, Transport
-from collectives.execution.world import Json
+from collectives.execution.transport import Counted, LibraryCall
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
@@ -51,32 +51,27 @@ class _Message(NamedTuple):
     after: Call | None
 
 
-class MpiDeviceTransport(Transport):
-    """See `Transport` for the methods. Made by the thread that uses it.
+class MpiDeviceTransport(GpuTransport):
+    """See `Transport` for the methods.
 
     ``aware``: hand device memory to MPI; else messages pass through pinned host memory.
     """
 
     name = "mpi"
     has_library = True
-    remarks: list[str]
+    world: MpiWorld
 
     def __init__(
         self, world: MpiWorld, device: GpuDevice, *, aware: bool, deadline: float = 60.0
     ) -> None:
-        self.world, self.device, self.aware = world, device, aware
+        where = "device" if aware else "staged through pinned host memory"
+        super().__init__(world, device, {"buffers": where})
+        self.aware = aware
         self.lane = Lane(device, world, deadline=deadline)
-        self.device_uuid, self.device_busid = device.uuid, device.bus_id
-        self.device_index, self.device_name = device.index, device.name
-        self.facts: dict[str, Json] = {
-            **device.versions(),
-            "uuids": world.gather(device.uuid),
-            "buffers": "device" if aware else "staged through pinned host memory",
-        }
-        self.remarks = (
-            ["device memory is handed to MPI, which says that it takes it"]
+        self.remarks.append(
+            "device memory is handed to MPI, which says that it takes it"
             if aware
-            else ["this MPI does not take device memory: messages go through pinned host memory"]
+            else "this MPI does not take device memory: messages go through pinned host memory"
         )
         self._requests: list[Any] = []
         self._tags: Counter[tuple[bool, int]] = Counter()
@@ -84,21 +79,9 @@ class MpiDeviceTransport(Transport):
 
     # -- what a transport offers
 
-    def allocate(self, nbytes: int) -> Any:
-        """A `DeviceArray` of bytes."""
-        return self.device.allocate(nbytes)
-
     def staging(self, program: Program, itemsize: int) -> int:
         """Device memory in which arriving messages wait to be added."""
         return staging_bytes(program, itemsize)
-
-    def room(self) -> tuple[str, int]:
-        """The GPU that memory comes from, and the bytes that it can still give."""
-        return f"GPU {self.device.bus_id}", self.device.memory()[0]
-
-    def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
-        self.device.sweep()
 
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
         """See `Transport.prepare`."""

@@ -54,12 +54,10 @@ class NcclPort(Port, Protocol):
     @property
     def library_version(self) -> str:
         """NCCL and its version."""
-        ...
 
     @property
     def meet(self) -> list[Call]:
         """Calls that end when all ranks have come to them."""
-        ...
 
 
 class _Binding:

@@ -34,33 +34,25 @@ def parse(text: str) -> dict[str, str | int]:
     }
 
 
-class NoLog:
-    """Stands for a log where NCCL does not say anything to us."""
-
-    def skip(self) -> None:
-        """Nothing to skip."""
-
-    def chosen(self) -> dict[str, str | int]:
-        """Nothing is known."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 class Log:
-    """A file that NCCL writes to; read from where the last reading ended."""
+    """A file that NCCL writes to; read from where the last reading ended.
 
-    def __init__(self, path: Path) -> None:
+    Without a path NCCL says nothing to us.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
         self.path, self._at = path, 0
 
     def skip(self) -> None:
         """Skip NCCL's output so far."""
-        with suppress(OSError):
-            self._at = self.path.stat().st_size
+        if self.path is not None:
+            with suppress(OSError):
+                self._at = self.path.stat().st_size
 
     def chosen(self) -> dict[str, str | int]:
         """NCCL's last choice since `skip`; empty if there is none."""
+        if self.path is None:
+            return {}
         try:
             with self.path.open("rb") as file:
                 file.seek(self._at)
@@ -72,18 +64,18 @@ class Log:
 
     def close(self) -> None:
         """Remove the file."""
-        with suppress(OSError):
-            self.path.unlink()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 @contextmanager
-def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log | NoLog]:
+def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
     """Have NCCL write its tuning to a file of ours, if it makes its first communicator inside.
 
     Gives a log that hears nothing where that is not ``wanted`` or the user has set NCCL_DEBUG.
     """
     if not wanted or any(name in env for name in _NAMES):
-        yield NoLog()
+        yield Log()
         return
     handle, name = tempfile.mkstemp(prefix="busbar-nccl-", suffix=".log")
     os.close(handle)

@@ -17,18 +17,17 @@ from weakref import WeakSet
 
 from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.copy_rate import roofline
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.load import version_text
 from collectives.execution.gpu.program import bind, staging_bytes
+from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.nccl.join import grouped, join
 from collectives.execution.nccl.library import library_calls
 from collectives.execution.nccl.memory import buffer_bytes
-from collectives.execution.nccl.said import Log, NoLog
+from collectives.execution.nccl.said import Log
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array, LibraryCall, Transport
+from collectives.execution.transport import LibraryCall
 from collectives.execution.world import Json, World
 from collectives.schedule.ops import Op
 
@@ -37,10 +36,10 @@ BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
 
 
-class NcclTransport(Transport):
+class NcclTransport(GpuTransport):
     """See `Transport` for the methods; all ranks call `prepare` and `library` together.
 
-    Made by the thread that uses it. ``graph``: replay plans from captured graphs. ``cold``: let
+    ``graph``: replay plans from captured graphs. ``cold``: let
     sets of buffers take turns, so that no iteration finds its operands in the L2 cache.
     ``compare``: measure also what graph and eager iterations take without a gate. ``log``: where
     NCCL says what it chose. Raises Unavailable when a communicator cannot be made.
@@ -61,27 +60,17 @@ class NcclTransport(Transport):
         cold: bool = True,
         compare: bool = False,
         deadline: float = 60.0,
-        log: Log | NoLog | None = None,
+        log: Log | None = None,
         communicator: Any = None,
     ) -> None:
         """``communicator``: one that is there already, split from another."""
-        self.world, self.device, self.nccl = world, device, nccl
+        version = version_text(int(nccl.get_version()))
+        super().__init__(world, device, {"nccl": version, "graph": graph, "cold": cold})
+        self.nccl = nccl
         self._graph, self._cold, self._compare = graph, cold, compare
-        self._log = log or NoLog()
+        self._log = log or Log()
         self.said: dict[str, Json] = {}
-        self.remarks: list[str] = []
         self._actions: WeakSet[StreamAction] = WeakSet()
-        device.use()
-        # What a record says of the run: gathered here, since only one rank writes records.
-        self.device_uuid, self.device_busid = device.uuid, device.bus_id
-        self.device_index, self.device_name = device.index, device.name
-        self.facts: dict[str, Json] = {
-            "nccl": version_text(int(nccl.get_version())),
-            **device.versions(),
-            "uuids": world.gather(device.uuid),
-            "graph": graph,
-            "cold": cold,
-        }
         self.comm = communicator
         if communicator is None:
             self.comm = join(world, nccl, device.bus_id)
@@ -96,7 +85,7 @@ class NcclTransport(Transport):
 
     @property
     def meet(self) -> list[Call]:
-        """Calls after which no rank's stream goes on before all have come here."""
+        """See `GpuTransport.meet`: an all-reduce of one element."""
         at, stream = self._word.address, self.lane.stream.ptr
         return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
 
@@ -124,10 +113,6 @@ class NcclTransport(Transport):
 
     # -- what a transport offers
 
-    def allocate(self, nbytes: int) -> Any:
-        """A `DeviceArray` of bytes, in an allocation of its own."""
-        return self.device.allocate(nbytes)
-
     def staging(self, program: Program, itemsize: int) -> int:
         """Room for what arrives to be added, and for the sets of buffers that take turns."""
         own = sum(program.elements.values()) * itemsize
@@ -153,12 +138,6 @@ class NcclTransport(Transport):
         sets = self._sets(call.buffers)
         bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
         return self._action(bound, (0, 0), sets, call.spec.name)
-
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """See `Transport.roofline`: where one memory has all the bytes."""
-        if len(set(self.facts["uuids"])) > 1:
-            return None
-        return roofline(self.lane, self.meet, source, target, n)
 
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
@@ -205,10 +184,6 @@ class NcclTransport(Transport):
         """No graph, although one was wanted: the row and its record say so."""
         self.said["eager"] = why
 
-    def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
-        self.device.sweep()
-
     # -- groups
 
     def split(self, group: World) -> NcclTransport:
@@ -240,17 +215,16 @@ class NcclTransport(Transport):
     @property
     def library_version(self) -> str:
         """The library that carries the bytes: ``NCCL 2.32.3``."""
-        return f"NCCL {version_text(int(self.nccl.get_version()))}"
+        return f"NCCL {self.facts['nccl']}"
 
     def room(self) -> tuple[str, int]:
         """The GPU that memory comes from, and the bytes that it can still give to buffers.
 
         What NCCL will yet take for its own is set aside.
         """
-        device = self.device
+        name, free = super().room()
         here = self.facts["uuids"].count(self.device_uuid)
-        free = device.memory()[0] - here * buffer_bytes(self.world.size, os.environ)
-        return f"GPU {device.bus_id}", max(0, free)
+        return name, max(0, free - here * buffer_bytes(self.world.size, os.environ))
 
     # -- the end
 

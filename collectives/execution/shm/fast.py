@@ -160,7 +160,7 @@ class _Tasks:
 
     def __init__(self, address: Callable[[Place], int], past: Callable[[Work], set[Place]]) -> None:
         self._address, self._past = address, past
-        self.rows: list[tuple[bool, bool, int, int, int, int, int]] = []
+        self.rows: list[tuple[bool, int, int, int, int, int]] = []
         self.places: list[tuple[int, int, bool, bool]] = []
         self.waits: list[tuple[int, int, int]] = []
 
@@ -168,8 +168,7 @@ class _Tasks:
         """A pass, with the rows of what it waits for."""
         past = self._past(work)
         counts = len(work.targets), len(work.sources), len(waits)
-        reduce = len(work.sources) > 1
-        self.rows.append((reduce, work.published, work.size, work.stage, *counts))
+        self.rows.append((work.published, work.size, work.stage, *counts))
         for places, written in ((work.targets, True), (work.sources, False)):
             for p in places:
                 stage = p.segment == STAGE

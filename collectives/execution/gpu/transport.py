@@ -1,0 +1,57 @@
+"""What the transports of GPU memory share: a rank's GPU, its memory, and what records say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from collectives.execution.gpu.copy_rate import roofline
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.roofline import Roofline
+from collectives.execution.transport import Array, Transport
+from collectives.execution.world import Json, World
+
+Call = Callable[[], Any]
+
+
+class GpuTransport(Transport):
+    """See `Transport` for the methods; made by the thread that uses it, on all ranks together.
+
+    ``facts``: what a record says beside the versions and the ranks' GPUs.
+    """
+
+    lane: Lane
+
+    def __init__(self, world: World, device: GpuDevice, facts: Mapping[str, Json]) -> None:
+        device.use()
+        self.world, self.device = world, device
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        # Gathered here, since only one rank writes records.
+        uuids = world.gather(device.uuid)
+        self.facts: dict[str, Json] = {**device.versions(), "uuids": uuids, **facts}
+        self.remarks: list[str] = []
+
+    @property
+    def meet(self) -> list[Call] | None:
+        """Calls after which no rank's stream goes on before all have come here; None without."""
+        return None
+
+    def allocate(self, nbytes: int) -> Any:
+        """A `DeviceArray` of bytes, in an allocation of its own."""
+        return self.device.allocate(nbytes)
+
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give."""
+        return f"GPU {self.device_busid}", self.device.memory()[0]
+
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
+        self.device.sweep()
+
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
+        """See `Transport.roofline`: where one memory has all the bytes."""
+        if self.meet is None or len(set(self.facts["uuids"])) > 1:
+            return None
+        return roofline(self.lane, self.meet, source, target, n)
