@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from busbar.arguments import Parser, program
 from busbar.process import serve
-from collectives.commands import costing, fitting, listing, showing, simulating, verifying
-from collectives.commands import foreign as files
+from collectives.commands import (
+    costing,
+    fitting,
+    foreign,
+    listing,
+    showing,
+    simulating,
+    verifying,
+)
 from collectives.commands.command import Subcommand
 
 COMMANDS: Mapping[str, Subcommand] = {
@@ -21,8 +28,8 @@ COMMANDS: Mapping[str, Subcommand] = {
     "cost": costing.COMMAND,
     "fit": fitting.COMMAND,
     "simulate": simulating.COMMAND,
-    "import": Subcommand(*files.IMPORT),
-    "export": Subcommand(*files.EXPORT),
+    "import": foreign.IMPORT,
+    "export": foreign.EXPORT,
 }
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, ranks
 from busbar.terminal import terminal
-from collectives.commands import foreign as files
 from collectives.formats.load import from_file
-from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,22 +59,6 @@ def one(text: str, most: int = MOST_RANKS) -> int:
     if len(found) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
     return found[0]
-
-
-def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
-    """The algorithm's name and parameters, from NAME and the options for parameters."""
-    if from_file(options.name):
-        files.describe(options)
-    extra = [
-        f"{key}={getattr(options, key)}" for key in ("grid", "segments") if getattr(options, key)
-    ]
-    name, given = parse(":".join([options.name, *extra]))
-    root = given.pop("root", None)
-    if root is not None:
-        if not isinstance(root, int):
-            raise Unsupported(f"root must be a rank, not {root!r}")
-        options.root = root
-    return name, given
 
 
 def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:

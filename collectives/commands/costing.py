@@ -12,13 +12,13 @@ from busbar.errors import Unsupported
 from busbar.sizes import parse_size, sweep
 from collectives.commands.command import (
     Subcommand,
-    asked,
     new_table,
     one,
     pairs,
     schedule_options,
     show,
 )
+from collectives.commands.foreign import asked
 from collectives.formats.load import from_file
 from collectives.schedule.bounds import bound
 
@@ -73,7 +73,12 @@ def _cost(options: argparse.Namespace) -> int:
 
     name, given = asked(options)
     nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
-    priced, notes = _priced(options, nranks) if sizes else (None, [])
+    priced: Priced | None = None
+    notes: list[str] = []
+    if sizes:
+        from collectives.model.given import given as machine
+
+        priced, notes = machine(options.topology, options.fit, nranks)
     groups: dict[str, list[str]] = {}
     for collective, each in pairs(options, name):
         groups.setdefault(collective, []).append(each)
@@ -102,12 +107,12 @@ def _cost(options: argparse.Namespace) -> int:
             from collectives.commands.predicted import records
 
             rows += records(collective, nranks, found, priced, sizes)
-    if options.format != "table":
+    if options.format == "table":
+        show(*shown, *_LEGEND, *notes)
+    else:
         from collectives.commands.predicted import written
 
         sys.stdout.write(written(rows, notes, options.format))
-        return 0
-    show(*shown, *_LEGEND, *notes)
     return 0
 
 
@@ -116,13 +121,6 @@ _LEGEND = (
     "row when a port carries one at a time each way; out, in, reductions: the",
     "busiest rank's. Lower bounds: Chan et al. 2007, for such ports.",
 )
-
-
-def _priced(options: argparse.Namespace, nranks: int) -> tuple[Priced, list[str]]:
-    """The machine with the costs of its links, and lines that say where those are from."""
-    from collectives.model.given import given
-
-    return given(options.topology, options.fit, nranks)
 
 
 def _counts(

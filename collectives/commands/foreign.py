@@ -1,4 +1,4 @@
-"""The commands of ``python -m collectives`` on files: verify FILE.xml, import, export."""
+"""Schedules by name or from files: what NAME means, and verify FILE.xml, import, export."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from busbar.arguments import number, whole
 from busbar.errors import ScheduleError, Unsupported
 from busbar.files import write_all
 from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
+from collectives.commands.command import Subcommand, one
 from collectives.formats.convert import convert
 from collectives.formats.load import build, from_file, proven
 from collectives.formats.memory import layout
@@ -74,6 +75,22 @@ def describe(options: argparse.Namespace) -> None:
     _agreed(options, path, algorithm)
     options.collective = layout(algorithm).spec.name
     options.ranks, options.root = str(algorithm.ngpus), algorithm.root
+
+
+def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+    """The algorithm's name and parameters, from NAME and the options for parameters."""
+    if from_file(options.name):
+        describe(options)
+    extra = [
+        f"{key}={getattr(options, key)}" for key in ("grid", "segments") if getattr(options, key)
+    ]
+    name, given = parse(":".join([options.name, *extra]))
+    root = given.pop("root", None)
+    if root is not None:
+        if not isinstance(root, int):
+            raise Unsupported(f"root must be a rank, not {root!r}")
+        options.root = root
+    return name, given
 
 
 def _agreed(options: argparse.Namespace, path: Path, algorithm: Algorithm) -> None:
@@ -147,10 +164,7 @@ def _export(options: argparse.Namespace) -> int:
     elif options.collective is None:
         raise Unsupported(f"export {options.name}: give its --collective")
     name, given = parse(options.name)
-    counts = ranks(options.ranks, MOST_GPUS)
-    if len(counts) != 1:
-        raise Unsupported(f"-n {options.ranks}: one rank count is needed")
-    nranks, root = counts[0], options.root
+    nranks, root = one(options.ranks, MOST_GPUS), options.root
     what = spec(options.collective)
     most = _MOST_MOVES[options.format]
     about = moves_about(what.name, name, nranks)
@@ -207,11 +221,7 @@ def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
         print(f"{path}: {size} bytes", file=sys.stderr)
 
 
-# A line of help, what adds the options, and what runs: see
-# `collectives.commands.command.Subcommand`.
-IMPORT = ("prove an MSCCL XML file and make it a schedule", _import_options, _import)
-EXPORT = (
-    "write a schedule as MSCCL XML, GOAL or Chakra execution traces",
-    _export_options,
-    _export,
+IMPORT = Subcommand("prove an MSCCL XML file and make it a schedule", _import_options, _import)
+EXPORT = Subcommand(
+    "write a schedule as MSCCL XML, GOAL or Chakra execution traces", _export_options, _export
 )

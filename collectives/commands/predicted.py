@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from collectives.model.predict import Priced
 from collectives.model.sweep import Contender, crossovers, least
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _CELL = 9
 
@@ -34,27 +30,25 @@ def tables(
     times = np.array([c.seconds for c in found])
     factor = spec(collective).bus_factor(nranks)
     bounds = least(collective, nranks, priced, sizes)
-    best = times.min(axis=0)
     # Of a size that leaves no rank a whole element nothing is the best.
-    marks = (times <= best * (1 + 1e-9)) & (times > 0)
+    marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
     title = f"{collective} on {nranks} ranks: predicted"
     names = max(len("lower bound"), *(len(c.name) for c in found))
-    for part in _parts(len(sizes), names):
-        yield f"{title} time"
-        table = new_table("", "algorithm", *(short(sizes[i]) for i in part))
-        if bounds is not None:
-            cells = (_seconds(bounds[i]) for i in part)
-            table.add_row("lower bound", *cells, end_section=True)
-        _rows(table, found, [[_seconds(row[i]) for i in part] for row in times], marks[:, part])
-        yield table
+    shown = [("time", times, _seconds, bounds)]
     if any(sizes) and factor:
         counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
         rates = factor * counted / np.where(times > 0, times, np.nan) / 1e9
+        shown.append(("busbw, GB/s", rates, _rate, None))
+    for what, values, text, floor in shown:
         for part in _parts(len(sizes), names):
-            heads = (short(sizes[i]) for i in part)
-            yield f"{title} busbw, GB/s"
-            table = new_table("", "algorithm", *heads)
-            _rows(table, found, [[_rate(row[i]) for i in part] for row in rates], marks[:, part])
+            yield f"{title} {what}"
+            table = new_table("", "algorithm", *(short(sizes[i]) for i in part))
+            if floor is not None:
+                cells = (text(floor[i]) for i in part)
+                table.add_row("lower bound", *cells, end_section=True)
+            for one, row, best in zip(found, values, marks, strict=True):
+                cells = (text(row[i]) + ("*" if best[i] else " ") for i in part)
+                table.add_row(one.name, *cells)
             yield table
     if not marks.any():
         yield from ("nothing is moved at these sizes", "")
@@ -65,17 +59,6 @@ def tables(
         line += f"; from {short(cross.size)} on {cross.better}"
     yield line
     yield ""
-
-
-def _rows(
-    table: Table,
-    found: Sequence[Contender],
-    cells: Sequence[Sequence[str]],
-    marks: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
-) -> None:
-    for candidate, texts, best in zip(found, cells, marks, strict=True):
-        both = zip(texts, best, strict=True)
-        table.add_row(candidate.name, *(text + ("*" if mark else " ") for text, mark in both))
 
 
 def _parts(n: int, names: int) -> Iterator[list[int]]:

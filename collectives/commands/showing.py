@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from busbar.errors import Unsupported
 from collectives.commands.command import (
     Subcommand,
-    asked,
     new_table,
     one,
     schedule_options,
     show,
     width,
 )
+from collectives.commands.foreign import asked
 from collectives.formats.load import build, draft
 from collectives.schedule.catalogue import algorithm, algorithms
 from collectives.schedule.schedule import Schedule

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
+from busbar.figures import checked
 from busbar.sizes import human, parse_size, ranks, sweep
-from collectives.commands.command import Subcommand, asked, new_table, schedule_options, show
+from collectives.commands.command import Subcommand, new_table, schedule_options, show
+from collectives.commands.foreign import asked
 from collectives.formats.load import draft, from_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -40,22 +44,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
         " map's FILE (docs/simulation.md)"
     )
     option("--machine", required=True, metavar="SPEC", help=text)
-    option(
-        "-b",
-        "--minbytes",
-        default="1M",
-        metavar="SIZE",
-        help="size; with --sweep b the smallest (default 1M)",
-    )
+    text = "size; with --sweep b the smallest (default 1M)"
+    option("-b", "--minbytes", default="1M", metavar="SIZE", help=text)
     option("-e", "--maxbytes", metavar="SIZE", help="with --sweep b: up to this size")
-    option(
-        "-f",
-        "--stepfactor",
-        type=float,
-        default=4.0,
-        metavar="F",
-        help="factor between the sizes of --sweep b (default 4)",
-    )
+    text = "factor between the sizes of --sweep b (default 4)"
+    option("-f", "--stepfactor", type=float, default=4.0, metavar="F", help=text)
     option("--sweep", choices=("n", "b"), help="simulate several rank counts (n) or sizes (b)")
     text = "exact times, however long that takes; else large cases may be off by up to 10 %%"
     option("--exact", action="store_true", help=text)
@@ -140,53 +133,99 @@ def _counted(options: argparse.Namespace, given: dict[str, object]) -> int | Non
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return found[0]
     sides = given.get("grid") or given.get("dims")
-    if isinstance(sides, tuple):
-        count = 1
-        for side in sides:
-            count *= side
-        return count
-    return None
+    return math.prod(sides) if isinstance(sides, tuple) else None
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    size = parse_size(options.minbytes)
-    if options.maxbytes is not None and options.sweep != "b":
-        raise Unsupported("-e goes with --sweep b")
+    """Simulate every algorithm at every rank count or size, and show them in tables."""
+    sizes, names = _sizes(options), _names(options)
     if options.svg is not None:
-        _drawable(options)
-    if options.sweep is None:
-        return _once(options, size)
-    return _swept(options, size)
-
-
-def _drawable(options: argparse.Namespace) -> None:
-    """Refuse, before anything is simulated, a drawing that could not be made."""
-    from busbar.figures import checked
-
-    checked(options.svg)
-    if options.sweep is None and len(_names(options)) > 1:
-        raise Unsupported("--svg draws the link loads of one algorithm; name one, or --sweep")
-
-
-def _once(options: argparse.Namespace, size: int) -> int:
+        checked(options.svg)
+        if options.sweep is None and len(names) > 1:
+            raise Unsupported("--svg draws the link loads of one algorithm; name one, or --sweep")
     tables: dict[str, Table] = {}
-    for text in _names(options):
-        case = _case(options, text, None)
-        found = case.run(size)
-        title = f"{case.what.name} on {case.nranks} ranks, {case.machine.name}, {human(size)}"
-        if title not in tables:
-            tables[title] = _table(title, "algorithm")
-        tables[title].add_row(text, _seconds(found.seconds), *_rates(case, size, found))
-        if options.svg is not None:
-            from collectives.simulate.draw import loads
+    points: list[tuple[str, float, float, float]] = []
+    for text in names:
+        for case, nbytes in _cases(options, text, sizes):
+            found = case.run(nbytes)
+            title, label = _labels(options, case, nbytes)
+            if title not in tables:
+                tables[title] = _table(title, _FIRST[options.sweep])
+            tables[title].add_row(label, _seconds(found.seconds), *_rates(case, nbytes, found))
+            at = case.nranks if options.sweep == "n" else nbytes
+            points.append((text, at, found.seconds, _bandwidths(case, nbytes, found)[1]))
+    alone = [_links(found)] if options.sweep is None and len(names) == 1 else []
+    show(*tables.values(), *alone, *_LEGEND)
+    if options.svg is not None:
+        from collectives.simulate.draw import loads, scaling
 
-            loads(found.machine, found, f"{text}: {title}", options.svg)
-            print(f"drawn to {options.svg}", file=sys.stderr)
-    notes: list[object] = []
-    if len(_names(options)) == 1:
-        notes = [_links(found)]
-    show(*tables.values(), *notes, *_LEGEND)
+        if options.sweep is None:
+            loads(found.machine, found, f"{names[0]}: {title}", options.svg)
+        else:
+            title = f"{case.what.name}, {_fixed(options, case, nbytes)}"
+            scaling(points, options.sweep, f"{title}, simulated on {options.machine}", options.svg)
+        print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
+
+
+def _sizes(options: argparse.Namespace) -> list[int]:
+    """The sizes to simulate, one unless --sweep b asks for several."""
+    size = parse_size(options.minbytes)
+    if options.sweep != "b":
+        if options.maxbytes is not None:
+            raise Unsupported("-e goes with --sweep b")
+        return [size]
+    top = max(size, 1 << 30) if options.maxbytes is None else parse_size(options.maxbytes)
+    sizes = sweep(size, top, factor=options.stepfactor, step=None)
+    if len(sizes) > _MOST_SIZES:
+        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
+    return sizes
+
+
+def _cases(
+    options: argparse.Namespace, text: str, sizes: Sequence[int]
+) -> Iterable[tuple[_Case, int]]:
+    """What is simulated of one algorithm."""
+    cases = _grown(options, text) if options.sweep == "n" else [_case(options, text, None)]
+    return ((case, size) for case in cases for size in sizes)
+
+
+def _grown(options: argparse.Namespace, text: str) -> list[_Case]:
+    """An algorithm for every rank count that it serves."""
+    if from_file(text):
+        raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
+    counts = ranks(options.ranks or "64", _MOST_RANKS)
+    if len(counts) == 1:
+        counts = [1 << bit for bit in range(1, counts[0].bit_length())] or counts
+    found: list[_Case] = []
+    refused: list[tuple[int, Unsupported]] = []
+    for count in counts:
+        try:
+            found.append(_case(options, text, count))
+        except Unsupported as error:
+            refused.append((count, error))
+    if not found:
+        raise refused[-1][1]
+    for count, reason in refused:
+        print(f"collectives: {text} on {count} ranks: {reason}", file=sys.stderr)
+    return found
+
+
+_FIRST = {None: "algorithm", "n": "ranks", "b": "size"}
+
+
+def _fixed(options: argparse.Namespace, case: _Case, nbytes: int) -> str:
+    """What a sweep leaves as it is."""
+    return f"{case.nranks} ranks" if options.sweep == "b" else human(nbytes)
+
+
+def _labels(options: argparse.Namespace, case: _Case, nbytes: int) -> tuple[str, str]:
+    """The title of the table that a simulation is shown in, and the first cell of its row."""
+    name = case.what.name
+    if options.sweep is None:
+        return f"{name} on {case.nranks} ranks, {case.machine.name}, {human(nbytes)}", case.name
+    title = f"{name} {case.name}, {options.machine}, {_fixed(options, case, nbytes)}"
+    return title, str(case.nranks) if options.sweep == "n" else human(nbytes)
 
 
 _RATES = ("algbw", "busbw")
@@ -242,72 +281,6 @@ def _links(found: Outcome) -> Table:
         name = found.machine.link(group.link)
         table.add_row(name, str(group.links), human(group.nbytes), f"{group.busy:.1%}")
     return table
-
-
-def _swept(options: argparse.Namespace, size: int) -> int:
-    cases = _grown(options) if options.sweep == "n" else _sized(options, size)
-    points: list[tuple[str, float, float, float]] = []
-    tables = []
-    for text, rows in cases.items():
-        first = rows[0][0]
-        title = f"{first.what.name} {text}, {options.machine}"
-        title += f", {human(size)}" if options.sweep == "n" else f", {first.nranks} ranks"
-        table = _table(title, "ranks" if options.sweep == "n" else "size")
-        for case, nbytes in rows:
-            found = case.run(nbytes)
-            at = case.nranks if options.sweep == "n" else nbytes
-            label = str(at) if options.sweep == "n" else human(at)
-            table.add_row(label, _seconds(found.seconds), *_rates(case, nbytes, found))
-            points.append((text, at, found.seconds, _bandwidths(case, nbytes, found)[1]))
-        tables.append(table)
-    show(*tables, *_LEGEND)
-    if options.svg is not None:
-        from collectives.simulate.draw import scaling
-
-        first = next(iter(cases.values()))[0][0]
-        fixed = human(size) if options.sweep == "n" else f"{first.nranks} ranks"
-        title = f"{first.what.name}, {fixed}, simulated on {options.machine}"
-        scaling(points, options.sweep, title, options.svg)
-        print(f"drawn to {options.svg}", file=sys.stderr)
-    return 0
-
-
-def _grown(options: argparse.Namespace) -> dict[str, list[tuple[_Case, int]]]:
-    """Every algorithm for every rank count that it serves."""
-    if from_file(options.name):
-        raise Unsupported(f"{options.name}: a file is for one rank count; use --sweep b")
-    counts = ranks(options.ranks or "64", _MOST_RANKS)
-    if len(counts) == 1:
-        counts = [1 << bit for bit in range(1, counts[0].bit_length())] or counts
-    size = parse_size(options.minbytes)
-    found: dict[str, list[tuple[_Case, int]]] = {}
-    for text in _names(options):
-        rows: list[tuple[_Case, int]] = []
-        refused: list[tuple[int, Unsupported]] = []
-        for count in counts:
-            try:
-                rows.append((_case(options, text, count), size))
-            except Unsupported as error:
-                refused.append((count, error))
-        if not rows:
-            raise refused[-1][1]
-        for count, reason in refused:
-            print(f"collectives: {text} on {count} ranks: {reason}", file=sys.stderr)
-        found[text] = rows
-    return found
-
-
-def _sized(options: argparse.Namespace, size: int) -> dict[str, list[tuple[_Case, int]]]:
-    top = parse_size(options.maxbytes or "1G")
-    sizes = sweep(size, max(size, top) if options.maxbytes is None else top,
-                  factor=options.stepfactor, step=None)  # fmt: skip
-    if len(sizes) > _MOST_SIZES:
-        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
-    found = {}
-    for text in _names(options):
-        case = _case(options, text, None)
-        found[text] = [(case, nbytes) for nbytes in sizes]
-    return found
 
 
 COMMAND = Subcommand("what schedules take on a machine with shared links", _options, _simulate)

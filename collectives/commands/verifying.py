@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from busbar.cpulist import listed
 from busbar.errors import ScheduleError, Unsupported
 from busbar.sizes import ranks
 from collectives.commands import foreign as files
-from collectives.commands.command import (
-    Subcommand,
-    asked,
-    new_table,
-    pairs,
-    schedule_options,
-    show,
-)
+from collectives.commands.command import Subcommand, new_table, pairs, schedule_options, show
 from collectives.formats.load import build, from_file
 from collectives.schedule.catalogue import spec
 
@@ -31,7 +25,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     if from_file(options.name):
         return files.verify(options)
-    name, given = asked(options)
+    name, given = files.asked(options)
     table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
     status = 0
     counts = ranks(options.ranks)
@@ -60,13 +54,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _spans(numbers: list[int]) -> str:
     """1, 2, 3, 5 as ``1-3 5``."""
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and n == parts[-1][-1] + 1:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    return " ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts) or "-"
+    return listed(numbers).replace(",", " ") or "-"
 
 
 COMMAND = Subcommand("prove schedules, in and out of place", _options, _verify)
