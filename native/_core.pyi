@@ -17,8 +17,8 @@ INTERFACE: int
 #: Bytes of a line.
 LINE: int
 
-#: A pass: whether anyone waits for it, its elements, its stage, how many places it writes and reads,
-#: and how many passes it waits for.
+#: A pass: whether anyone waits for it, its elements, its stage, how many places it writes and
+#: reads, and how many passes it waits for.
 TASK: np.dtype[np.void]
 #: Where a pass reads or writes, and whose memory that is; ``fixed``: the same in every window,
 #: ``stream``: by non-temporal stores.
