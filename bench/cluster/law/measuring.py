@@ -65,7 +65,8 @@ def measure(
     found = rows(f"hosts{hosts}.jsonl", sweep.algorithms, sweep.sizes)
     for size, names in unsteady(found).items():
         said(f"{hosts} hosts, {short(size)}, again: {', '.join(names)}")
-        rows(f"hosts{hosts}-{size}.jsonl", names, ["-b", str(size), "-e", str(size)])
+        again = [name for name in sweep.algorithms if name.partition(":")[0] in names]
+        rows(f"hosts{hosts}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
