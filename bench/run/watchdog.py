@@ -111,6 +111,8 @@ class Watchdog:
         main = threading.current_thread() is threading.main_thread()
         self._signals = self._ends.enter_context(_caught_signals()) if main else None
         self._row, self._iteration = -1, -1
+        #: Whether the run is ended since a row takes too long.
+        self.stuck = False
         self._explain: Callable[[Mapping[int, State], int], str] = explain
         self._deadline = float("inf")
         self._over = threading.Event()
@@ -201,7 +203,7 @@ class Watchdog:
         self._leave(reason, int(status), _GRACE_S, aloud=False)  # the starter says it
 
     def _stuck(self) -> None:
-        self._deadline = float("inf")
+        self._deadline, self.stuck = float("inf"), True
         states = dict(self._world.states)
         if isinstance(self._world, MpiWorld) and self._world.threaded():
             states |= _answers(self._world, states[self._world.rank])

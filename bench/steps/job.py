@@ -23,7 +23,8 @@ class StepJob:
     ``baseline``: the transport whose library there is. ``choice``: the update, and its text after
     the colon. ``watch``: told of every row and iteration, so that what hangs can be explained.
     ``trace``: what ``--trace`` draws; it takes nothing unless asked for. ``note``: something that
-    is no result, said on rank 0.
+    is no result, said on rank 0. ``far``: given what any thread may ask how far the update is, as
+    JSON values, for the record of one that hangs.
     """
 
     world: World
@@ -36,6 +37,7 @@ class StepJob:
     watch: Watchdog
     trace: Trace
     note: Callable[[str], None]
+    far: Callable[[Callable[[], Mapping[str, Any]]], None]
 
     @property
     def ranks(self) -> int:

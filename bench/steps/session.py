@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from bench.run.environment import describe, load, place
 from bench.run.keeping import Keeper
@@ -12,7 +14,7 @@ from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
-from bench.steps.job import StepJob
+from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import record
 from bench.steps.rows import best_fusion, header, row
@@ -24,7 +26,7 @@ from busbar.files import check, write
 from busbar.host import boot
 from busbar.process import load as loaded
 from reports.analysis.steps import summaries
-from reports.records.record import Result
+from reports.records.record import Result, Sample
 
 
 def measure(options: StepOptions, opened: Opened) -> int:
@@ -42,6 +44,9 @@ class _StepSession:
         self._world = world
         self._screen, self._status = Screen(world.rank), 0
         self._trace = Trace(on=options.trace is not None)
+        # The update that goes on, and how far it is.
+        self._running: StepJob | None = None
+        self._far: Callable[[], Mapping[str, Any]] = dict
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
@@ -108,14 +113,34 @@ class _StepSession:
             watch=self._watch,
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
+            far=self._tell_far,
         )
+        self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
+        self._running = job
         outcome = loaded(update(choice.name).target)(job)
+        self._running = None
         result = record(job, outcome, self._environment, self._crowd)
         lines = _as_json(result) if self._options.json else [*row(result), *outcome.lines]
         self._keeper.row(result, lines)
         if result.out is not None and result.out.wrong:
             self._status = 1
         return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
+
+    def _tell_far(self, far: Callable[[], Mapping[str, Any]]) -> None:
+        self._far = far
+
+    def _keep_stuck(self, reason: str) -> None:
+        """The record of an update that hangs: no times, but why, and how far it was."""
+        job = self._running
+        if job is None:
+            return
+        facts: dict[str, Any] = {"stuck": dict(self._far())}
+        if update(job.choice.name).fused:
+            facts["fusion"] = job.options.fusion.label
+        outcome = StepOutcome(Sample(skipped=reason), job.choice.name, facts=facts)
+        result = record(job, outcome, self._environment, self._crowd)
+        # The reason is the run's last line, too.
+        self._keeper.row(result, _as_json(result) if self._options.json else [])
 
     def _draw(self) -> None:
         """Write the trace of all ranks.
@@ -163,6 +188,8 @@ class _StepSession:
 
     def _stop(self, reason: str, aloud: bool) -> None:
         """Report the results so far when the run is ended from outside. The watchdog calls this."""
+        if self._watch.stuck:
+            self._keep_stuck(reason)
         self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from bench.launch.line import Hotline
 from bench.steps.main import main
+from reports.cli import main as reports_main
 from reports.readers.own import results
-from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough
+from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
 from tests.together import together
 
 UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
@@ -107,7 +108,7 @@ def test_learners_as_processes(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 
 def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
-    """Rule: when time is over it is said who pushed nothing for how long; rows before are kept."""
+    """Rule: when time is over it is said who pushed nothing for how long; all rows are kept."""
     times, rows = tmp_path / "times.csv", tmp_path / "rows.jsonl"
     times.write_text("1,1,1\n1,1,1\n1,1,600000\n1,1,1\n")
     done = subprocess.run(
@@ -125,6 +126,13 @@ def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
     assert "server 0 has made 2 updates" in done.stderr
     longest = done.stderr.split("; ")[-1]
     assert longest.startswith("rank 2 pushed last ") and "of version 1, rank 1" in longest
-    kept = [one.algorithm for one in results(rows.read_text())]
-    assert kept == ["k-sync:1"]
+    kept, stuck = results(rows.read_text())
+    assert (kept.algorithm, stuck.algorithm) == ("k-sync:1", "sync")
+    # What hung has a record with its state, and `reports show` has its reason.
+    assert kept.out and kept.out.times and "stuck" not in kept.step
+    assert stuck.out and stuck.out.skipped.startswith("the row took longer than 3 s (-T); server 0")
+    state = stuck.step["stuck"]
+    assert state["updates"] == 2 and state["last_push"]["2"]["version"] == 1
+    _, shown, _ = called(reports_main, "show", str(rows))
+    assert "rank 2 pushed last" in " ".join(shown.split()), shown
     assert "k-sync:1" in done.stdout and "# ended early: the row took longer" in done.stdout

@@ -79,6 +79,14 @@ class ServerProgress(NamedTuple):
     seconds: float
     heard: dict[int, tuple[int, float] | None]
 
+    def as_json(self, first: int) -> dict[str, Any]:
+        """As JSON values, by learners' ranks; ``first``: learner 0's."""
+        heard = {
+            str(first + learner): last and {"version": last[0], "seconds_ago": round(last[1], 3)}
+            for learner, last in self.heard.items()
+        }
+        return {"updates": self.updates, "seconds": self.seconds, "last_push": heard}
+
     def told(self, first: int) -> str:
         """In words, those first who were heard of longest ago; ``first``: learner 0's rank."""
         each = f" ({seconds(self.seconds / self.updates)} each)" if self.updates else ""

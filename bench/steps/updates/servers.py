@@ -178,6 +178,7 @@ class _ServerRun:
         )
         if number == 0:
             self.job.watch.explained(lambda states, size: self._how_far(serving, states))
+            self.job.far(lambda: serving.far().as_json(self.servers))
         return serving.run(), server.kept()
 
     def _how_far(self, serving: Serving, states: Mapping[int, State]) -> str:
