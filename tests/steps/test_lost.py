@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 
@@ -21,12 +21,14 @@ RUN = "--learners 2 --model toy --scale 512 --compute exp:2 --budget 600"
 
 
 @contextmanager
-def _started(*words: str) -> Iterator[subprocess.Popen[str]]:
+def _started(
+    *words: str, command: Sequence[str] = (sys.executable, "-m", "bench.step")
+) -> Iterator[subprocess.Popen[str]]:
     """``bench.step`` with its words said on standard error; ended when it takes too long."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.step", *words],
+        [*command, *words],
         env=environment(),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -121,6 +123,42 @@ def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, u
     # Updates were made afterwards, and as many as were asked for.
     assert len(one.step["update_s"]) == 1000 and when < sum(one.step["update_s"])
     assert f"# ended after {update}, with 1 ranks less" in done.stdout
+
+
+# Ends when a learner has come and has been there for a while.
+TAKES = DIES.replace(
+    "sys.exit",
+    """
+from bench.steps.server.serving import Serving
+from bench.steps.updates.servers import _ServerRun
+joins, came = Serving._joins, []
+def joins_(self, learner):
+    joins(self, learner)
+    came.append(self._core.version)
+Serving._joins = joins_
+_ServerRun._enough = lambda self, updates, spent: bool(came) and updates >= came[0] + 100
+sys.exit""",
+)
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+@pytest.mark.parametrize("servers", thorough(1, 2))
+def test_a_new_learner_joins_ranks_that_have_lost_one(mpi: Mpi, servers: int) -> None:
+    """Rule: under ULFM a process may take the place of a lost rank, with the servers' weights."""
+    ulfm = mpi._replace(flags=(*mpi.flags, "--with-ft", "ulfm"))
+    step = "--model toy --scale 512 --compute exp:2 --json --update async --servers"
+    words = under(ulfm, 3 + servers, "-c", TAKES, *step.split(), str(servers))
+    with _started(command=words) as run:
+        name = _until(run, r"--join (\w+)")[1]
+        _until(run, r"learner 1 \(rank \d\) was lost; 2 go on")
+        with _started("--join", name) as late:
+            version = int(_until(run, r"learner 3 joins at version (\d+)")[1])
+            assert late.wait(LIMIT_S) == 0
+        assert run.stdout is not None
+        (one,) = results(run.stdout.read().partition("#")[0])
+    assert version > 0 and [who for _, who in one.step["joined"]] == [3]
+    assert len(one.step["update_s"]) >= 100 and [who for _, who, _ in one.step["lost"]] == [1]
 
 
 def test_who_joins_nothing_is_told() -> None:

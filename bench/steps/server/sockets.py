@@ -52,7 +52,7 @@ class SocketServer(ServerEnd):
 
     def __init__(self, name: str, server: int, about: Mapping[str, Any]) -> None:
         super().__init__()
-        self._about = about
+        self.name, self._about = name, about
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(address(name, server))
         self._listener.listen(1024)

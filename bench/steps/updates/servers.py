@@ -13,6 +13,7 @@ from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.server.both import OpenServer
 from bench.steps.server.ends import LearnerEnd, ServerEnd, untraced
 from bench.steps.server.hooks import Training, parts
 from bench.steps.server.learning import Rounds, in_blocks
@@ -104,7 +105,7 @@ class _ServerRun:
 
         ``alone``: there is nothing to compute, and nothing to be seen in a trace.
         """
-        with self._ends() as end, self._cores():
+        with self._ends(alone) as end, self._cores():
             if isinstance(end, ServerEnd):
                 return self._serve(end, what, enough, alone)
             self._learn(end, what, alone)
@@ -227,7 +228,7 @@ class _ServerRun:
     # -- ways
 
     @contextmanager
-    def _ends(self) -> Iterator[ServerEnd | LearnerEnd]:
+    def _ends(self, alone: bool) -> Iterator[ServerEnd | LearnerEnd]:
         """This rank's end, over whatever joins the ranks."""
         if self.options.learners:
             with self._sockets() as end:
@@ -239,8 +240,12 @@ class _ServerRun:
         if isinstance(self.world, MpiWorld):
             world = self.world
             comm = world.comm.Dup()
+            # Who is lost may be replaced by a process that is none of MPI's.
+            opens = world.goes_on() and self.one_clock and not (self.protocol.cancels or alone)
+            callers = self._callers() if opens else None
             if server:
-                yield MpiServer(comm, world.mpi, self.servers)
+                end = MpiServer(comm, world.mpi, self.servers)
+                yield end if callers is None else OpenServer(end, callers, self.learners)
             else:
                 yield MpiLearner(comm, world.mpi, self._weights, self.places)
             if not world.goes_on():  # else some may be gone
@@ -255,27 +260,35 @@ class _ServerRun:
     @contextmanager
     def _sockets(self) -> Iterator[ServerEnd]:
         """This server's socket, once all learners, which rank 0 starts, have called."""
-        world, part = self.world, self.places[self.world.rank]
-        name = str(world.broadcast(token_hex(8)))
-        about = {
-            "words": list(self.options.words),
-            "update": self.job.choice.label,
-            "learners": self.learners,
-            "servers": self.servers,
-            # The code of a gradient is at most an index and a value for each element.
-            "bytes": (part.stop - part.start) * (self.training.dtype.itemsize + 8) + 4096,
-        }
-        end = SocketServer(name, world.rank, about)
-        world.barrier()  # a learner calls all servers
-        with LearnerProcesses(name, self.learners if world.rank == 0 else 0) as learners:
-            if world.rank == 0:
-                self.job.note(f"learners may join: python -m bench.step --join {name}")
+        world, end = self.world, self._callers()
+        assert end is not None  # all ranks serve
+        with LearnerProcesses(end.name, self.learners if world.rank == 0 else 0) as learners:
             end.gather(self.learners, learners.look)
             if world.rank == 0:
                 pids = ", ".join(map(str, learners.pids))
                 self.job.note(f"{self.learners} learners are here (pid {pids})")
             yield end
             learners.wait()
+
+    def _callers(self) -> SocketServer | None:
+        """This server's socket, once learners may call all servers; None on a rank that learns."""
+        world, options = self.world, self.options
+        name, end = str(world.broadcast(token_hex(8))), None
+        if world.rank < self.servers:
+            part = self.places[world.rank]
+            about = {
+                "words": list(options.words),
+                "update": self.job.choice.label,
+                "learners": self.learners,
+                "servers": self.servers,
+                # The code of a gradient is at most an index and a value for each element.
+                "bytes": (part.stop - part.start) * (self.training.dtype.itemsize + 8) + 4096,
+            }
+            end = SocketServer(name, world.rank, about)
+        world.barrier()
+        if world.rank == 0:
+            self.job.note(f"learners may join: python -m bench.step --join {name}")
+        return end
 
     # -- what came of it
 

@@ -1,0 +1,64 @@
+"""A server's end to learners of two kinds: MPI's ranks, and processes that call a socket.
+
+So a learner can come to ranks that go on after a loss: it is no process of MPI's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from bench.steps.server.ends import Arrival, ServerEnd
+from bench.steps.server.hooks import Vector
+from bench.steps.server.messages import MpiServer
+from bench.steps.server.sockets import SocketServer
+
+# How long the server sleeps between two looks at both.
+_LOOK_S = 100e-6
+
+
+class OpenServer(ServerEnd):
+    """See `ServerEnd`. Learners from number ``first`` on are callers."""
+
+    def __init__(self, ranks: MpiServer, callers: SocketServer, first: int) -> None:
+        super().__init__()
+        self._ranks, self._callers, self._first = ranks, callers, first
+
+    def receive(self, seconds: float) -> Arrival | None:
+        """See `ServerEnd.receive`."""
+        until = time.perf_counter() + seconds
+        while True:
+            arrival = self._callers.receive(0.0) or self._ranks.receive(0.0)
+            now = time.perf_counter()
+            if arrival is not None:
+                self.messages_in += 1
+                self.bytes_in += arrival.data.nbytes
+                return arrival
+            if now >= until:
+                return None
+            time.sleep(_LOOK_S)
+            self.idle += time.perf_counter() - now
+
+    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
+        """See `ServerEnd.send`."""
+        for end, some in self._both(learners):
+            end.send(some, version, weights, cause)
+        self.messages_out += len(learners)
+        self.bytes_out += weights.nbytes * len(learners)
+
+    def stop(self, learners: Sequence[int]) -> None:
+        """See `ServerEnd.stop`."""
+        for end, some in self._both(learners):
+            end.stop(some)
+
+    def close(self) -> None:
+        """See `ServerEnd.close`."""
+        self._callers.close()
+        self._ranks.close()
+
+    def _both(self, learners: Sequence[int]) -> list[tuple[ServerEnd, list[int]]]:
+        """The ends that have some of these learners."""
+        ranks = [one for one in learners if one < self._first]
+        callers = [one for one in learners if one >= self._first]
+        both: list[tuple[ServerEnd, list[int]]] = [(self._ranks, ranks), (self._callers, callers)]
+        return [(end, some) for end, some in both if some]
