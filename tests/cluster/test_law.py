@@ -106,7 +106,7 @@ def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) 
 def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
     """A prediction is of another host count than what it was fitted on; the library has none."""
     text = "\n".join(errors(_compared(), 4))
-    assert "8x1M" in text
+    assert "8x1M" in text and "- 1M: median error" in text
     assert "4x1M" not in text and "library" not in text
     assert not list(errors(_compared(), 8))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from statistics import median
 
-from bench.cluster.law.growth import LIBRARY, Compared, Ports, exponent
+from bench.cluster.law.growth import LIBRARY, Compared, LawPoint, Ports, exponent
 from bench.cluster.law.measuring import STEADY
 from bench.cluster.text import rate_text
 from busbar.figures import checked, save
@@ -82,18 +82,27 @@ def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
     }
     if not found:
         return
-    worst = max(found, key=lambda p: abs(found[p]))
     yield ""
     yield (
         f"Simulated against measured on more than {fitted} hosts, {len(found)} points:"
-        f" median error {100 * median(map(abs, found.values())):.3g} %, worst"
-        f" {100 * found[worst]:+.3g} % ({worst.algorithm}, {worst.hosts} hosts, "
-        f"{short(worst.size)})."
+        f" {_off(found)}."
     )
+    for size in sorted({p.size for p in found}):
+        yield f"- {short(size)}: {_off({p: e for p, e in found.items() if p.size == size})}"
     for name in dict.fromkeys(p.algorithm for p in found):
         mine = {p: e for p, e in found.items() if p.algorithm == name}
         each = ", ".join(f"{p.hosts}x{short(p.size)} {100 * e:+.3g}" for p, e in mine.items())
         yield f"- `{name}`, %: {each}"
+
+
+def _off(found: Mapping[LawPoint, float]) -> str:
+    """The median of relative errors, and the worst."""
+    worst = max(found, key=lambda p: abs(found[p]))
+    return (
+        f"median error {100 * median(map(abs, found.values())):.3g} %, worst"
+        f" {100 * found[worst]:+.3g} % ({worst.algorithm}, {worst.hosts} hosts,"
+        f" {short(worst.size)})"
+    )
 
 
 def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
