@@ -99,8 +99,7 @@ class MeasuredRows(Sequence[Row]):
             return
         for name, drawn in found.items():
             if "busbw" in name:
-                data = b64encode(drawn).decode()
-                source = f"data:image/svg+xml;base64,{data}"
+                source = f"data:image/svg+xml;base64,{b64encode(drawn).decode()}"
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
 
 
@@ -141,9 +140,8 @@ def _table(rows: Sequence[Row]) -> str:
         for size, line in sorted(lines.items(), key=lambda item: item[0] or 0)
     )
     caption = f'<caption style="white-space:nowrap;text-align:left">{escape(title)}</caption>'
-    return (
-        f"<table>{caption}<thead><tr><th>size</th>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    head = f"<thead><tr><th>size</th>{head}</tr></thead>"
+    return f"<table>{caption}{head}<tbody>{body}</tbody></table>"
 
 
 def _name(row: Row) -> str:

@@ -96,18 +96,16 @@ def _first(error: Exception) -> str:
     return str(error).partition(";")[0]
 
 
-def _library() -> str | None:
-    try:
-        return library_version(load_mpi(initialize=False))
-    except Unavailable:
-        return None
-
-
 def _mpi() -> Check:
     try:
         return Check("MPI", GOOD, library_version(load_mpi(initialize=False)))
     except Unavailable as error:
         return Check("MPI", ABSENT, f"{_first(error)}; ranks are threads", extra("mpi"))
+
+
+def _library() -> str | None:
+    found = _mpi()
+    return found.found if found.state is GOOD else None
 
 
 def family(text: str) -> str:
@@ -247,18 +245,16 @@ def _default() -> Check:
         try:
             _, count = take.visible()
             load_nccl()
-            line = f"busbar allreduce --ranks {count}: nccl, a GPU a rank"
-            if library is None:
-                line = f"busbar allreduce --threads {count}: nccl, a GPU a thread"
-            return Check("by default", GOOD, line)
+            kind = "thread" if library is None else "rank"
+            line = f"--{kind}s {count}: nccl, a GPU a {kind}"
+            return Check("by default", GOOD, f"busbar allreduce {line}")
         except Unavailable:
             pass
-    if library is None or mpirun_beside() is None:
-        line = f"busbar allreduce --transport inproc --ranks {ranks}: threads of one process"
-        return Check("by default", GOOD, line)
     name = "mpi, without shared memory of our own" if why_not() else "shm"
-    line = f"busbar allreduce --ranks {ranks}: {name}, beside {library}"
-    return Check("by default", GOOD, line)
+    line = f"--ranks {ranks}: {name}, beside {library}"
+    if library is None or mpirun_beside() is None:
+        line = f"--transport inproc --ranks {ranks}: threads of one process"
+    return Check("by default", GOOD, f"busbar allreduce {line}")
 
 
 CHECKS: Sequence[Callable[[], Check]] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from typing import Any
 
@@ -18,20 +18,13 @@ Show = Callable[[Far], object]
 def showing(title: str, wanted: bool | None) -> Iterator[Heard]:
     """What to call with every line that a run says; the display goes when the run has ended."""
     display = None if wanted is False else _notebook()
+    here: AbstractContextManager[Show] = nullcontext(lambda at: None)
     if display is not None:
-        with _in_notebook(display, title) as show:
-            yield lambda line: _pass_on(line, show)
+        here = _in_notebook(display, title)
     elif wanted is not False and sys.stderr is not None and sys.stderr.isatty():
-        with _on_terminal(title) as show:
-            yield lambda line: _pass_on(line, show)
-    else:
-        yield lambda line: None
-
-
-def _pass_on(line: str, show: Show) -> None:
-    found = far(line)
-    if found is not None:
-        show(found)
+        here = _on_terminal(title)
+    with here as show:
+        yield lambda line: (at := far(line)) and show(at)
 
 
 def _notebook() -> Any:

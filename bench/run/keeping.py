@@ -42,16 +42,15 @@ class Keeper:
         self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
         self._rank, self._lines = world.rank, Lines()
-        problem: list[str | int] = []
+        problem, status = "", 0
         if world.rank == 0:
             try:
                 self._stores = _opened(options)
             except StoreError as error:
-                problem = [str(error), error.exit_status]
-        problem = world.broadcast(problem)
-        if problem:
-            kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
-            raise kind(str(problem[0]))
+                problem, status = str(error), error.exit_status
+        problem, status = world.broadcast([problem, status])
+        if status:
+            raise (Unavailable if status == Unavailable.exit_status else Unsupported)(problem)
 
     def row(self, result: Result, lines: Sequence[str]) -> None:
         """Put a row on disk, then print it."""

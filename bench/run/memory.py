@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -124,12 +125,7 @@ def _group_free(group: Path) -> int | None:
 
 def _address_space(root: Path) -> int | None:
     """Bytes that this process may still map (ulimit -v), or None without a limit."""
-    try:
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    except (ImportError, OSError):
-        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     pages = _number(root / "proc/self/statm")
     if limit == resource.RLIM_INFINITY or pages is None:
         return None

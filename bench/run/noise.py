@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from busbar.host import boot
 from collectives.execution.world import World
 
 # From these shares of all cores on, steal and others' load are named as causes; from this share of
@@ -50,11 +51,8 @@ def look(proc: Path = Path("/proc"), devices: Path = Path("/sys/devices/system/c
     """Count now. The calling thread is the one that is counted."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     busy, steal, cpus = _stat(proc / "stat")
-    machine = ""
-    with contextlib.suppress(OSError):
-        machine = (proc / "sys/kernel/random/boot_id").read_text().strip()
     return Look(
-        machine,
+        boot(proc / "sys/kernel/random/boot_id"),
         time.monotonic(),
         usage.ru_nvcsw,
         usage.ru_nivcsw,
@@ -87,12 +85,10 @@ def _stat(path: Path) -> tuple[float | None, float, int]:
 
 def _migrations(path: Path) -> int | None:
     """How often the scheduler moved the thread; None without CONFIG_SCHED_DEBUG."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
             if line.startswith("se.nr_migrations"):
                 return int(line.rpartition(":")[2])
-    except (OSError, ValueError):
-        pass
     return None
 
 

@@ -66,21 +66,15 @@ class Screen:
             self._bar(rows)
 
     def _bar(self, rows: int) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
 
         # Refreshed by hand: a refreshing thread would share this rank's core with the benchmark.
-        self._progress = Progress(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
+        self._progress = progress.Progress(
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
             auto_refresh=False,

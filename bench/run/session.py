@@ -61,14 +61,9 @@ class Session:
         self._entering = Entering(world, transport, options)
         environment = self._environment(places) if world.rank == 0 else {}
         self._watch = Watchdog(world, options.timeout, self.stop, opened.line, self._screen.tick)
+        how = (options.timing, options.across, options.per_rank)
         rules = Timing(
-            options.warmup,
-            options.iterations,
-            options.budget,
-            options.timing,
-            options.across,
-            options.per_rank,
-            settle=options.settle,
+            options.warmup, options.iterations, options.budget, *how, settle=options.settle
         )
         self._rooflines = Rooflines(world, transport, options.limit != "none")
         rest = options.energy or options.iterations is None

@@ -13,8 +13,7 @@ from bench.options.options import parse
 from bench.run.work import read_counts, rows
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
-from tests.bench.test_sweep import ROW
-from tests.conftest import Mpi, Run, good, on_threads, thorough, under
+from tests.conftest import Mpi, Run, good, on_threads, table_rows, thorough, under
 
 KIB = ("-b", "1K", "-e", "1K", "-n", "1")
 
@@ -28,12 +27,10 @@ def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: st
     if collective == "hypercube" and ranks == "3":
         assert status == 2 and "power of two" in err
         return
-    lines = [line for line in out.splitlines() if line and not line.startswith("#")]
-    assert status == 0 and lines, err
-    for line in lines:
-        found = ROW.match(line)
-        assert found and found[9] == "0", line
-        assert found[13] == ("0" if spec(collective).in_place else "N/A")
+    rows = table_rows(out)
+    assert status == 0 and rows, err
+    in_place = "0" if spec(collective).in_place else "N/A"
+    assert all((row[8], row[12]) == ("0", in_place) for row in rows), out
 
 
 @pytest.mark.parametrize("collective", names())
@@ -64,9 +61,9 @@ def test_sizes_are_rounded_as_nccl_tests_does(
 def test_all_roots_are_swept() -> None:
     """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
     _, out, _ = on_threads("broadcast", "--ranks 3", *KIB, "-A flat -r all")
-    assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["0", "1", "2"]
+    assert [row[4] for row in table_rows(out)] == ["0", "1", "2"]
     _, out, _ = on_threads("allgather", "--ranks 2", *KIB, "-A ring")
-    assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["-1"]
+    assert [row[4] for row in table_rows(out)] == ["-1"]
 
 
 def test_counts_come_from_a_file(tmp_path: Path) -> None:

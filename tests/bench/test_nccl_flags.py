@@ -9,8 +9,7 @@ from bench.options.nccl_flags import FLAGS, SET
 from bench.options.options import Options, parse
 from bench.run.groups import color
 from busbar.errors import Unsupported
-from tests.bench.test_sweep import ROW
-from tests.conftest import in_process, on_threads
+from tests.conftest import in_process, on_threads, table_rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "nccl-tests.md"
 # All options of nccl-tests 2.19, as its help lists them.
@@ -67,14 +66,13 @@ def test_the_usual_line_has_a_row_for_every_size_that_can_be() -> None:
     """Rule: -b 8 on many ranks is right from one element on; what has no row is said, once."""
     sizes = ["-n", "1", "--ranks", "5", "-A", "ring,ps,double_tree", "-b", "2", "-e", "32"]
     status, out, err = on_threads("allreduce", *sizes)
-    rows = [ROW.match(line) for line in out.splitlines()]
-    shown = [int(row[1]) for row in rows if row]
+    shown = [int(row[0]) for row in table_rows(out)]
     assert status == 0 and shown == [4, 8, 16, 32] * (len(shown) // 4) and shown
-    assert all(row[9] == row[13] == "0" for row in rows if row)
+    assert all(row[8] == row[12] == "0" for row in table_rows(out))
     assert err.count("left out: sizes up to 2 B") == 1
     sizes = ["-n", "1", "--ranks", "5", "-A", "ring", "-b", "8", "-e", "160", "--placement", "out"]
     status, out, err = on_threads("allgather", *sizes)
-    assert status == 0 and [int(row[1]) for row in map(ROW.match, out.splitlines()) if row] == [80]
+    assert status == 0 and [row[0] for row in table_rows(out)] == ["80"]
     assert "sizes up to 64 B: 64 bytes leave each of 5 ranks less than the 16" in err
 
 

@@ -23,13 +23,14 @@ Seconds = st.floats(0.1, 100.0)
 GIB = 2**30
 
 
-class _Clock:
+class Clock:
     """Time that passes when it is told to."""
 
     def __init__(self) -> None:
         self.now = 1e5
 
     def __call__(self) -> float:
+        """The time now."""
         return self.now
 
 
@@ -41,7 +42,7 @@ def test_rows_that_keep_to_their_time_make_a_sweep_that_does(
 
     A row has its own limit at the least, and never more than all up to it have together.
     """
-    clock = _Clock()
+    clock = Clock()
     pace = Pace([limit for limit, _ in rows], clock=clock)
     start, sums = clock(), list(accumulate(limit for limit, _ in rows))
     for (limit, share), most in zip(rows, sums, strict=True):
@@ -55,7 +56,7 @@ def test_rows_that_keep_to_their_time_make_a_sweep_that_does(
 def test_what_is_left_is_told_as_rows_have_gone() -> None:
     """Rule: a sweep that takes half of its time so far will; a slow one is told as slow."""
     for share in (0.5, 3.0):
-        clock = _Clock()
+        clock = Clock()
         pace = Pace([10.0, 20.0, 30.0], clock=clock)
         assert pace.remaining() is None
         pace.begin()
@@ -71,7 +72,7 @@ def test_what_is_left_is_told_as_rows_have_gone() -> None:
 
 def test_a_given_number_of_iterations_is_not_limited() -> None:
     """Rule: with -n there is no limit; what is left is told all the same."""
-    clock = _Clock()
+    clock = Clock()
     pace = Pace([1.0, 3.0], bounded=False, clock=clock)
     pace.begin()
     clock.now += 50
@@ -82,7 +83,7 @@ def test_a_given_number_of_iterations_is_not_limited() -> None:
 
 def test_cycles_without_end_begin_anew() -> None:
     """Rule: with -N 0 every cycle has its time."""
-    clock = _Clock()
+    clock = Clock()
     pace = Pace([1.0, 3.0], clock=clock)
     for _ in range(3):
         pace.begin()
@@ -124,7 +125,7 @@ def test_durations_are_for_people(seconds: float, said: str) -> None:
 
 def _shown(steps: Sequence[float], limit: float, *, rank: int = 0, bounded: bool = True) -> str:
     """What a pipe gets of a sweep whose rows take so many seconds each."""
-    clock, err = _Clock(), io.StringIO()
+    clock, err = Clock(), io.StringIO()
     with contextlib.redirect_stderr(err):
         pace, screen = Pace([limit] * len(steps), bounded=bounded, clock=clock), Screen(rank)
         screen.start(len(steps), pace)

@@ -23,6 +23,7 @@ from reports.readers.own import results, rows
 from reports.records.record import Result, Sample
 from reports.tables.summary import summary
 from tests.conftest import Mpi, Run, on_threads
+from tests.reports.runs import allreduce
 from tests.together import together
 
 RANKS = 3
@@ -144,8 +145,7 @@ def test_no_limit_where_nobody_can_or_may_tell() -> None:
 
 def _result(limit: float | None) -> Result:
     half = Sample(times=(2e-3,) * 6, iterations=6, wrong=0, limit=limit)
-    names = ("allreduce", "ring", "shm", 2, 1 << 20, 1 << 18, "float", "sum", -1, 1.0)
-    return Result(*names, out=half, in_place=half)  # type: ignore[arg-type]
+    return allreduce("ring", 2, 1 << 20, half, half, transport="shm", factor=1.0)
 
 
 def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> None:

@@ -18,9 +18,10 @@ from collectives.execution.inproc.world import run
 from collectives.execution.world import World
 from reports.readers.own import results, rows
 from reports.records.gpus import energy, memory_clock, warnings
-from reports.records.record import Result, Sample
+from reports.records.record import Sample
 from reports.tables.summary import summary
 from tests.conftest import good, on_threads
+from tests.reports.runs import allreduce
 from topology.sources.nvml_state import State
 
 STEADY = State(0.0, 1.98e9, 3.2e9, 500.0, 60.0, 0.0, ())
@@ -228,8 +229,8 @@ def test_the_closing_table_has_clock_and_joules() -> None:
     assert (memory_clock(gpus, "out"), energy(gpus, "out")) == (2.6e9, 2.5)
     assert energy((_entry(0), gpus[1]), "out") is None and memory_clock(gpus, "in") is None
     half = Sample(times=(1e-3,) * 6, iterations=6)
-    names = ("allreduce", "ring", "nccl", 2, 1 << 20, 1 << 18, "float", "sum", -1, 1.0)
-    known, unknown = (Result(*names, out=half, gpus=g) for g in (gpus, ()))  # type: ignore[arg-type]
+    unknown = allreduce("ring", 2, 1 << 20, half, transport="nccl", factor=1.0)
+    known = replace(unknown, gpus=gpus)
     text = "\n".join(summary([known], list(rows([known]))))
     assert "J per operation" in text and "2.50" in text and "memory clock in MHz" in text
     assert "2600" in text

@@ -42,13 +42,8 @@ def test_every_algorithm_on_every_type_and_operation(
     """Rule: -A all -d all -o all on 4 ranks: every row is right, in and out of place."""
     small = ("--ranks", "4", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0")
     argv = (*small, "-A", "all", "-d", kinds, "-o", operations)
-    status, out, err = on_threads("allreduce", *argv)
-    found = [line for line in out.splitlines() if not line.startswith("#")]
-    assert status == 0, err
-    assert len(found) == 12 * rows
-    for line in found:
-        cells = ROW.match(line)
-        assert cells and cells[9] == "0" and cells[13] == "0", line
+    found = table_rows(good(on_threads("allreduce", *argv)))
+    assert len(found) == 12 * rows and all(row[8] == row[12] == "0" for row in found)
 
 
 def test_the_layout_is_that_of_nccl_tests() -> None:
@@ -150,7 +145,7 @@ def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPat
     node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
     monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
     status, out, _ = on_threads("allreduce", "--ranks 4 -b 128K -e 512K -n 1 -A ring")
-    rows = {line.split()[0]: line for line in out.splitlines() if ROW.match(line)}
+    rows = {row[0]: row for row in table_rows(out)}
     assert status == 0
     assert "N/A" not in rows["131072"]
     assert rows["262144"].count("N/A") == 4 and rows["524288"].count("N/A") == 8
@@ -210,7 +205,7 @@ def test_a_full_disk_is_said_and_costs_no_row(tmp_path: Path) -> None:
     assert len(own.results(other.read_text())) == 3
     assert "busbar: /dev/full: cannot be written" in err
     assert status == 1 and err.count("No space left") == 1 and "Traceback" not in err
-    assert sum(bool(ROW.match(line)) for line in out.splitlines()) == 3
+    assert len(table_rows(out)) == 3
 
 
 def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
@@ -246,8 +241,8 @@ def test_work_sharing_needs_memory_of_all_ranks() -> None:
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
     """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
     status, out, err = on_threads("allreduce", "--ranks 1 -b 1K -e 1K -n 1 -A ring")
-    row = next(line for line in out.splitlines() if ROW.match(line))
-    assert status == 0 and float(row.split()[7]) == 0 and "0 by definition" in err
+    (row,) = table_rows(out)
+    assert status == 0 and float(row[7]) == 0 and "0 by definition" in err
 
 
 def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
