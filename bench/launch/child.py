@@ -71,8 +71,14 @@ def run(
         process = popen(command, env, **streams)
         if came:  # before there was anyone to tell
             _send(process, signal.SIGTERM, receiver)
-        with _told_after(within, partial(_send, process, told or signal.SIGINT, receiver)):
+        late = partial(_send, process, told or signal.SIGINT, receiver)
+        timer = threading.Timer(max(0.0, within or 0.0), late)
+        if within is not None:
+            timer.start()
+        try:
             err = _text(process, heard)
+        finally:
+            timer.cancel()
     return Ended(shell(process.returncode), err, came[0] if came else 0)
 
 
@@ -87,20 +93,6 @@ def _text(process: subprocess.Popen[str], heard: Callable[[str], object] | None)
     process.wait()
     process.stderr.close()
     return "".join(lines)
-
-
-@contextmanager
-def _told_after(seconds: float | None, tell: Callable[[], object]) -> Iterator[None]:
-    """Call this once so many seconds have passed in here."""
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(max(0.0, seconds), tell)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def popen(command: Sequence[str], env: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from busbar.arguments import number, whole
+from busbar.arguments import number, unknown, whole
 from busbar.sizes import MOST_RANKS
 
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
@@ -24,6 +24,19 @@ def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
     """A converter from ``2,4,8`` to sorted rank counts of at least ``low``, without repetitions."""
     one = at_least(low, "ranks", MOST_RANKS)
     return lambda text: tuple(sorted({one(part) for part in text.split(",")}))
+
+
+def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names from a list; ``all`` are the known ones, ``more`` are only had by name.
+
+    Raises Unsupported for others.
+    """
+    if text == "all":
+        return tuple(known)
+    for name in text.split(","):
+        if name not in (*known, *more):
+            raise unknown(what, name, (*known, *more, "all"))
+    return tuple(text.split(","))
 
 
 def patience(text: str) -> float | None:

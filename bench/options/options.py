@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.options.argument_types import names
 from bench.options.arguments import TUNING, parser
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.launching import LaunchTurn
-from bench.options.pairs import PT2PT, TITLE, Pairing, transfers
+from bench.options.pairs import PT2PT, TITLE, TRANSFERS, TWO_SIDED, Pairing
 from bench.options.timing_arguments import sync
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
@@ -137,23 +138,13 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, tuple(given.items()))
 
 
-def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Names from a list; ``all`` are the known ones, ``more`` are only had by name."""
-    if text == "all":
-        return tuple(known)
-    for name in text.split(","):
-        if name not in (*known, *more):
-            raise unknown(what, name, (*known, *more, "all"))
-    return tuple(text.split(","))
-
-
 def _canonical(types: str) -> str:
     return ",".join(map(canonical, types.split(",")))
 
 
 def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     if collective == PT2PT:
-        return tuple(map(Choice, transfers(text)))
+        return tuple(map(Choice, names(text or TWO_SIDED, TRANSFERS, "transfer")))
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
@@ -272,8 +263,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         collective=collective,
         every_algorithm=given.algorithm == "all",
         usual=given.algorithm is None,
-        dtypes=_names(_canonical(given.datatype), DTYPES, "data type", FLOAT8),
-        ops=_names(given.op, OPS, "operation"),
+        dtypes=names(_canonical(given.datatype), DTYPES, "data type", FLOAT8),
+        ops=names(given.op, OPS, "operation"),
         warmup=1 if given.warmup_iters is None else given.warmup_iters,
         settle=given.warmup_iters is None and given.iterations is None,
         across=ACROSS[given.average],

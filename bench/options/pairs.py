@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bench.options.argument_types import at_least, check
+from bench.options.argument_types import at_least, check, names
 from busbar.arguments import Add
-from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
 PT2PT = "pt2pt"
@@ -47,7 +45,7 @@ def add_options(add: Add) -> None:
     add(
         "--tests NAMES",
         f"of {', '.join(TESTS)}, joined by commas (default: all)",
-        type=_tests,
+        type=lambda text: tuple(dict.fromkeys(names(text, TESTS, "test"))),
         default=TESTS,
     )
     add("-A --algorithm NAMES", "two_sided (messages, the default), put or get (one-sided), or all")
@@ -63,21 +61,3 @@ def add_options(add: Add) -> None:
         type=at_least(1, "pairs", MOST_RANKS),
     )
     add("-c --check 0|1", "check results (default 1)", type=check, default=True)
-
-
-def _tests(text: str) -> tuple[str, ...]:
-    for name in text.split(","):
-        if name not in TESTS:
-            raise argparse.ArgumentTypeError(f"no test {name!r}; there are: {', '.join(TESTS)}")
-    return tuple(dict.fromkeys(text.split(",")))
-
-
-def transfers(text: str | None) -> tuple[str, ...]:
-    """The names of ``-A``. Raises Unsupported for others."""
-    names = (
-        TRANSFERS if text == "all" else TRANSFERS[:1] if text is None else tuple(text.split(","))
-    )
-    for name in names:
-        if name not in TRANSFERS:
-            raise Unsupported(f"no transfer {name!r}; there are: {', '.join(TRANSFERS)}, all")
-    return names

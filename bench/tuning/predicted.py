@@ -42,7 +42,9 @@ def predicted(
             names = wanted.split(",") if wanted else algorithms(collective, n)
             itemsize = dtype(kind).itemsize
             shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
-            key = Key(collective, n, _nodes(topology, n, len(priced.machine.table)), kind)
+            # Where a map says how many ranks one node has.
+            nodes = 1 if topology is None else -(-n // len(priced.machine.table))
+            key = Key(collective, n, nodes, kind)
             at = found.setdefault(key, {size: {} for size in shown})
             for name in names:
                 plain, parameters = catalogue.parse(name)
@@ -51,8 +53,3 @@ def predicted(
                 for size, time in zip(shown, times.tolist(), strict=True):
                     at[size][Tunable(name, transport)] = [[time]]
     return found, list(dict.fromkeys(notes))
-
-
-def _nodes(topology: Sequence[str] | None, ranks: int, each: int) -> int:
-    """Nodes that so many ranks take, where a map says how many one node has."""
-    return 1 if topology is None else -(-ranks // each)
