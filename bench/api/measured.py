@@ -51,10 +51,6 @@ class MeasuredRows(Sequence[Row]):
         """How many rows."""
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
-        """The rows."""
-        return iter(self.rows)
-
     def __add__(self, other: MeasuredRows) -> MeasuredRows:
         """Both, as of several runs."""
         return MeasuredRows((*self.rows, *other.rows), (*self.notes, *other.notes))

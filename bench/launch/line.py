@@ -87,10 +87,6 @@ class Hotline:
         """Hand a row on, as lines of a record file: it can then be reported without this rank."""
         self._send(b"".join(b'{"record":' + line + b"}\n" for line in lines.splitlines()))
 
-    def reported(self) -> None:
-        """The closing report is printed by this rank."""
-        self.tell(reported=True)
-
     def leave(self, status: int | None = None) -> None:
         """This rank ends by its own will, with an exit status; the first one told counts."""
         with self._lock:

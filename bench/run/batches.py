@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,26 +44,6 @@ class Batch(NamedTuple):
     lost: int = 0
 
 
-class Begin(Protocol):
-    """How iterations begin."""
-
-    @property
-    def across(self) -> str:
-        """How ranks' times become one, as a record says it."""
-        ...
-
-    def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
-        """Run n times, after ``before`` iterations. All ranks call this together.
-
-        ``once``: what an iteration took this rank when it warmed up.
-        """
-        ...
-
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record; empty for barriers."""
-        ...
-
-
 def _runs(
     plan: Action, n: int, before: int, arrived: Arrived, read: Callable[[], float],
     ready: Callable[[int], object],
@@ -92,7 +72,10 @@ class Barriers:
         self._world, self._clock, self._shared = world, clock, shared
 
     def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
-        """See `Begin.batch`."""
+        """Run n times, after ``before`` iterations. All ranks call this together.
+
+        ``once``: what an iteration took this rank when it warmed up.
+        """
         arrived(before)
         spans = plan.spans(n) if self._shared else None
         own = plan.times(n, loop=False) if spans is None else None
@@ -116,7 +99,7 @@ class Barriers:
         return Batch(times, own, {OPERATION: np.round(last - first, 12)})
 
     def facts(self) -> Mapping[str, Json]:
-        """See `Begin.facts`."""
+        """The entry in a record: none for barriers."""
         return {}
 
 
@@ -142,7 +125,7 @@ class TimeWindows:
         self._widest, self._lost, self._begun = 0.0, 0, 0
 
     def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
-        """See `Begin.batch`."""
+        """See `Barriers.batch`."""
         world, clock = self._world, self._clock
         if not self._usual:
             self._usual = float(world.combine(np.array([once]), "max")[0])
@@ -198,7 +181,7 @@ class TimeWindows:
         return Batch(times, np.round((ends - begins)[good], 12), kept, lost)
 
     def facts(self) -> Mapping[str, Json]:
-        """See `Begin.facts`."""
+        """The entry in a record."""
         return {
             "by": "window",
             "arrival": str(self._arrival),
@@ -208,3 +191,7 @@ class TimeWindows:
             "widest_s": round(self._widest, 9),
             "clock_error_s": round(self._clock.line.error(self._clock.read()), 10),
         }
+
+
+Begin = Barriers | TimeWindows
+"""How iterations begin; ``across`` says how ranks' times become one, as a record has it."""

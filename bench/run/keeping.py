@@ -84,7 +84,7 @@ class Keeper:
             try:
                 self._say(closing())
                 if self._rank == 0 and reason is None:
-                    self._line.reported()
+                    self._line.tell(reported=True)
             finally:
                 self._each(lambda store: store.close())
                 if reason is not None:
@@ -121,13 +121,6 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
         # Of several arrival patterns there is no one time of an algorithm.
         lines += arrivals_table(mine) or summary(mine, rows(mine), statistic, report_width())
     return lines
-
-
-def cautions(results: Sequence[Result]) -> list[str]:
-    """Warnings about figures of the final table."""
-    from reports.analysis.cautions import in_brief  # not before the first row
-
-    return in_brief(results)
 
 
 def _opened(options: Options) -> list[Store]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Protocol
 
 from bench.options.options import Options
 from busbar.launchers import launched
@@ -18,18 +17,6 @@ COLUMNS = "BUSBAR_COLUMNS"
 _LEAST_WIDTH = 80
 
 
-class TableLayout(Protocol):
-    """Makes the lines of a table, comments first."""
-
-    def header(self, banner: Banner) -> list[str]:
-        """The lines above the rows."""
-        ...
-
-    def row(self, result: Result) -> list[str]:
-        """The lines of a row."""
-        ...
-
-
 class Nccl:
     """nccl-tests' own, which other programs parse."""
 
@@ -38,11 +25,11 @@ class Nccl:
         self._limit = options.limit == "column"
 
     def header(self, banner: Banner) -> list[str]:
-        """See `TableLayout.header`."""
+        """The lines above the rows."""
         return nccl_table.header(banner, self._iterations, self._limit)
 
     def row(self, result: Result) -> list[str]:
-        """See `TableLayout.row`."""
+        """The lines of a row."""
         return [nccl_table.row(result, self._statistic, self._iterations, self._limit)]
 
     @property
@@ -59,16 +46,20 @@ class Compact:
         self._kinds, self._roots = (options.dtypes, options.ops), options.root is None
 
     def header(self, banner: Banner) -> list[str]:
-        """See `TableLayout.header`."""
+        """The lines above the rows."""
         said = [f"{len(kind)} kinds" if len(kind) > 1 else kind[0] for kind in self._kinds]
         return compact_table.header(banner, ", ".join(said))
 
     def row(self, result: Result) -> list[str]:
-        """See `TableLayout.row`."""
+        """The lines of a row."""
         each = (result.dtype, result.op)
         words = [word for word, kind in zip(each, self._kinds, strict=True) if len(kind) > 1]
         words += [f"root {result.root}"] if self._roots and result.root >= 0 else []
         return compact_table.rows(result, self._statistic, " ".join(words))
+
+
+TableLayout = Nccl | Compact
+"""Makes the lines of a table, comments first."""
 
 
 def layout(options: Options) -> TableLayout:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bench.run.measure import Timed
 from busbar.errors import ProbeError
@@ -20,7 +20,7 @@ from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
 if TYPE_CHECKING:
-    from topology.sources.nvml_state import State
+    from topology.sources.nvml_state import Gauge, State
 
 PERIOD = 0.1
 #: Seconds below which energy is not told: the counter's steps of up to 0.1 s would be its digits.
@@ -28,26 +28,10 @@ LONG = 2.0
 _FIGURES = ("clock_sm_hz", "clock_memory_hz", "power_w", "temperature_c")
 
 
-class Watched(Protocol):
-    """A GPU that can be looked at; `topology.sources.nvml_state.Gauge` is one."""
-
-    busid: str
-    uuid: str
-    name: str
-
-    def look(self) -> State:
-        """Its state now."""
-        ...
-
-    def close(self) -> None:
-        """No more looks."""
-        ...
-
-
 class Sampler:
     """Looks at one GPU while a window is open; ``period`` None leaves the looking to `take`."""
 
-    def __init__(self, gpu: Watched, period: float | None = PERIOD) -> None:
+    def __init__(self, gpu: Gauge, period: float | None = PERIOD) -> None:
         self._gpu = gpu
         self._lock = threading.Lock()
         self._states: list[State] = []
@@ -126,7 +110,7 @@ class Sampler:
         self._gpu.close()
 
 
-def _by_nvml(busid: str | None, uuid: str | None) -> Watched:
+def _by_nvml(busid: str | None, uuid: str | None) -> Gauge:
     from topology.sources.nvml_state import gauge  # only where there is a GPU
 
     return gauge(busid, uuid)
@@ -148,7 +132,7 @@ class Gauges:
         *,
         energy: bool = False,
         rest: bool = True,
-        watch: Callable[[str | None, str | None], Watched] | None = None,
+        watch: Callable[[str | None, str | None], Gauge] | None = None,
         wait: Callable[[float], object] = time.sleep,
         period: float | None = PERIOD,
     ) -> None:

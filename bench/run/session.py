@@ -13,7 +13,7 @@ from bench.run.catalogue import Job
 from bench.run.entering import Entering
 from bench.run.environment import describe, place
 from bench.run.groups import Group
-from bench.run.keeping import Keeper, cautions, closing
+from bench.run.keeping import Keeper, closing
 from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
@@ -122,7 +122,10 @@ class Session:
             self._gauges.close()
         self._noted(self._rooflines.why, self._gauges.why)
         self._keeper.end(self._closing)
-        self._noted(*(cautions(self._keeper.results) if self._world.rank == 0 else ()))
+        if self._world.rank == 0:
+            from reports.analysis.cautions import in_brief  # not before the first row
+
+            self._noted(*in_brief(self._keeper.results))
         return int(self._keeper.failed or self._rows.failed)
 
     def _noted(self, *remarks: str) -> None:

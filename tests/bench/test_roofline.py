@@ -145,7 +145,7 @@ def test_no_limit_where_nobody_can_or_may_tell() -> None:
 
 def _result(limit: float | None) -> Result:
     half = Sample(times=(2e-3,) * 6, iterations=6, wrong=0, limit=limit)
-    return allreduce("ring", 2, 1 << 20, half, half, transport="shm", factor=1.0)
+    return allreduce("ring", 2, 1 << 20, half, half, transport="shm")
 
 
 def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> None:

@@ -229,7 +229,7 @@ def test_the_closing_table_has_clock_and_joules() -> None:
     assert (memory_clock(gpus, "out"), energy(gpus, "out")) == (2.6e9, 2.5)
     assert energy((_entry(0), gpus[1]), "out") is None and memory_clock(gpus, "in") is None
     half = Sample(times=(1e-3,) * 6, iterations=6)
-    unknown = allreduce("ring", 2, 1 << 20, half, transport="nccl", factor=1.0)
+    unknown = allreduce("ring", 2, 1 << 20, half, transport="nccl")
     known = replace(unknown, gpus=gpus)
     text = "\n".join(summary([known], list(rows([known]))))
     assert "J per operation" in text and "2.50" in text and "memory clock in MHz" in text
