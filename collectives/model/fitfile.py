@@ -1,20 +1,18 @@
-"""Fits as files: JSON, versioned.
-
-A file reads back equal to what was written; anything else is refused.
-"""
+"""Fits as files: versioned JSON that reads back equal; anything else is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from math import log
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Curve, LinkCosts, Shared
+from collectives.model.costs import Costs
 
 KEY = "busbar_fit"
 VERSION = 1
@@ -95,54 +93,28 @@ def load(text: str) -> Fit:
 
 
 def _costs(one: Mapping[str, Any]) -> Costs:
-    links = {str(name): _link(link) for name, link in one["links"].items()}
-    if not links:
+    found: Costs = _made(Costs, one)
+    if not found.links:
         raise ValueError("no class of links")
-    table = tuple(tuple(map(str, row)) for row in one["table"])
-    if any(len(row) != len(table) for row in table):
+    if any(len(row) != len(found.table) for row in found.table):
         raise ValueError("table is not square")
-    start = float(one["start"])
-    if not 0 <= start < float("inf"):
-        raise ValueError(f"start {start!r} is no time")
-    return Costs(
-        links,
-        start,
-        int(one["ranks"]),
-        bool(one["alone"]),
-        str(one["transport"]),
-        tuple(map(str, one["sources"])),
-        tuple(map(str, one["notes"])),
-        {str(k): str(v) for k, v in one["environment"].items()},
-        table,
-        tuple(map(int, one.get("cores", ()))),
-    )
+    if not 0 <= found.start < float("inf"):
+        raise ValueError(f"start {found.start!r} is no time")
+    return found
 
 
-def _link(one: Mapping[str, Any]) -> LinkCosts:
-    burst, still, total = (
-        None if one[kind] is None else _curve(one[kind]) for kind in ("burst", "still", "sum")
-    )
-    said = str(one["said"])
-    kept = one.get("shared")
-    shared = kept and Shared(**{f.name: _curve(kept[f.name]) for f in fields(Shared)})
-    return LinkCosts(
-        _curve(one["trip"]),
-        _curve(one["swap"]),
-        _curve(one["add"]),
-        burst,
-        said,
-        still,
-        total,
-        shared or None,
-    )
-
-
-def _curve(one: Mapping[str, Any]) -> Curve:
-    return Curve(
-        tuple(map(float, one["alpha"])),
-        tuple(map(float, one["beta"])),
-        tuple(map(float, one["edges"])),
-        tuple((float(low), float(high)) for low, high in one["intervals"]),
-        int(one["points"]),
-        None if one["error"] is None else float(one["error"]),
-    )
+def _made(kind: Any, value: Any) -> Any:
+    """What JSON gave as an annotation wants it; fields with a default may be missing."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]
+        return kind(**{name: _made(hints[name], value[name]) for name in wanted})  # type: ignore[operator]
+    kinds = get_args(kind)
+    if NoneType in kinds:
+        return None if value is None else _made(kinds[0], value)
+    if get_origin(kind) is tuple:
+        each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(_made(*pair) for pair in zip(each, value, strict=True))
+    if get_origin(kind) is Mapping:
+        return {str(key): _made(kinds[1], one) for key, one in value.items()}
+    return kind(value)

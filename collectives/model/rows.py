@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from busbar.errors import BusbarError
 from collectives.formats.load import draft, from_file
 from collectives.model.fitfile import Fit
 from collectives.model.given import priced_by_fit
-from collectives.model.predict import Priced, seconds
+from collectives.model.predict import seconds
 from collectives.model.sweep import least
 from collectives.schedule.catalogue import collectives, parse, spec
 from collectives.schedule.dtypes import dtype
@@ -25,14 +26,9 @@ class Predictor:
 
     def __init__(self, fit: Fit) -> None:
         self.fit = fit
-        self._priced: dict[int, tuple[Priced, list[str]]] = {}
-        self._schedules: dict[tuple[str, str, int, int, Parameters], Schedule | None] = {}
-
-    def machine(self, nranks: int) -> tuple[Priced, list[str]]:
-        """The machine with costs for so many ranks, and lines that say where those are from."""
-        if nranks not in self._priced:
-            self._priced[nranks] = priced_by_fit(self.fit.for_ranks(nranks), nranks)
-        return self._priced[nranks]
+        #: The machine with costs for so many ranks, and lines that say where those are from.
+        self.machine = cache(lambda nranks: priced_by_fit(fit.for_ranks(nranks), nranks))
+        self._schedule = cache(_draft)
 
     def seconds(
         self,
@@ -72,14 +68,6 @@ class Predictor:
             return None
         found = least(collective, nranks, self.machine(nranks)[0], [size])
         return None if found is None else float(found[0])
-
-    def _schedule(
-        self, collective: str, label: str, nranks: int, root: int, parameters: Parameters
-    ) -> Schedule | None:
-        key = (collective, label, nranks, root, parameters)
-        if key not in self._schedules:
-            self._schedules[key] = _draft(*key)
-        return self._schedules[key]
 
 
 def _draft(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from collectives.execution.lower import lower
 from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
@@ -17,20 +18,17 @@ from collectives.schedule.spec import Collective
 _EVEN = 16
 
 
-@dataclass
+@dataclass(eq=False)
 class NodePrograms:
-    """All ranks' programs over ``elements`` a part; the passes they come to are worked out once."""
+    """All ranks' programs over ``elements`` a part."""
 
     nranks: int
     programs: list[PlacedProgram]
-    _graph: DependenceGraph | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def dependence_graph(self) -> DependenceGraph:
         """The passes of every rank, with whom they wait for."""
-        if self._graph is None:
-            self._graph = dependence_graph(ordered(self.programs), self.nranks)
-        return self._graph
+        return dependence_graph(ordered(self.programs), self.nranks)
 
     @property
     def most_sent(self) -> int:

@@ -15,8 +15,8 @@ All times are seconds, all sizes bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from collectives.model.costs import Curve, LinkCosts, Shared
 from topology.measured.sweep import BURST
@@ -29,7 +29,6 @@ class Rates:
     """Costs of one class of link and the cores at its ends."""
 
     curves: Shared
-    _found: dict[tuple[str, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def flag(self) -> float:
@@ -61,13 +60,7 @@ class Rates:
 
     def _per_byte(self, name: str, nbytes: float) -> float:
         """The time per byte of a message of that kind and size, without the fixed cost."""
-        found = self._found.get((name, nbytes))
-        if found is None:
-            curve: Curve = getattr(self.curves, name)
-            size = max(nbytes, 1.0)
-            found = max(0.0, float(curve(size)) - curve.alpha[0]) / size
-            self._found[name, nbytes] = found
-        return found
+        return _slope(getattr(self.curves, name), max(nbytes, 1.0))
 
     # -- eager messages
 
@@ -88,6 +81,11 @@ class Rates:
     def eager_message(self, mail: float) -> float:
         """Per byte and end of a message, where an iteration's messages are ``mail`` bytes."""
         return self._per_byte("mail", mail / 2) / 2
+
+
+@lru_cache(1 << 16)
+def _slope(curve: Curve, nbytes: float) -> float:
+    return max(0.0, float(curve(nbytes)) - curve.alpha[0]) / nbytes
 
 
 #: The rates between any two cores, and of each by itself.

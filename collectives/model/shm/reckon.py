@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.shm.fast import EAGER_BYTES
 from collectives.model.machine import PlacedRanks
-from collectives.model.shm.draft import Drafts, NodePrograms
+from collectives.model.shm.draft import Drafts
 from collectives.model.shm.eager import eager_seconds
 from collectives.model.shm.passes import Passes
 from collectives.model.shm.rates import Between, Rates
@@ -80,7 +81,7 @@ class _Planned:
         self._drafts = Drafts(schedule, spec, root, in_place)
         self._cores = [host.core(rank) for rank in range(schedule.nranks)]
         self._between = host.between(self._cores)
-        self._passes: dict[int, tuple[NodePrograms, Passes]] = {}
+        self._passes = cache(lambda draft: Passes(draft, self._cores, self._between))
 
     def seconds(self, elements: int, itemsize: int) -> float:
         """Seconds where a part has so many elements."""
@@ -88,6 +89,4 @@ class _Planned:
         scale = each * itemsize
         if draft.most_sent * scale <= EAGER_BYTES:
             return eager_seconds(draft, scale, self._cores, self._between)
-        if id(draft) not in self._passes:
-            self._passes[id(draft)] = draft, Passes(draft, self._cores, self._between)
-        return self._passes[id(draft)][1].seconds(scale)
+        return self._passes(draft).seconds(scale)
