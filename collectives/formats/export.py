@@ -219,9 +219,8 @@ def export(
     the format has no name for, or without the placement.
     """
     what, n = where.spec, schedule.nranks
-    if what.name not in COLLECTIVES.values():
-        known = ", ".join(sorted(set(COLLECTIVES.values())))
-        raise Unsupported(f"MSCCL has no collective {what.name}; it has: {known}")
+    if what.name not in COLLECTIVES:
+        raise Unsupported(f"MSCCL has no collective {what.name}; it has: {', '.join(COLLECTIVES)}")
     if in_place and not what.in_place:
         raise Unsupported(f"{what.name} has no in-place form")
     if channels < 1:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from busbar.errors import ScheduleError, Unsupported
 from collectives.formats.graph import Transfer
 from collectives.formats.msccl import BUFFERS, Algorithm
@@ -12,20 +9,11 @@ from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-# The format's names for collectives, and ours.
-COLLECTIVES: Mapping[str, str] = MappingProxyType(
-    {
-        "allgather": "allgather",
-        "allreduce": "allreduce",
-        "alltoall": "alltoall",
-        "broadcast": "broadcast",
-        "gather": "gather",
-        "reduce": "reduce",
-        "reduce_scatter": "reduce_scatter",
-        "reducescatter": "reduce_scatter",
-        "scatter": "scatter",
-    }
-)
+#: The format's collectives; it also writes reduce_scatter as one word.
+COLLECTIVES = (
+    "allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce", "reduce_scatter",
+    "scatter",
+)  # fmt: skip
 # Where nchunksperloop counts the chunks of one rank's part or buffer, not of the whole vector.
 _PER_RANK = ("alltoall", "gather", "scatter")
 
@@ -36,12 +24,11 @@ def layout(algorithm: Algorithm) -> Layout:
     Raises Unsupported for a collective whose result nobody states (custom), ScheduleError for
     chunks that do not fall on the ranks' parts.
     """
-    if algorithm.coll not in COLLECTIVES:
+    name = "reduce_scatter" if algorithm.coll == "reducescatter" else algorithm.coll
+    if name not in COLLECTIVES:
         known = ", ".join(COLLECTIVES)
-        raise Unsupported(
-            f"coll={algorithm.coll[:40]!r} says nothing of the result; known are: {known}"
-        )
-    what = spec(COLLECTIVES[algorithm.coll])
+        raise Unsupported(f"coll={name[:40]!r} says nothing of the result; known are: {known}")
+    what = spec(name)
     scale = algorithm.ngpus if what.name in _PER_RANK else 1
     return Layout(what, algorithm.ngpus, algorithm.nchunksperloop * scale, algorithm.root)
 

@@ -27,7 +27,7 @@ from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, 
 from tests.collectives.msccl_files import EACH_FILE, OWN
 from tests.collectives.test_execution import _all
 
-KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES.values()]
+KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES]
 WAYS = [_Ways(staged, copied) for staged in (False, True) for copied in (False, True)]
 
 
