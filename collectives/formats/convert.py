@@ -29,7 +29,7 @@ from collectives.schedule.verify import verify
 
 
 class _Ways(NamedTuple):
-    """How to convert; the first way that is proven is taken.
+    """Options of a conversion, of which the first that is proven is taken.
 
     ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
     ``copied``: what overwrites data that a message still carries makes a copy of it first.
@@ -96,10 +96,7 @@ class _Converter:
         return replace(made, held=tuple(np.array(room, np.int64) for room in self.room))
 
     def _begin(self) -> int:
-        """Slots of the inputs and outputs; copies of inputs that do not stay.
-
-        Gives their number.
-        """
+        """Name the slots of inputs and outputs, copy inputs that do not stay; count the copies."""
         written = {access.write for access in self.found}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):

@@ -56,7 +56,7 @@ class _Touched:
 
 
 class _Gpu:
-    """One gpu's threadblocks, filled in an order in which they could run."""
+    """One gpu's threadblocks, whose steps are added in an order in which they could run."""
 
     def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
         self.blocks: dict[_Key, _Block] = {}
@@ -172,7 +172,7 @@ def _pieces(moves: Moves) -> list[Move]:
 
 
 def _add_step(gpus: list[_Gpu], moves: list[Move], channels: int, in_place: bool | None) -> None:
-    """One step of the schedule: all that leaves, what stays inside, then all that arrives."""
+    """Add a step of the schedule: its sends, the moves inside gpus, then its receives."""
 
     def chunks(rank: int, slot: Slot) -> list[tuple[int, int]]:
         buffer, first, count = slot

@@ -1,4 +1,4 @@
-"""What must happen before what in an MSCCL algorithm, as one graph over all gpus.
+"""The order of an MSCCL algorithm's steps, as one graph over all gpus.
 
 A node is one chunk of one step: a step of ``cnt`` chunks moves them one after the other, and its
 messages are matched chunk by chunk. Edges: threadblocks are strictly sequential; a step waits for

@@ -1,4 +1,4 @@
-"""Assigns each move to the earliest step that its reads and writes allow.
+"""Assign each move to the earliest step that its reads and writes allow.
 
 Moves are added one after the other, as a sequential execution would do them, on numbered slots of
 their own. Only conflicts on slots order them, by the rules of `collectives.schedule.schedule`: who
@@ -70,7 +70,7 @@ class Levels:
         state.booked.append(booking)
 
     def add(self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1) -> int:
-        """The next move: it reads what was booked and writes a slot. Gives its number.
+        """Add a move, which reads what was booked and writes a slot; return its number.
 
         ``behind``: a move that it must not overtake, or -1.
         """

@@ -54,10 +54,7 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
 
 
 def from_file(name: str) -> bool:
-    """Whether an algorithm's name is that of an MSCCL XML file instead.
-
-    Names of algorithms have no slash: what has one is a file, whatever it ends in.
-    """
+    """Say whether a name is that of an MSCCL XML file: it ends in .xml or has a slash."""
     return name.endswith(".xml") or "/" in name or os.sep in name
 
 

@@ -46,7 +46,7 @@ class Proof:
 
 
 class _Run:
-    """One order of the graph, carried out on values."""
+    """The execution of the graph in one order, on values."""
 
     def __init__(self, graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
         self.graph = graph

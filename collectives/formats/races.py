@@ -1,4 +1,4 @@
-"""Finds steps that touch one chunk with nothing to order them, by vector clocks.
+"""Find races by vector clocks: steps that touch one chunk and that nothing orders.
 
 The clock of a node says how far every threadblock has certainly come when it runs: the greatest of
 the clocks of what it waits for (Mattern 1989). Accesses of a chunk conflict unless both read; every

@@ -1,4 +1,4 @@
-"""Which cache holds which data, as far as the schedule's reads and writes determine it.
+"""The cache that holds each chunk, as far as the schedule's reads and writes determine it.
 
 Among ranks that share memory, data that another core has just written must be fetched from it.
 """
@@ -17,7 +17,7 @@ _MOST_CHUNKS = 1 << 22
 
 
 class Caches:
-    """Which of a rank's data was written in this collective, and which other ranks read.
+    """Flags of a rank's data: written in this collective, and read by other ranks.
 
     By rank and chunk for schedules in vector form; for others, and where that would be too much to
     keep, by rank alone, with ``in`` never written.
@@ -44,7 +44,7 @@ class Caches:
             table[rank, 0] = True
 
     def fresh(self, m: Moves) -> Flags:
-        """For every move whether the first chunk that it reads was written."""
+        """Flags of the moves whose first chunk was written before it is read."""
         if self._each:
             return np.asarray(self._written[m.src, m.src_chunk])
         known = self._written[m.src, 0]
@@ -61,5 +61,5 @@ class Caches:
         return np.asarray(self._sent[m.dst, 0])
 
     def note(self, m: Moves) -> None:
-        """The step is done."""
+        """Note the writes of a step that is done."""
         self._mark(self._written, m, m.dst, 5)

@@ -48,7 +48,7 @@ class Curve:
 
     @classmethod
     def line(cls, alpha: float, beta: float) -> Curve:
-        """One range."""
+        """A curve of one range."""
         return cls((alpha,), (beta,))
 
     def __call__(self, nbytes: ArrayLike) -> Numbers:

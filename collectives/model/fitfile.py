@@ -104,7 +104,7 @@ def _costs(one: Mapping[str, Any]) -> Costs:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """What JSON gave as an annotation wants it; fields with a default may be missing."""
+    """A JSON value as the type that an annotation names; fields with a default may be missing."""
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]

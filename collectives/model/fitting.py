@@ -24,7 +24,7 @@ _SEED = 20070
 
 
 def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
-    """(alpha, beta), s and s per byte, of time = alpha + beta x size, neither negative.
+    """Fit time = alpha + beta x size, in seconds and seconds per byte, neither negative.
 
     None for fewer than two sizes, or times that are not positive.
     """

@@ -1,4 +1,4 @@
-"""The class of link between two ranks, from a topology or by default."""
+"""The classes of links between ranks, from a topology or by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what `topology measure` saved to `Costs`: a curve for each link class and exchange."""
+"""`Costs` from the file of `topology measure`: a curve for each link class and exchange."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ KINDS = SWEPT.keys() - {"first"}
 
 
 def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> LinkCosts:
-    """One class; a kind that was not measured is taken to be as the nearest that was."""
+    """The costs of one class; a kind that was not measured is taken as the nearest that was."""
     found = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = found.get("trip") or found["swap"]
     swap = found.get("swap") or trip
@@ -129,9 +129,9 @@ def _curve(samples: Sequence[Swept]) -> Curve:
 
 
 def two_points(topology: Topology) -> dict[str, LinkCosts]:
-    """Classes as lines through the median latency and bandwidth of their pairs; perhaps none.
+    """Lines through the median latency and bandwidth of each class's pairs; perhaps none.
 
-    Where both ways at once were measured too, that is the swap.
+    Where both directions at once were measured, that is the swap.
     """
     find = Classes(topology)
     cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}

@@ -59,7 +59,7 @@ class NcclGraph:
 
     @property
     def nvlink(self) -> bool:
-        """Whether NVLink is all that it uses inside a node."""
+        """Whether all paths inside a node are NVLink."""
         return self.within == "NVL"
 
 
@@ -110,10 +110,7 @@ _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls",
 
 
 def graphs(log: str) -> dict[str, NcclGraph]:
-    """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; perhaps none.
-
-    PAT runs on the rings' graph.
-    """
+    """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; PAT has ring's."""
     found: dict[str, NcclGraph] = {}
     for match in _PATTERN.finditer(log):
         pattern, channels = int(match[1]), int(match[2])
@@ -172,7 +169,7 @@ def _available(system: System, algorithm: str, graph: NcclGraph) -> bool:
 def _ll128(system: System, graph: NcclGraph) -> bool:
     """LL128 needs stores that arrive whole: NVLink inside a node, switches alone to the NIC.
 
-    From Volta on; from Hopper on also over C2C and through another GPU.
+    It needs Volta or later. From Hopper on it also goes over C2C and through another GPU.
     """
     far = "PXN" if system.sm >= 90 else "PXB"
     near = PATHS.index(graph.within) <= PATHS.index("NVB")

@@ -90,7 +90,7 @@ def seconds(
 
 
 class _Chunks:
-    """How many bytes a schedule's chunks are, at each of several sizes of the collective."""
+    """The bytes of a schedule's chunks at each of several sizes of the collective."""
 
     def __init__(
         self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int
@@ -105,10 +105,7 @@ class _Chunks:
         self.equal = all(one % self._split == 0 for one in each)
 
     def bytes(self, m: Moves) -> Numbers:
-        """Bytes of moves, shape (sizes, moves).
-
-        Parts are shared by chunks as `Layout.bounds` does.
-        """
+        """Bytes of moves, shape (sizes, moves), with chunks as in `Layout.bounds`."""
         if self.equal:
             return self.same(m.count)
         return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
@@ -118,7 +115,7 @@ class _Chunks:
         return np.asarray(count * (self._elements / self._split) * self._itemsize)
 
     def _bound(self, chunk: NDArray[np.int32]) -> Numbers:
-        """Where a chunk begins, in elements."""
+        """The element at which a chunk begins."""
         part, piece = np.divmod(chunk.astype(np.int64), self._split)
         return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
 
@@ -149,7 +146,7 @@ def _level(
 def _after(
     m: Moves, packed: bool, chunks: _Chunks, caches: Caches, priced: Priced, ready: Numbers
 ) -> Numbers:
-    """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
+    """When ranks complete the step, from when they enter it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
     nbytes = chunks.bytes(m)
     adds, fresh, shared = m.reduce, caches.fresh(m), caches.shared(m)
@@ -196,7 +193,7 @@ def _costs(
 
 
 def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbers) -> None:
-    """Ports with several messages: each is served when it can begin and those before are done."""
+    """Serve the ports with several messages: one begins when it can and those before are done."""
     order = np.argsort(end, kind="stable")
     ranks = end[order]
     first = np.flatnonzero(np.diff(ranks, prepend=-1))

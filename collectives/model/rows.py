@@ -22,7 +22,7 @@ Parameters = tuple[tuple[str, object], ...]
 
 
 class Predictor:
-    """Predictions of one fit; schedules and machines are made once."""
+    """The predictions of one fit; schedules and machines are made once."""
 
     def __init__(self, fit: Fit) -> None:
         self.fit = fit

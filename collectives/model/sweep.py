@@ -169,9 +169,9 @@ def _total(what: Collective, nranks: int, size: int) -> int:
 def crossovers(
     collective: str, candidates: Sequence[Contender], priced: Priced, sizes: Sequence[int]
 ) -> list[Crossover]:
-    """Where the best of the candidates changes from one of the sizes to the next.
+    """The sizes at which the best of the candidates changes, within about 2 %.
 
-    Within about 2 % of the size; of two that are equal the one before stays the best.
+    Of two that are equal the one before stays the best.
     """
     timed = [c for c in candidates if c.seconds is not None]
     if not timed:

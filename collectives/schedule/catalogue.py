@@ -1,4 +1,4 @@
-"""Finds specifications and algorithms by their names, and builds placed schedules from them."""
+"""Find specifications and algorithms by name, and build placed schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collectives.schedule.spec import Collective
 
 _HERE = Path(__file__).parents[1]
 
-# What one collective after another comes to.
+# Collectives that two others make, one after the other.
 _COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
     "allreduce": (("reduce_scatter", "allgather"), ("reduce", "broadcast")),
     "broadcast": (("scatter", "allgather"),),

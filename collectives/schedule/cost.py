@@ -71,7 +71,7 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
 
 
 def _alone(m: Moves, n: int) -> bool:
-    """Whether every move is the only one of its pair of ranks in the step: nothing is joined."""
+    """Say whether every pair of ranks has one move in the step, so that nothing is joined."""
     if len(m) == 0 or np.bincount(m.src).max() == 1:
         return True
     return n <= _TABLED and int(np.bincount(_pairs(m, n)).max()) == 1

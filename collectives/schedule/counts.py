@@ -50,5 +50,5 @@ def matrix(rows: ArrayLike, nranks: int) -> Counts:
 
 
 def busiest(counts: Counts) -> int:
-    """Elements that the busiest rank sends or receives: what nccl-tests' size column stands for."""
+    """Elements that the busiest rank sends or receives, as in nccl-tests' size column."""
     return int(max(counts.sum(axis=0).max(), counts.sum(axis=1).max()))

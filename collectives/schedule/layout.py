@@ -1,4 +1,4 @@
-"""Where chunks lie: which vector chunk a slot stands for, and which elements that is.
+"""The positions of chunks: the vector chunk that a slot stands for, and its elements.
 
 The bridge between a schedule's chunk numbers, a collective's parts and a run's element counts.
 """

@@ -34,10 +34,7 @@ class Slot(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One transfer: ``to`` becomes ``from``, or gains it when ``reduce``.
-
-    ``src`` may equal ``dst``.
-    """
+    """A transfer: ``to`` becomes ``from``, or gains it if ``reduce``; ``src`` may be ``dst``."""
 
     src: int
     dst: int
@@ -128,7 +125,7 @@ class Moves:
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
-        """Whether the destination gains the source instead of becoming it."""
+        """Flags of the moves that add the source to the destination."""
         return np.not_equal(self._column(7), 0)
 
     def replace(self, **columns: ArrayLike) -> Moves:

@@ -55,7 +55,7 @@ class _Room:
 
 
 def _scattered(m: Moves, nranks: int) -> NDArray[np.bool_]:
-    """Which moves are of pairs of ranks that exchange more than one message."""
+    """Flags of the moves of pairs of ranks that exchange more than one message."""
     one = m.remote().joined()
     pairs, times = np.unique(_pair(one, nranks), return_counts=True)
     return np.isin(_pair(m, nranks), pairs[times > 1])

@@ -30,7 +30,7 @@ def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
 
 
 def _within(numbers: Column, n: int, what: str) -> Column:
-    """The numbers, which must be of n ranks or chunks: a negative one would count from the end."""
+    """The numbers, each below n and not negative (NumPy would count such from the end)."""
     bad = (numbers < 0) | (numbers >= n)
     if bad.any():
         raise ScheduleError(f"{what} {numbers[bad][0]} is out of range; there are {n}, from 0")
@@ -61,7 +61,7 @@ def _common(schedules: Sequence[Schedule]) -> int:
 
 
 def then(*schedules: Schedule) -> Schedule:
-    """One after the other over the same vector; chunks are refined to a common number."""
+    """Join schedules one after the other on one vector; chunks are refined to a common number."""
     ranks = {schedule.nranks for schedule in schedules}
     if len(ranks) != 1:
         raise ScheduleError(f"then: schedules for different rank counts {sorted(ranks)}")
@@ -150,7 +150,7 @@ def _window(schedule: Schedule, nchunks: int, offset: int) -> Schedule:
 def _union(
     nranks: int, nchunks: int, lanes: Sequence[Sequence[Step]], scratch: int, behind: int = 0
 ) -> Schedule:
-    """Several lanes of steps over disjoint chunks, each ``behind`` steps after the one before."""
+    """Join lanes of steps over disjoint chunks, each ``behind`` steps after the one before."""
     length = max((len(lane) + j * behind for j, lane in enumerate(lanes)), default=0)
     together: list[list[tuple[int, Step]]] = [[] for _ in range(length)]
     for j, lane in enumerate(lanes):
@@ -168,7 +168,7 @@ def _union(
 
 
 def beside(*schedules: Schedule) -> Schedule:
-    """At once, each on its own share of the vector: schedule j works on the j-th share."""
+    """Join schedules side by side: schedule j works on the j-th share of the vector."""
     ranks = {schedule.nranks for schedule in schedules}
     if len(ranks) != 1:
         raise ScheduleError(f"beside: schedules for different rank counts {sorted(ranks)}")

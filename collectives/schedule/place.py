@@ -50,7 +50,7 @@ def _check(m: Moves, schedule: Schedule, number: int) -> None:
 
 
 class _Uses(NamedTuple):
-    """The chunks that ranks read or write, as rank x nchunks + chunk, each once and sorted.
+    """The chunks that ranks read or write, as sorted keys rank x nchunks + chunk, each once.
 
     ``written``: whether the rank writes it; ``follows``: whether some move carries it together
     with the chunk before.
@@ -62,7 +62,7 @@ class _Uses(NamedTuple):
 
 
 def _marked(m: Moves, nchunks: int) -> list[Numbers]:
-    """Both ends of a step's moves, chunk by chunk, as keys with flags in their lowest bits."""
+    """Keys of both ends of a step's moves, chunk by chunk, with flags in their lowest bits."""
     unit = m.unit()
     flags = np.zeros(len(unit), np.int64)
     if unit is not m:
@@ -76,7 +76,7 @@ def _marked(m: Moves, nchunks: int) -> list[Numbers]:
 
 
 def _joined(found: Sequence[Numbers]) -> Numbers:
-    """Marked keys, each once with the flags of all."""
+    """The marked keys, each once, with all its flags."""
     every = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
     keys = every >> _FLAGS
     first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -97,7 +97,7 @@ def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
 
 
 class _Held(NamedTuple):
-    """What all ranks' ``in`` or ``out`` hold: rank, place in the buffer, rank x nchunks + chunk."""
+    """The contents of all ranks' ``in`` or ``out``: rank, place in the buffer, key."""
 
     rank: Numbers
     place: Numbers
@@ -123,7 +123,7 @@ class _Held(NamedTuple):
 
 
 class _Homes:
-    """Where each rank works on each chunk that it uses, decided once for a schedule."""
+    """The slot in which each rank works on each chunk that it uses."""
 
     def __init__(self, uses: _Uses, layout: Layout) -> None:
         self._keys, self._nchunks = uses.keys, layout.nchunks
@@ -142,7 +142,7 @@ class _Homes:
         self.held = tuple(np.split(chunk[mine], first[1:]))
 
     def _choose(self, uses: _Uses) -> None:
-        """A buffer for every run of chunks that stay together; scratch slots are left open."""
+        """Choose a buffer for every run of chunks that stay together; scratch slots stay open."""
         keys, rank = uses.keys, uses.keys // max(1, self._nchunks)
         self._buffer = np.full(len(keys), int(Buffer.SCRATCH), np.int32)
         self._slot = np.zeros(len(keys), np.int32)
@@ -165,7 +165,7 @@ class _Homes:
             self._buffer[chosen], self._slot[chosen] = home, place[chosen]
 
     def _find(self, keys: Numbers) -> Numbers:
-        """Where keys are among those in use, -1 for none."""
+        """The places of keys among those in use, -1 for none."""
         if self._table is not None:
             return self._table[keys].astype(np.int64)
         if not len(self._keys):
@@ -185,7 +185,7 @@ class _Homes:
         )
 
     def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
-        """Buffer and slot where ranks work on chunks; what nothing touches, where it is wanted."""
+        """Buffer and slot where ranks work on chunks, or want those that no move touches."""
         slot = held.find(keys)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
         at = self._find(keys)

@@ -89,7 +89,7 @@ class Schedule:
     def scratch_chunks(self, rank: int) -> NDArray[np.int64]:
         """The vector chunk that each scratch slot of a rank stands for, which gives it its size.
 
-        Where a schedule does not say, slot c stands for chunk c, and round again.
+        By default slot c stands for chunk c modulo the number of chunks.
         """
         if self.held:
             return self.held[rank]

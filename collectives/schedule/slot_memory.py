@@ -1,7 +1,7 @@
-"""Whether a schedule's steps may be done at all: carried out on which slots are filled.
+"""Check that each step of a schedule can be carried out; `verify` says whether the result is right.
 
-A step is refused whose slots are out of range or get in each other's way, and one that reads what
-nobody wrote, or adds what does not belong together. Whether the result is right is for `verify`.
+Refused are slots out of range, moves that conflict, reads of slots that nobody has written, and
+additions of different chunks.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SlotMemory:
     def _check_content(
         self, m: Moves, read: Rows, write: Rows, reduce: NDArray[np.bool_], where: str
     ) -> None:
-        """What is read was written, and stands for the same chunk as what it is written to."""
+        """A slot that is read has been written, and stands for the chunk of the slot written."""
         if not self.filled[read].all():
             i = int(np.flatnonzero(~self.filled[read])[0])
             raise ScheduleError(
@@ -136,7 +136,7 @@ class SlotMemory:
             raise ScheduleError(f"{what} added to {slot}, which holds {holds}")
 
     def _turns(self, added: Rows) -> tuple[NDArray[np.intp], ...]:
-        """The places of additions, those to one slot in turn."""
+        """The places of the additions, in turns that add to no slot twice."""
         if not len(added):
             return ()
         self._seen[added] = np.arange(len(added))

@@ -1,6 +1,6 @@
-"""What a collective requires, as data: the parts of one vector that each rank has and wants.
+"""The requirements of a collective, as data: which parts of one vector each rank has and wants.
 
-All collectives have the same form. There is a vector of ``parts`` parts. Rank r's ``in`` holds the
+All collectives have the same form. A vector consists of ``parts`` parts. Rank r's ``in`` holds the
 parts ``inputs(r)``; its ``out`` must end holding the parts ``outputs(r)``, each the reduction over
 *all* ranks whose ``in`` holds that part, each counted exactly once. All-reduce: everyone has and
 wants everything. Broadcast: the root has everything, everyone wants it. All-gather: rank r has part
@@ -89,7 +89,7 @@ class Collective:
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
         """A requested size as nccl-tests rounds it (``getCollByteCount`` of each test).
 
-        The count may come to 0 where ``nbytes`` is too small for the ranks.
+        The count is 0 where ``nbytes`` is too small for the ranks.
         """
         if self.unit is Unit.NOTHING:
             return Size(1, 0, 0)

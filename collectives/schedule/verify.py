@@ -37,7 +37,7 @@ class _Contributions:
         self.count = np.array([len(ranks) for ranks in self.holders], np.int64)
 
     def begin(self, memory: SlotMemory, low: int, width: int) -> Words:
-        """Each slot's contributions before the first step: words ``low`` … of the holders' bits."""
+        """Each slot's contributions at the beginning: ``width`` words of bits from ``low`` on."""
         bits = np.zeros((len(memory.slots), width), np.uint64)
         at = memory.at[memory.slots.of(Buffer.IN)]
         parts = memory.slots.stands[at] // max(1, self.layout.split)
@@ -49,7 +49,7 @@ class _Contributions:
         return bits
 
     def _number(self, parts: Numbers, ranks: Numbers) -> Numbers:
-        """Which of its part's holders a rank is: the lists are in the order of ranks."""
+        """The number of a rank among its part's holders, whose lists are in the order of ranks."""
         every = np.fromiter(chain.from_iterable(self.holders), np.int64, int(self.count.sum()))
         keys = np.repeat(np.arange(len(self.count)), self.count) * self.layout.nranks + every
         first = np.cumsum(self.count) - self.count
@@ -65,10 +65,7 @@ class _Contributions:
 
 
 def _carry_out(steps: list[SlotStep], once: Words, idempotent: bool) -> Words | None:
-    """Carry all steps out on ``once``.
-
-    Gives the bits of what is held more than once, if anything.
-    """
+    """Carry all steps out on ``once``; return the bits of what is held more than once, if any."""
     more: Words | None = None
     for read, write, plain, turns in steps:
         value, extra = once[read], None if more is None else more[read]

@@ -32,10 +32,7 @@ class TimedStage:
 
     @classmethod
     def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> TimedStage:
-        """With chunks of ``chunk`` bytes.
-
-        ``adds``: seconds that a receiver adds what a row brings.
-        """
+        """A stage with chunks of ``chunk`` bytes; ``adds``: seconds of adding what a row brings."""
         nbytes = stage.chunks * chunk
         return cls(
             stage,
@@ -59,7 +56,7 @@ class TimedStage:
 
     @cached_property
     def waits(self) -> Numbers:
-        """How many rows every rank class sends or receives; one to itself twice."""
+        """The rows that every rank class sends or receives, counted; one to itself counts twice."""
         return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
 
     def rows_of(self, ranks: Numbers) -> Numbers:
@@ -97,7 +94,7 @@ class TimedStage:
 
     @cached_property
     def starts(self) -> Numbers:
-        """Where each rank class begins in `ends`."""
+        """The place in `ends` at which each rank class begins."""
         rank = self.ends[0]
         return (
             np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
@@ -116,7 +113,7 @@ class Problem:
 
 @dataclass
 class Clocks:
-    """When every class of ranks enters its next step, and the parts that this time is made of.
+    """The times at which classes of ranks enter their next step, and the parts of these times.
 
     ``now``: shape (classes,). ``parts``: shape (classes, len(PARTS)), along the chain of messages
     that the class waited for; they add up to ``now``.

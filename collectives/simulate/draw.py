@@ -44,10 +44,10 @@ def _levels(machine: Machine) -> NDArray[np.int64]:
 
 
 def positions(machine: Machine) -> tuple[Points, bool]:
-    """Where to draw every node, shape (nodes, 2); and whether cables may go round the edge.
+    """The place of every node, shape (nodes, 2), and whether cables may go round the edge.
 
-    A torus as its grid; without switches, or where a level is wired within itself, circles, ranks
-    outside; else rows, ranks below.
+    A torus is drawn as its grid. Without switches, or where a level is wired within itself, nodes
+    stand in circles, ranks outside; else in rows, ranks below.
     """
     if len(machine.grid) > 1 and machine.nranks == machine.nnodes:
         return _grid(machine.grid), True

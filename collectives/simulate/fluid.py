@@ -205,10 +205,7 @@ class Fluid:
         return np.flatnonzero(hit)
 
     def advance(self) -> tuple[Numbers, Amounts]:
-        """Let time pass until `next`.
-
-        Gives the keys of those that have ended, and when they did.
-        """
+        """Let time pass until `next`; return the keys of messages that ended, and when they did."""
         self.now = max(self.now, self.next)
         due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
         waits = self._waits[due]
@@ -242,7 +239,7 @@ class Fluid:
 def finishes(
     begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
 ) -> tuple[Amounts, int]:
-    """When messages end that begin at known times and meet no others; and the work that it was.
+    """The times at which messages end that begin at known times and meet no others, and the work.
 
     Raises TooMuch for more work than ``most``, in links that were looked at.
     """

@@ -44,10 +44,7 @@ class _Free:
         return Clocks(self.entered, self.parts)
 
     def _next_step(self, ranks: Numbers) -> Numbers:
-        """The next step in which each of the ranks does something.
-
-        Len(steps) where there is none.
-        """
+        """The next step in which each of the ranks does something, or the number of steps."""
         steps = self.problem.steps
         found = self.step[ranks] + 1
         open_ = np.arange(len(ranks))
@@ -57,9 +54,9 @@ class _Free:
         return found
 
     def _enter(self, ranks: Numbers) -> None:
-        """Ranks enter their next steps, each when it has completed the one before.
+        """Let ranks enter their next steps, each when it has completed the one before.
 
-        That may be later than now: nothing comes of it before its messages begin.
+        That may be later than now, since nothing depends on it before its messages begin.
         """
         while len(ranks):
             steps = self._next_step(ranks)
@@ -72,7 +69,7 @@ class _Free:
             ranks = np.concatenate(idle) if idle else ranks[:0]
 
     def _enter_step(self, step: int, ranks: Numbers) -> Numbers:
-        """Gives those that have nothing to wait for and are through."""
+        """Let ranks enter a step; return those that have nothing to wait for."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
         self.posted[ranks] = self.entered[ranks] + timed.post[ranks]
@@ -93,7 +90,7 @@ class _Free:
         return idle
 
     def _arrived(self, when: Amounts, step: int, rows: Numbers) -> Numbers:
-        """Messages have arrived; gives the ranks that have completed the step with them."""
+        """Note that messages have arrived; return the ranks that completed the step with them."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
         if self.slack:

@@ -138,7 +138,7 @@ class _Lockstep:
 
 
 def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
-    """When every class has all messages and has added them; a chain's class; the row it waited for.
+    """By class: when all messages are added, the chain's class, and the row it waited for.
 
     Additions of a rank follow one another in the order in which messages arrive. Row −1: none.
     """
@@ -167,10 +167,7 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
 
 
 def lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
-    """Carry out as many steps as can be, with so much work in all.
-
-    See `Checkpoint` and `finishes`.
-    """
+    """Carry out as many steps as possible; ``most``: work in all, as for `finishes`."""
     engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts

@@ -56,7 +56,7 @@ class Outcome:
 
 
 def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
-    """Bytes of a chunk, of a collective of ``nbytes`` as its size is counted; fractions stay.
+    """Bytes of a chunk of a collective of ``nbytes``, fractions included.
 
     A token of a collective that moves nothing (a barrier) is one byte.
     """
@@ -152,7 +152,7 @@ class Simulation:
             )
 
     def _slack(self, first: int) -> float:
-        """The engine for the steps from ``first`` on."""
+        """The slack for the steps from ``first`` on: none unless there is much to do."""
         each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
         work = int(each[self._steps[first:]].sum())
         return SLACK if work >= MOST_EXACT else 0.0

@@ -46,12 +46,12 @@ class Stage:
 
     @property
     def takes_part(self) -> NDArray[np.bool_]:
-        """Which classes of ranks send, receive or add."""
+        """Flags of the classes of ranks that send, receive or add."""
         return (self.posts > 0) | (self.local > 0)
 
 
 def _joined(links: Numbers, load: Amounts, none: int) -> tuple[Numbers, Amounts]:
-    """Links of one class on one way as one entry, with the sum of their loads."""
+    """Routes in which links of one class are one entry, with the sum of their loads."""
     if not links.shape[1]:
         return links, load
     order = np.argsort(links, axis=1, kind="stable")

@@ -80,7 +80,7 @@ class _Refinement:
         self.message = self.own
 
     def round(self) -> None:
-        """Everything takes on the colours of what it touches."""
+        """Give messages the colours of their ranks and links, and these those of their messages."""
         flows = self.flows
         seen = flows.routes.hashes(_mix(self.link + np.uint64(7)))
         colour = _with(_with(self.own, self.rank[flows.src]), self.rank[flows.dst])

@@ -1,4 +1,4 @@
-"""Which measurements give the costs of the shared-memory executor.
+"""The measurements that give the costs of the shared-memory executor.
 
 Small messages of a sweep are eager and go through mailboxes; larger ones are read in place. The two
 have separate curves, since one curve would be wrong around the change.

@@ -37,10 +37,7 @@ class NodePrograms:
 
 
 class Drafts:
-    """The drafts of one schedule.
-
-    Where chunks are equal, one of one element a chunk serves all sizes.
-    """
+    """The drafts of one schedule; with equal chunks one of one element a chunk serves all sizes."""
 
     def __init__(self, schedule: Schedule, spec: Collective, root: int, in_place: bool) -> None:
         self._schedule = place(schedule, spec, root)

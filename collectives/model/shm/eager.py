@@ -58,7 +58,7 @@ def _mail(of: PlacedProgram) -> float:
 def _arrived(
     rank: int, receives: Sequence[Receive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
-    """Whether all messages of a step have been posted."""
+    """Say whether all messages of a step have been posted."""
     wanted: dict[int, int] = defaultdict(int)
     for receive in receives:
         wanted[receive.peer] += 1

@@ -84,7 +84,7 @@ class Passes:
         done: dict[tuple[int, int, int], float] = {}
 
         def after(rank: int, waits: Sequence[tuple[int, int]], at: int) -> float:
-            """When a rank may go on that waits for others' passes on window ``at``."""
+            """The time at which a rank goes on that waits for others' passes on window ``at``."""
             begin = now[rank]
             for peer, task in waits:
                 flag = between[cores[rank]][cores[peer]].flag

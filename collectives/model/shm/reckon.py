@@ -41,10 +41,7 @@ class Host:
         root: int = 0,
         in_place: bool = False,
     ) -> NDArray[np.float64]:
-        """Predicted seconds at each size of the collective, shape (sizes,), without the start.
-
-        Parts of all-to-all-v are taken as equal.
-        """
+        """Predicted seconds at each size of the collective, without the start; parts are equal."""
         key = id(schedule), root, in_place
         if key not in self._known:
             self._known[key] = _Planned(schedule, spec, root, in_place, self)
@@ -72,7 +69,7 @@ class Host:
 
 
 class _Planned:
-    """One schedule on a host; it is kept, so that its identity stays its own."""
+    """One schedule on a host; a reference to it keeps its identity unique."""
 
     def __init__(
         self, schedule: Schedule, spec: Collective, root: int, in_place: bool, host: Host

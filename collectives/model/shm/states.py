@@ -34,7 +34,7 @@ class Touched:
 
 
 class _Line(NamedTuple):
-    """Which cores hold a line, and which of them had it last."""
+    """The cores that hold a line, and the one that had it last."""
 
     holders: frozenset[int]
     last: int

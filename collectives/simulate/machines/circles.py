@@ -125,7 +125,7 @@ class Circles(RankRoutes):
         return found
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """Different values, descending, with how many links of a route have each; None if many."""
+        """The different values, descending, with each route's links of each; None if many."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None
