@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from busbar.errors import Unsupported
 from collectives.formats.memory import COLLECTIVES, nchunksperloop
 from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, ThreadBlock, ThreadblockStep
@@ -152,12 +154,8 @@ def _pieces(moves: Moves) -> list[Move]:
     before the chunk has left, and a connection does not hold any number of them.
     """
     unit = moves.unit()
-    left = set(
-        zip(unit.src.tolist(), unit.src_buffer.tolist(), unit.src_chunk.tolist(), strict=True)
-    )
-    came = set(
-        zip(unit.dst.tolist(), unit.dst_buffer.tolist(), unit.dst_chunk.tolist(), strict=True)
-    )
+    left = set(zip(*np.stack([unit.src, unit.src_buffer, unit.src_chunk]).tolist(), strict=True))
+    came = set(zip(*np.stack([unit.dst, unit.dst_buffer, unit.dst_chunk]).tolist(), strict=True))
     joined = unit if left & came else moves.joined()
     found = []
     for move in joined:

@@ -59,7 +59,7 @@ def moves_about(collective: str, name: str, nranks: int) -> float:
     def count(n: int) -> int:
         return sum(len(step.moves()) for step in draft(collective, name, n).steps)
 
-    return 0.0 if from_file(name) else _grown(count, nranks)
+    return _grown(count, name, nranks)
 
 
 def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]) -> float:
@@ -76,14 +76,14 @@ def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]
         return sum(len(step.moves()) for step in different.values()) + _STEP_MOVES * len(steps)
 
     try:
-        return 0.0 if from_file(name) else _grown(count, nranks)
+        return _grown(count, name, nranks)
     except Unsupported:
         return 0.0
 
 
-def _grown(count: Callable[[int], int], nranks: int) -> float:
+def _grown(count: Callable[[int], int], name: str, nranks: int) -> float:
     """A count for so many ranks by its growth from 64 to 128; 0 where there are not many more."""
-    if nranks <= 2 * _SAMPLES[-1]:
+    if nranks <= 2 * _SAMPLES[-1] or from_file(name):
         return 0.0
     small, large = [max(1, count(n)) for n in _SAMPLES]
     return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))

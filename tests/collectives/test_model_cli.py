@@ -120,14 +120,3 @@ def test_a_topology_says_the_classes(tmp_path: Path) -> None:
     for said in ("costs: NV2: latency 3.4 us", "costs: SYS: latency 5.7 us", "on 2 such nodes"):
         assert said in out
     assert "costs: network" in out
-
-
-def test_a_fit_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    """Rule: nothing is half-written."""
-    matrix = tmp_path / "m.json"
-    matrix.write_text(own_json.dump(measured()))
-    target = tmp_path / "folder"
-    target.mkdir()
-    status, out, err = collectives_cli("fit", str(matrix), "--out", str(target))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "m.json"]

@@ -253,31 +253,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert "No such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["msccl", "goal", "chakra"])
-def test_nothing_half_written(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A failed export leaves nothing behind and what was there as it was."""
-    folder = tmp_path / "out.1.et"
-    folder.mkdir()
-    (tmp_path / "out").mkdir()
-    command = [
-        "export",
-        "ring",
-        "-c",
-        "allreduce",
-        "-n",
-        "2",
-        "-F",
-        kind,
-        "-o",
-        str(tmp_path / "out"),
-    ]
-    assert main(command) == 2
-    assert "is a folder" in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.1.et"]
-
-
 def test_bench_runs_a_file(tmp_path: Path, run: Run) -> None:
     """``-A FILE.xml`` measures and checks a file's schedule like one of ours."""
     file = tmp_path / "t.xml"

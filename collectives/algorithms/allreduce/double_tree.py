@@ -4,7 +4,7 @@ No rank has children in both trees, so every rank sends at most twice the vector
 most twice the vector, whatever the number of ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -51,15 +51,13 @@ def other_tree(n: int) -> list[int]:
     return [n - 1 - i if n % 2 == 0 else (i - 1) % n for i in range(n)]
 
 
-def _tree(n: int) -> Schedule:
-    """Reduce to the tree's root and broadcast from it, a level a step, on one chunk."""
-    edges = in_order_tree(n)
+def downwards(n: int, edges: Sequence[tuple[int, int, int]]) -> Schedule:
+    """Broadcast from a tree's root on one chunk, a level a step; ``edges`` as `in_order_tree`'s."""
     depth = max((level for level, _, _ in edges), default=0)
     levels = [
         np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)
     ]
-    down = Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
-    return then(reverse(down, reduce=True), down)
+    return Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
 
 
 def double_tree(n: int, segments: int = 8) -> Schedule:
@@ -69,5 +67,6 @@ def double_tree(n: int, segments: int = 8) -> Schedule:
     """
     if segments < 1:
         raise Unsupported(f"double_tree: segments={segments}; at least 1 is needed")
-    one = pipeline(_tree(n), segments)
+    down = downwards(n, in_order_tree(n))
+    one = pipeline(then(reverse(down, reduce=True), down), segments)
     return beside(one, relabel(one, other_tree(n)))

@@ -3,25 +3,17 @@
 The trees are those of the double-tree all-reduce over all ranks but the root, which feeds both.
 """
 
-import numpy as np
-
 from busbar.errors import Unsupported
-from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
-from collectives.schedule.moves import moves
+from collectives.algorithms.allreduce.double_tree import downwards, in_order_tree, other_tree
 from collectives.schedule.passes import beside, pipeline, relabel, rotate
-from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.schedule import Schedule
 
 
 def _below(n: int) -> Schedule:
     """One tree over ranks 0 … n−2 with rank n−1 above it, on one chunk."""
     edges = [(depth + 1, child, parent) for depth, child, parent in in_order_tree(n - 1)]
     top = ({*range(n - 1)} - {child for _, child, _ in edges}).pop()
-    edges.append((1, top, n - 1))
-    levels = [
-        np.array([(c, p) for d, c, p in edges if d == level])
-        for level in range(1, max(depth for depth, _, _ in edges) + 1)
-    ]
-    return Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
+    return downwards(n, [*edges, (1, top, n - 1)])
 
 
 def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:
