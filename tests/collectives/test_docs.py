@@ -37,10 +37,7 @@ def test_adding_an_algorithm_works_as_told() -> None:
 
 
 def test_the_costs_in_the_docs_are_the_schedules() -> None:
-    """The table of docs/schedules.md is counted from the schedules.
-
-    Paste this one if they changed.
-    """
+    """The table of docs/schedules.md is counted from the schedules; paste the new one."""
     page = (DOCS / "schedules.md").read_text(encoding="utf-8")
     found = page[page.index(BEGIN) + len(BEGIN) : page.index(END)]
     assert found.strip() == _table().strip()

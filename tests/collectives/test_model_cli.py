@@ -62,10 +62,7 @@ def test_sizes_that_move_nothing_have_no_rate() -> None:
 
 
 def test_csv_and_json_say_the_same() -> None:
-    """Rule: a row an algorithm and size; every number of one form is in the other.
-
-    One is the best.
-    """
+    """Rule: both forms have a row an algorithm and size, the same numbers, and one best."""
     rows = list(csv.DictReader(io.StringIO(collectives_cli(*COST, "--format csv")[1])))
     document = json.loads(collectives_cli(*COST, "--format json")[1])
     assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))

@@ -175,10 +175,7 @@ def test_crowded_ranks_are_said() -> None:
 
 
 def test_files_of_as_many_ranks_go_together(tmp_path: Path) -> None:
-    """Rule: a map measured again adds blocks; other ranks are other costs.
-
-    Transports do not mix.
-    """
+    """Rule: a map measured again adds blocks, other ranks are other costs, transports differ."""
     for name, topology in {
         "a": measured(),
         "b": measured(factor=1.2),

@@ -158,10 +158,7 @@ def test_time_is_positive_and_beyond_the_wire(ranks: int, size: int) -> None:
 
 
 def test_graphs_are_read_from_a_log() -> None:
-    """Rule: the lines that NCCL writes about its graphs are understood.
-
-    Other lines are no matter.
-    """
+    """Rule: NCCL's lines about its graphs are read, and other lines passed over."""
     log = (
         "h:1:2 [0] NCCL INFO Pattern 4, crossNic 0, nChannels 12, bw 30.000000/20.000000,"
         " type NVL/PIX, sameChannels 1\n"

@@ -161,21 +161,8 @@ def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None
     assert found[0] == pytest.approx(naive(nranks, steps, priced, size), rel=1e-9)
 
 
-def test_equal_classes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: the short cut for rings of equal links gives what going through the ranks gives."""
-    mixed = Priced(PlacedRanks(("x", "y"), np.arange(64).reshape(8, 8) % 2, 0), [LINK, LINK])
-    sizes = [100, 4096, 1 << 20, 12345676]
-    for name in algorithms("allreduce"):
-        schedule = draft("allreduce", name, 8)
-        same = [seconds(schedule, spec("allreduce"), p, sizes) for p in (FLAT, mixed)]
-        assert same[0] == pytest.approx(same[1], rel=1e-12), name
-
-
 def test_what_was_left_alone_is_cheaper() -> None:
-    """Rule: the first send of what a rank was given is `still`.
-
-    What it has written, or others read, is not.
-    """
+    """Rule: input costs `still`; what a rank has written, or others read, does not."""
     priced, m = Priced(one_class(), [CACHED]), 1 << 20
     still = 1e-6 + 1e-10 * m / 2
     swap = 2e-6 + 1.5e-9 * m / 2

@@ -98,10 +98,7 @@ N = 1 << 16
     ],
 )
 def test_passes_by_hand(collective: str, name: str, time: float) -> None:
-    """Rule: a pass costs its lines, by whose cache they are in, and its additions.
-
-    Waits a flag each.
-    """
+    """Rule: a pass costs its lines, by the cache they are in, its additions, and a flag a wait."""
     assert predicted(collective, name, 2, N) == pytest.approx(time, rel=1e-9)
 
 
@@ -320,10 +317,7 @@ def test_the_model_gives_back_what_it_was_made_of(kind: str) -> None:
 
 
 def test_a_measured_map_of_shared_memory_has_the_curves() -> None:
-    """Rule: fits over shm have them, others have not.
-
-    They read back equal, and no cost is negative.
-    """
+    """Rule: only fits over shm have curves, which read back equal and are never negative."""
     found = costs_of(measured(transport="shm"))
     link = next(iter(found.links.values()))
     assert link.shared is not None and found.cores == (0, 1)

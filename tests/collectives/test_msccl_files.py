@@ -176,10 +176,7 @@ def _split(data: bytes) -> Iterator[bytes]:
 
 
 def test_chakra_traces_hold_every_message_once() -> None:
-    """Every send of a trace has its receive in the peer's, of one size.
-
-    Nodes wait for earlier ones.
-    """
+    """Every send has a receive of its size in the peer's trace; nodes wait for earlier ones."""
     schedule = build("allreduce", "ring", 4)
     what = spec("allreduce")
     traces = chakra(turns(schedule, Layout.of(schedule, what), 5000))
@@ -214,10 +211,7 @@ def test_sizes_that_leave_nothing() -> None:
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Export, verify, import, cost and show agree on one file.
-
-    A wrong one is status 1, a bad one 2.
-    """
+    """Export, verify, import, cost and show agree on a file; wrong is status 1, bad is 2."""
     file = tmp_path / "ring.xml"
     assert main(["export", "ring", "-c", "allreduce", "-n", "4", "-o", str(file)]) == 0
     assert main(["verify", str(file)]) == 0

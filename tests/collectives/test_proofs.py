@@ -176,10 +176,7 @@ def test_chunks_of_different_size_never_share_a_slot() -> None:
 
 @pytest.mark.parametrize("chunk", [-1, 2, 2**31 - 1])
 def test_a_chunk_that_is_not_of_the_vector(chunk: int) -> None:
-    """In vector form, too, a slot out of range is refused by name.
-
-    -1 does not count from the end.
-    """
+    """In vector form a slot out of range is refused by name, -1 too."""
     bad = Schedule(2, 2, (Step.fixed(moves(0, 1, chunk, reduce=True)),))
     what = spec("allreduce")
     for form in (bad, reverse(bad), then(bad, bad), on_groups(bad, [[0, 1]], nranks=2, nchunks=2)):

@@ -49,10 +49,7 @@ def every_way(made: Machine) -> np.ndarray[Any, Any]:
 
 
 def sound(made: Machine, nodes: int) -> np.ndarray[Any, Any]:
-    """As many nodes as said, all in use; cables have two routes of one rate.
-
-    Gives the hops of all pairs.
-    """
+    """The hops of all pairs of a machine with so many nodes and cables of one rate both ways."""
     links = made.links
     assert made.nnodes == nodes
     if len(links):
@@ -167,10 +164,7 @@ def test_dragonflies(p: int, a: int, h: int, g: int, taper: int) -> None:
 
 
 def test_a_balanced_dragonfly_of_the_paper() -> None:
-    """p=4, a=8, h=4: 33 groups, 1056 places (Kim et al. 2008).
-
-    One is chosen that is large enough.
-    """
+    """p=4, a=8, h=4 has 1056 places (Kim et al. 2008); one is chosen that is large enough."""
     assert dragonfly(4, 8, 4).nranks == 1056
     assert machine("dragonfly", 343).nranks == 1056
     assert machine("dragonfly", 72).nranks == 72
@@ -189,10 +183,7 @@ def test_nvswitch_nodes(gpus: int, nodes: int) -> None:
 @pytest.mark.parametrize("pxn", [0, 1])
 @pytest.mark.parametrize(("gpus", "nodes", "taper"), [(2, 2, 1), (4, 4, 2), (3, 6, 1)])
 def test_rail_pods(gpus: int, nodes: int, taper: int, pxn: int) -> None:
-    """Along a rail 2 hops, across 4; with PXN no route takes a spine.
-
-    Half the nodes to the others.
-    """
+    """Along a rail 2 hops, across 4; no spine with PXN; full bisection over the taper."""
     made = rail(gpus, nodes, taper, pxn)
     hops = sound(made, gpus * nodes + nodes + gpus + nodes // taper)
     rank = np.arange(gpus * nodes)

@@ -104,10 +104,7 @@ def test_rates_are_those_of_buffers_as_large(size: int, factor: float) -> None:
 
 @given(st.integers(8, 1 << 21), st.integers(8, 1 << 21))
 def test_between_measured_sizes_bytes_take_what_lies_between(one: int, other: int) -> None:
-    """Rule: larger buffers are never faster where no measured size was.
-
-    Past the ends nothing changes.
-    """
+    """Rule: larger buffers are never faster between sizes, and the same past the ends."""
     made = from_map(_swept(3.0))
     low, high = (made.at(size).links.rate for size in sorted((one, other)))
     assert (low >= high * (1 - 1e-12)).all()

@@ -136,10 +136,7 @@ def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
 def test_a_slack_is_chosen_where_there_is_much_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Never for what the steps at once can do.
-
-    The command says so on stderr, and --exact turns it off.
-    """
+    """Steps at once need no slack; the command tells of one, and --exact turns it off."""
     from collectives.cli import main
 
     simulation = Simulation(

@@ -180,10 +180,7 @@ def test_a_message_waits_for_both_of_its_ranks() -> None:
 
 
 def test_additions_follow_one_another_as_messages_arrive() -> None:
-    """1 s a byte: arrived at 1 and 3 s, 1 and 3 bytes: added by 2 and 6 s.
-
-    Arrived together: in a row.
-    """
+    """At 1 s a byte 1 and 3 bytes that arrive at 1 and 3 s are added by 2 and 6 s, in a row."""
     made = replace(wired([1, 1], [0, 0], {(0, 2): [0], (1, 2): [1]}), gamma=1.0)
     assert ends(made, [(0, 2, 1, True), (1, 2, 3, True)])[:3] == [1, 3, 6]
     assert ends(made, [(0, 2, 2, True), (1, 2, 2, True)])[:3] == [2, 2, 6]

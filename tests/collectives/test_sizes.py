@@ -19,10 +19,7 @@ WHOLE = {"allreduce", "broadcast", "reduce", "sendrecv", "sendrecv_pairs"}
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(1, 33), st.integers(0, 2**24), st.sampled_from([1, 2, 4, 8]))
 def test_sizes_are_rounded_as_nccl_tests_rounds(n: int, nbytes: int, itemsize: int) -> None:
-    """Whole vectors keep their count; shares are a multiple of 16 bytes a rank.
-
-    A barrier has none.
-    """
+    """Whole vectors keep their count, shares are multiples of 16 bytes, a barrier has none."""
     for name in collectives():
         size = spec(name).size(n, nbytes, itemsize)
         if name == "barrier":
@@ -79,10 +76,7 @@ def test_spread_is_nccl_tests_generator() -> None:
 
 
 def test_counts_matrices_are_checked() -> None:
-    """A matrix of counts is square, whole, not negative and large enough.
-
-    Of a larger one a part is taken.
-    """
+    """A matrix of counts is square, whole, not negative and large enough, or cut to size."""
     assert matrix([[0, 1], [2, 3]], 1).tolist() == [[0]]
     assert busiest(matrix([[0, 1], [2, 3]], 2)) == 5
     for bad, complaint in (
