@@ -1,1 +1,1 @@
-"""Campaigns that look for what tests do not know: each has a command, a seed and replays."""
+"""Campaigns search for failures that no test knows. They print seeds; their failures replay."""

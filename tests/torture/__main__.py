@@ -1,8 +1,7 @@
 """All campaigns, one after the other: ``make torture SECONDS=600``, or ``python -m tests.torture``.
 
-Each has its share of the time and prints its seed; what fails is kept in ``--keep`` and runs again
-with
-``python -m tests.torture.NAME --replay FILE``.
+Each has a share of the time and prints its seed. A case that fails is kept in ``--keep``; it runs
+again with ``python -m tests.torture.NAME --replay FILE``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SHARES = {
 
 
 def main() -> int:
-    """The command line: 0 where nothing failed, 1 where something did."""
+    """Run the campaigns; return 1 if a case failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))

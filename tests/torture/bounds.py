@@ -1,4 +1,4 @@
-"""What a single case may cost: seconds of this process's CPU, and bytes beyond what it has."""
+"""The bounds of one case: CPU seconds of this process, and bytes beyond those that it has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 
 class TooLong(BaseException):
-    """A case took more CPU than it may; no parser may catch it as an error of its own."""
+    """A case took more CPU time than it may. No parser catches it as an error of its own."""
 
 
 def _virtual_bytes() -> int:
@@ -21,10 +21,10 @@ def _virtual_bytes() -> int:
 
 @contextmanager
 def bounded(seconds: float, nbytes: int) -> Iterator[None]:
-    """Raise TooLong past that CPU time, MemoryError past that many bytes more than there are now.
+    """Raise TooLong past ``seconds`` of CPU, MemoryError past ``nbytes`` more than there are now.
 
-    CPU time, so that a busy machine makes no failures. A call into C that does not return raises
-    once it does. Bytes are bounded where /proc tells how many there are.
+    CPU time makes no failures on a busy machine. A call into C raises when it returns. Bytes are
+    bounded where /proc says how many this process has.
     """
 
     def late(signum: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What campaigns that run commands share: seeds, time, failures that are kept and replay."""
+"""The frame of a campaign: options, seed, time, and failures that are kept and replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C = TypeVar("C")
 
 
 class Failure(NamedTuple):
-    """What was wrong, the case as JSON, and what the run said."""
+    """A broken rule, the case as JSON, and the output of the run."""
 
     wrong: str
     case: dict[str, Any]
@@ -35,30 +35,15 @@ def pythons() -> dict[str, str]:
 
 
 def own_shm(size: str = "") -> None:
-    """Go on in a mount namespace whose /dev/shm is empty; without the right to, as it is."""
+    """Start this program again in a mount namespace with an empty /dev/shm, if it may mount."""
     if os.environ.get("BUSBAR_OWN_SHM") or os.geteuid() or not shutil.which("unshare"):
         return
     options = f"-o size={size}" if size else ""
     line = f'mount -t tmpfs {options} none /dev/shm && BUSBAR_OWN_SHM=1 exec "$@"'
-    words = [
-        "unshare",
-        "-m",
-        "sh",
-        "-c",
-        line,
-        "sh",
-        sys.executable,
-        "-m",
-        _module(),
-        *sys.argv[1:],
-    ]
-    os.execvp("unshare", words)
-
-
-def _module() -> str:
     spec = sys.modules["__main__"].__spec__
     assert spec is not None
-    return spec.name
+    again = [sys.executable, "-m", spec.name, *sys.argv[1:]]
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", line, "sh", *again])
 
 
 def run_campaign(
@@ -69,10 +54,10 @@ def run_campaign(
     read: Callable[[dict[str, Any]], C],
     kind: Callable[[C], str],
 ) -> None:
-    """A campaign's command line; exits with 1 where a case failed.
+    """Run a campaign's command line; exit with 1 if a case failed.
 
-    ``drawn`` gives cases of a seed, ``play`` runs one, ``read`` makes one of its JSON, ``kind``
-    names what is counted.
+    ``drawn`` yields the cases of a seed, ``play`` runs one, ``read`` makes one from its JSON, and
+    ``kind`` names what it is counted under.
     """
     parser = argparse.ArgumentParser(description=doc, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=60)

@@ -1,7 +1,7 @@
-"""What goes wrong before the check is seen: flipped bits, and right values in wrong places.
+"""The check sees damaged results: flipped bits, and right values in wrong places.
 
-``python -m tests.torture.corruption --seconds 60 --seed 1 --keep DIR``. A right result of a random
-collective, type, operation and rank count is damaged in one of the ways of `DAMAGE`, and checked.
+``python -m tests.torture.corruption --seconds 60 --seed 1 --keep DIR``. A case takes a right result
+of a random collective, type, operation and rank count, damages it in a way of `DAMAGE`, and checks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One result and what is done to it."""
+    """A result and its damage."""
 
     collective: str
     nranks: int
@@ -99,7 +99,7 @@ def drawn(rng: random.Random) -> Iterator[Case]:
 
 
 def result(case: Case) -> tuple[Inputs, Array, int]:
-    """The check, what is right on some rank, and that rank."""
+    """Return the check, the right output of some rank, and that rank."""
     what, kind, rng = spec(case.collective), dtype(case.dtype), random.Random(case.seed)
     layout = Layout(what, case.nranks, what.parts(case.nranks))
     operation = op(case.op) if what.reduces else None
@@ -117,7 +117,7 @@ def result(case: Case) -> tuple[Inputs, Array, int]:
 
 
 def play(case: Case) -> Failure | None:
-    """Run a case: what is right passes, what was changed does not."""
+    """Run a case: the right output passes, the damaged one does not."""
     with np.errstate(all="ignore"):
         try:
             inputs, out, rank = result(case)
@@ -129,7 +129,7 @@ def play(case: Case) -> Failure | None:
         differs = not np.array_equal(good.astype(np.float64), out.astype(np.float64))
         after = inputs.check(rank, out).count
     if before:
-        return Failure(f"{before} elements of what is right are wrong", asdict(case), "")
+        return Failure(f"{before} elements of a right result count as wrong", asdict(case), "")
     # Whole parts may be alike where they are so short that there are few values for them.
     if differs and not after:
         return Failure("damage was not seen", asdict(case), f"{good[:20]}\n{out[:20]}")

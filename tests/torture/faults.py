@@ -1,9 +1,9 @@
-"""Signals at the worst of times: to a run's rank, launcher, starter or group.
+"""Signals at the worst moment: to a run's rank, launcher, starter or process group.
 
-``python -m tests.torture.faults --seconds 60 --seed 1 --keep DIR``. Each case is a run under
-``--ranks`` (or of threads), one signal to one of its processes while it starts, in its rows or at
-its end, and the rules of `faults`. As root /dev/shm is the campaign's own, so that what is left
-there is seen.
+``python -m tests.torture.faults --seconds 60 --seed 1 --keep DIR``. A case is a run under
+``--ranks``, or of threads. One signal goes to one of its processes while the run starts, in its
+rows, or at its end; then the rules of `faults` hold. Root gets a /dev/shm of its own, where every
+segment that is left is seen.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ SEGMENTS = ("mpich_shm_", "sm_segment.", "ucx_shm_posix_")
 
 @dataclass(frozen=True)
 class Case:
-    """One run and what befalls it.
-
-    ``delay``: seconds, or at the start the share of a usual start.
-    """
+    """A run and its signal. ``delay``: the share of `Scene.send`'s longest wait at that moment."""
 
     mpi: str
     transport: str
@@ -51,12 +48,12 @@ class Case:
 
     @property
     def number(self) -> int:
-        """The signal's."""
+        """The signal's number."""
         return int(getattr(signal, f"SIG{self.signal}"))
 
 
 def drawn(rng: random.Random) -> Iterator[Case]:
-    """Cases without end, every combination as likely as any other."""
+    """Yield cases without end, every combination as likely as any other."""
     mpis = sorted(pythons())
     while True:
         transport = rng.choice(("shm", "mpi", "inproc"))
@@ -73,7 +70,7 @@ def drawn(rng: random.Random) -> Iterator[Case]:
 
 
 class Scene:
-    """A run of a case, and what it leaves."""
+    """The run of a case: its processes, its output, its files."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.mark = case, f"{os.getpid()}-{random.getrandbits(48):x}"
@@ -91,7 +88,7 @@ class Scene:
         self.began = time.monotonic()
 
     def ours(self) -> list[int]:
-        """Every process of the run that still does anything."""
+        """Return every process of the run that is alive."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -101,7 +98,7 @@ class Scene:
         return found
 
     def target(self) -> int | None:
-        """The process to signal, once it is there."""
+        """Return the process to signal; None until it is there."""
         if self.case.target in ("parent", "group"):
             return self.process.pid
         for pid in self.ours():
@@ -117,7 +114,7 @@ class Scene:
         return None
 
     def reached(self) -> bool:
-        """Whether the moment has come."""
+        """Whether the case's moment has come."""
         text = self.out.read_text(errors="replace")
         if self.case.moment == "rows":
             return _printed(text) >= 3
@@ -147,7 +144,7 @@ class Scene:
         return False
 
     def clear(self) -> None:
-        """End what a failed case has left."""
+        """Kill the processes that a failed case has left."""
         for pid in self.ours():
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -164,7 +161,7 @@ def _printed(text: str) -> int:
 
 
 def allowed(case: Case) -> float:
-    """Seconds after the signal within which the run has ended."""
+    """Return the seconds after the signal within which the run must end."""
     starting = patience(TIMEOUT, RANKS)
     assert starting is not None
     stuck = {"start": starting, "rows": float(TIMEOUT), "end": starting}[case.moment]
@@ -172,7 +169,7 @@ def allowed(case: Case) -> float:
 
 
 def statuses(case: Case) -> set[int]:
-    """README's exit statuses that a case may end with."""
+    """Return the documented exit statuses that a case may end with."""
     told = {128 + case.number}
     over = {0} if case.moment == "end" else set[int]()  # it may have been over before
     if case.target in ("parent", "group"):
@@ -183,7 +180,7 @@ def statuses(case: Case) -> set[int]:
 
 
 def faults(case: Case, scene: Scene) -> list[str]:
-    """What a case's end does not keep of the rules."""
+    """Return the rules that the end of a case breaks."""
     sent, found = scene.send(), list[str]()
     start, limit = time.monotonic(), allowed(case)
     if case.signal == "STOP" and case.target in ("parent", "group"):
@@ -237,7 +234,7 @@ def _is(pid: int) -> bool:
 
 
 def play(case: Case) -> Failure | None:
-    """Run a case; what fails with all that it said."""
+    """Run a case; return its failure, with the output of the run."""
     for path in Path("/dev/shm").iterdir() if os.environ.get("BUSBAR_OWN_SHM") else ():
         path.unlink()
     with tempfile.TemporaryDirectory(prefix="busbar-torture-") as name:

@@ -1,8 +1,8 @@
-"""Mutants of the algorithms' own source: what the proof accepts computes the right thing.
+"""Mutants of the algorithms' source: a schedule that the proof accepts computes the right result.
 
-``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. One place of an algorithm's
-source is changed (a constant, an operator, a comparison, a name, a statement that goes); the judge
-is `tests.collectives.cases.naive`, which knows nothing of the proof.
+``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. A case changes one place of an
+algorithm's source: a constant, an operator, a comparison, a name, or a statement that goes. The
+judge is `tests.collectives.cases.naive`, which knows nothing of the proof.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OTHER: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A mutant, by the seed of its change, and what it is asked for."""
+    """A mutant, by the seed of its change, and the schedule that it has to build."""
 
     collective: str
     algorithm: str
@@ -54,7 +54,7 @@ class Case:
 
 
 class _Change(ast.NodeTransformer):
-    """Changes the node of this number; counts them where there is none of it."""
+    """Changes the node of this number. Counts the nodes if no node has it."""
 
     def __init__(self, number: int, rng: random.Random) -> None:
         self._number, self._rng, self.count = number, rng, 0
@@ -64,7 +64,7 @@ class _Change(ast.NodeTransformer):
         return self.count - 1 == self._number
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        """A number becomes another, a truth its opposite."""
+        """Change a number to another, a truth value to its opposite."""
         if isinstance(node.value, bool):
             return ast.Constant(not node.value) if self._mine() else node
         if isinstance(node.value, int):
@@ -72,13 +72,13 @@ class _Change(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """A variable that is read is one off."""
+        """Add one to a variable that is read."""
         if isinstance(node.ctx, ast.Load) and len(node.id) <= 12 and self._mine():
             return ast.BinOp(node, ast.Add(), ast.Constant(1))
         return node
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Operators become others; statements within a function go."""
+        """Change operators to others; empty the body of a loop or branch."""
         for name, old in ast.iter_fields(node):
             if type(old) in _OTHER and self._mine():
                 setattr(node, name, self._rng.choice(_OTHER[type(old)])())
@@ -90,7 +90,7 @@ class _Change(ast.NodeTransformer):
 
 
 def mutant(module: ModuleType, rng: random.Random) -> ModuleType:
-    """The module with one place changed."""
+    """Return the module with one place changed."""
     source = inspect.getsource(module)
     count = _Change(-1, rng)
     count.visit(ast.parse(source))
@@ -109,7 +109,7 @@ def drawn(rng: random.Random) -> Iterator[Case]:
 
 
 def play(case: Case) -> Failure | None:
-    """Run a case: refused by whoever may, or right."""
+    """Run a case: the mutant is refused, or computes the right result."""
     rng, what = random.Random(case.seed), spec(case.collective)
     name = f"collectives.algorithms.{case.collective}.{case.algorithm}"
     module = importlib.import_module(name)

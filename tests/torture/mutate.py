@@ -1,4 +1,4 @@
-"""Damage to bytes: as disks, editors, terminals, people and enemies do it."""
+"""Damage to bytes, as disks, editors, terminals, people and attackers cause it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def mutated(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return the bytes with one to four kinds of damage; ``others`` are texts to take parts of."""
+    """Return the bytes with one to four kinds of damage. Parts are taken from ``others``."""
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
         data = rng.choice(_WAYS)(data, others, rng)
     if data[:2] != b"\x1f\x8b" and rng.random() < 0.02:
@@ -146,7 +146,7 @@ def _json(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _packed(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """Damage what a gzip file holds, and pack it again, sometimes with a run of zeros behind."""
+    """Damage the content of a gzip file and pack it again, sometimes with zeros appended."""
     if data[:2] != b"\x1f\x8b":
         return _flipped(data, others, rng)
     try:

@@ -1,7 +1,7 @@
-"""Runs beside two busy neighbours: none hangs, none is wrong, and how far their times lie apart.
+"""Runs beside two busy processes: none hangs, none is wrong, none is far slower than its like.
 
 ``python -m tests.torture.neighbours --seconds 60 --seed 1 --keep DIR`` prints the range of the
-medians of each kind of run: a second mode would stand apart from the rest.
+medians of each kind of run. A second mode would stand apart from the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.conftest import REPO, environment
 from tests.torture.campaign import Failure, pythons, run_campaign
 
 LIMIT_S = 300
-#: A run whose median is so many times that of all runs of its kind is another mode.
+#: A run is another mode if its median is this many times that of all runs of its kind.
 MODE = 50.0
 _MEDIANS: dict[str, list[float]] = {}
 

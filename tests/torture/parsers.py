@@ -1,8 +1,7 @@
-"""Fuzz every parser in this process: only errors of ours, within bounds of time and memory a case.
+"""Fuzz every parser in this process: only our errors, within bounds of time and memory per case.
 
-``python -m tests.torture.parsers --seconds 60 --seed 1 --keep DIR`` prints the seed, and what
-failed. Each failure is kept as a file named after its parser; ``--replay FILE …`` runs such files
-again.
+``python -m tests.torture.parsers --seconds 60 --seed 1 --keep DIR`` prints the seed and the
+failures. Each failure is kept as a file named after its parser; ``--replay FILE …`` runs it again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.torture.mutate import mutated
 from tests.torture.targets import OURS, TARGETS, Target, quiet
 
 SECONDS, BYTES = 2.0, 512 << 20
-#: The campaign's own files, which are not where a failure is.
+#: The campaign's own files: no failure is located in them.
 _OURS = {str(Path(__file__).with_name(f"{name}.py")) for name in ("bounds", "parsers", "targets")}
 
 
@@ -58,17 +57,15 @@ class Campaign:
 
 
 def fault(target: Target, data: bytes) -> str | None:
-    """What is wrong with how a parser takes these bytes; None where nothing is."""
+    """Return the rule that a parser breaks on these bytes; None if it breaks none."""
     try:
         with bounded(SECONDS, BYTES):
             target.run(data)
     except OURS as error:
         text = str(error)
         if "\n" in text or not text.strip() or len(text) > target.longest:
-            return (
-                f"{text[:200]!r}\nthe message is not one line of at most {target.longest} "
-                f"characters"
-            )
+            most = f"at most {target.longest} characters"
+            return f"{text[:200]!r}\nthe message is not one line of {most}"
     except (Exception, TooLong) as error:  # noqa: BLE001 - finding them is what this is for
         # Time and memory run out anywhere, so those are one failure of a parser.
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _OURS]
@@ -86,9 +83,9 @@ def campaign(
     keep: Path | None = None,
     good: int | None = None,
 ) -> Campaign:
-    """Run cases on the parsers of those names in turn, while ``going(number of the case)``.
+    """Run cases on the named parsers in turn, while ``going(number of the case)``.
 
-    They begin from all good texts, or from so many (``good``) of each parser's.
+    Cases start from all good texts, or from ``good`` texts of each parser.
     """
     quiet()
     found = Campaign(keep)
@@ -113,7 +110,7 @@ def campaign(
 
 
 def main(argv: Iterable[str] | None = None) -> int:
-    """The command line: 0 where nothing failed, 1 where something did."""
+    """Run the command line; return 1 if a case failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--cases", type=int, help="instead of --seconds: so many, from few texts")

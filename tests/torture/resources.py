@@ -1,8 +1,8 @@
-"""Too little of all: disk, streams, descriptors, address space, /dev/shm, /proc, a locale.
+"""Scarce resources: disk, streams, descriptors, address space, /dev/shm, /proc, a locale.
 
-``python -m tests.torture.resources --seconds 60 --seed 1 --keep DIR``. Each case is one command of
-the shell and the exit statuses that it may have; nothing ends in a traceback, or after `LIMIT_S`.
-Those that mount something need root, and are left out without it.
+``python -m tests.torture.resources --seconds 60 --seed 1 --keep DIR``. A case is one shell command
+and the exit statuses that it may have. No command ends in a traceback, or after `LIMIT_S`. Cases
+that mount something need root and are left out without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT_S = 300
 BENCH = "{python} -m bench.{collective} -b 1K -e 4K -n 3 -A {algorithm} --limit none"
 INPROC = f"{BENCH} --transport inproc --ranks 2"
 RANKS = f"{BENCH} --ranks 2"
-# What is scarce: the command, its exit statuses, what it must say.
+# The scarce resource: the command, its exit statuses, its message.
 SCARCE: dict[str, tuple[str, set[int], str]] = {
     "full disk": (
         "mkdir {folder}/d && mount -t tmpfs -o size={kilobytes}k none {folder}/d && "
@@ -53,7 +53,7 @@ SCARCE: dict[str, tuple[str, set[int], str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One command where something is scarce."""
+    """A command that lacks a resource."""
 
     scarce: str
     mpi: str
@@ -64,7 +64,7 @@ class Case:
 
 
 def drawn(rng: random.Random) -> Iterator[Case]:
-    """Every kind in turn, its numbers at random, without end."""
+    """Yield cases without end: every kind in turn, with random amounts."""
     root = os.geteuid() == 0 and shutil.which("unshare")
     while True:
         for scarce in rng.sample(sorted(SCARCE), len(SCARCE)):

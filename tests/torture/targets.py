@@ -1,6 +1,6 @@
 """Every parser of the project as a function of bytes, with the errors that it may raise.
 
-What a parser gives is used, since a text that is read and then breaks what shows it is no better.
+The result of a parser is shown and saved, too: a text that breaks the display is a failure as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from topology.sources import own_json
 from topology.views import findings as findings_view
 from topology.views import matrix, tree
 
-#: What a user may see: one line that says what is wrong.
+#: The errors that a user may see: one line each.
 OURS = (ProbeError, ReportError, BusbarError)
 _SOURCES = (
     "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
@@ -60,12 +60,12 @@ COMMANDS: dict[str, Sequence[str]] = {
 
 
 class Broken(AssertionError):
-    """A parser came back with what it must not give."""
+    """A parser returned a result that it must not return."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A parser and the good texts to begin from; ``longest``: what its message may have at most.
+    """A parser, its good texts, and the most characters of its messages (``longest``).
 
     An option's message may repeat the option, a file's may not repeat the file.
     """
@@ -77,14 +77,14 @@ class Target:
 
 
 class Printed(NamedTuple):
-    """What a command printed."""
+    """The exit status and the output of a command."""
 
     status: int
     text: str
 
 
 def source(name: str, data: bytes) -> None:
-    """A map: it is shown, checked, and comes back out of our JSON as it was."""
+    """Read a map: it is shown and checked, and our JSON gives the same map back."""
     module = importlib.import_module(f"topology.sources.{name}")
     topology = module.parse(data.decode("utf-8", "replace"))
     shown = [matrix.text(topology), matrix.as_csv(topology), tree.text(topology)]
@@ -96,7 +96,7 @@ def source(name: str, data: bytes) -> None:
 
 
 def log(data: bytes) -> None:
-    """A log or records: every row can be had."""
+    """Read a log or records, every row of it."""
     with _file(data) as path:
         found = read(path)
         for row in found.rows:
@@ -106,7 +106,7 @@ def log(data: bytes) -> None:
 
 
 def command(words: Sequence[str], data: bytes) -> None:
-    """A command of reports on a file: a status of ours, one line for an error, nothing but text."""
+    """Run a command of reports on a file: a documented status, and printable text only."""
     with _file(data) as path:
         status, text = _printed([*words, str(path)])
     if status not in (0, 1, 2, 3):
@@ -115,7 +115,7 @@ def command(words: Sequence[str], data: bytes) -> None:
 
 
 def printable(text: str) -> None:
-    """Raise where a text has what a terminal would act on."""
+    """Raise Broken if a text has a character that a terminal would act on."""
     odd = next((c for c in text if not (c.isprintable() or c in "\n\t\r" or c == "\ufffd")), None)
     if odd is not None:
         raise Broken(f"{odd!r} in {text[max(0, text.index(odd) - 40) :][:80]!r}")
@@ -197,7 +197,7 @@ def void(_: object) -> None:
 
 
 def quiet() -> None:
-    """A terminal of one width, and one thread of Arrow's, so that a case costs what it costs."""
+    """Fix the terminal's width and Arrow's threads, so that a case always costs the same."""
     os.environ.update(COLUMNS="100", NO_COLOR="1", ARROW_DEFAULT_MEMORY_POOL="system")
     with contextlib.suppress(ImportError):
         import pyarrow

@@ -1,7 +1,8 @@
-"""A short run of the campaign on parsers, and that it finds what it is there to find."""
+"""A short run of the fuzzing of parsers; and it finds what it looks for."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,8 +88,6 @@ def test_errors_of_ours_are_no_failures(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_cases() -> None:
     """Rule: a campaign can be run again; damage depends on the seed alone."""
-    import random
-
     texts = [b"# size 1024 12.5\n" * 9, b'{"a": [1, 2], "b": "c"}']
     first, again = (
         [mutated(texts[n % 2], texts, rng) for n in range(300)]
