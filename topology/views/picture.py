@@ -100,12 +100,13 @@ def page(topology: Topology) -> str:
     title = _text(_title(topology))
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<h1>{title}</h1>\n{svg(topology)}</html>\n"
+        f'<body style="font-family: system-ui, sans-serif">\n<h1>{title}</h1>\n'
+        f"{svg(topology)}</html>\n"
     )
 
 
 def _title(topology: Topology) -> str:
-    return f"topology, according to {', '.join(topology.sources)}"
+    return f"Topology, according to {', '.join(topology.sources)}"
 
 
 def _group(name: str, title: str, inside: str) -> str:
