@@ -152,8 +152,8 @@ def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
 
 def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
     """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
-    said = gpu.get("nvlinks")
-    if isinstance(said, int):
+    said = gpu.whole("nvlinks")
+    if said is not None:
         return said
     # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
     switched = any(end.startswith("NVS") for end, _ in wired)
@@ -250,12 +250,8 @@ def _for_management(nic: Device) -> bool:
 
 
 def _is_rdma(nic: Device) -> bool:
-    names = nic.get("net_names")
-    every = {nic.name, *(map(str, names) if isinstance(names, tuple) else ())}
-    return any(
-        name.startswith(("mlx", "ib", "rdma", "roce", "hfi", "efa", "irdma", "bnxt_re"))
-        for name in every
-    )
+    families = ("mlx", "ib", "rdma", "roce", "hfi", "efa", "irdma", "bnxt_re")
+    return any(name.startswith(families) for name in nic.net_names)
 
 
 def _pcie_devices(topology: Topology) -> list[Device]:

@@ -74,11 +74,22 @@ class Device:
         """All statements of that name: ``{source: value}``, in order of trust."""
         return said_of(self.facts, name)
 
+    def whole(self, name: str) -> int | None:
+        """The fact as a whole number, or None where it is missing or is none."""
+        value = self.get(name)
+        return value if isinstance(value, int) else None
+
+    @property
+    def net_names(self) -> tuple[str, ...]:
+        """The names of a network adapter: its own, then its interfaces'."""
+        said = self.get("net_names")
+        names = (self.name, *(map(str, said) if isinstance(said, tuple) else ()))
+        return tuple(dict.fromkeys(filter(None, names)))
+
     @property
     def net_name(self) -> str:
-        """A network adapter's own name, or its first interface's; may be empty."""
-        names = self.get("net_names")
-        return self.name or (str(names[0]) if isinstance(names, tuple) and names else "")
+        """The first of `net_names`, or an empty text."""
+        return next(iter(self.net_names), "")
 
 
 @dataclass(frozen=True)

@@ -186,10 +186,8 @@ class Graph:
         rate, assumed = link.rate, False
         if link.kind is LinkKind.NVLINK:
             ends = (self.topology.device(link.a), self.topology.device(link.b))
-            sms = [sm for sm in (end.get("sm") for end in ends) if isinstance(sm, int)]
-            versions = [
-                v for v in (end.get("nvlink_version") for end in ends) if isinstance(v, int)
-            ]
+            sms = [sm for end in ends if (sm := end.whole("sm")) is not None]
+            versions = [v for end in ends if (v := end.whole("nvlink_version")) is not None]
             version = link.version if link.version is not None else min(versions, default=None)
             amd = [str(gcn) for gcn in (end.get("gcn") for end in ends) if gcn]
             known = bool(sms) or version is not None

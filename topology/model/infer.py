@@ -183,10 +183,7 @@ def _with_links(topology: Map) -> Map:
         for gpu in pair:
             total[gpu] += n
             most[gpu] = max(most[gpu], n)
-    sm = {gpu: topology.device(gpu).get("sm") for gpu in gpus}
-    ports = {
-        g: max(nvlink_ports(v if isinstance(v := sm[g], int) else None), most[g]) for g in gpus
-    }
+    ports = {g: max(nvlink_ports(topology.device(g).whole("sm")), most[g]) for g in gpus}
     links: list[Link] = []
     switches: list[Device] = []
     for island in groups(

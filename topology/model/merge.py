@@ -132,14 +132,14 @@ class _Merger:
     @staticmethod
     def _known_nic(device: Device, same: list[Device]) -> str | None:
         """By any of its names; numbers mean nothing between sources that name or place NICs."""
-        names = _net_names(device)
+        names = {*device.net_names}
         if not names and not device.busid:
             return next(
-                (d.id for d in same if d.id == device.id and not _net_names(d) and not d.busid),
+                (d.id for d in same if d.id == device.id and not d.net_names and not d.busid),
                 None,
             )
         return next(
-            (d.id for d in same if names & _net_names(d) and not (d.busid and device.busid)), None
+            (d.id for d in same if names & {*d.net_names} and not (d.busid and device.busid)), None
         )
 
     def _fresh(self, device: Device, names: dict[str, str]) -> str:
@@ -189,12 +189,3 @@ class _Merger:
             if level is not None and not topology.pair_said(a, b, "level"):
                 found.append(PairFact(names[a], names[b], Fact("level", level.name, source)))
         return found
-
-
-def _net_names(device: Device) -> set[str]:
-    names = device.get("net_names")
-    return (
-        {str(name) for name in names} | {device.name} - {""}
-        if isinstance(names, tuple)
-        else {device.name} - {""}
-    )

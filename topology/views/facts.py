@@ -47,9 +47,7 @@ def shown(name: str, value: Value) -> str:
 
 def title(device: Device) -> str:
     """The id with product or interface names: ``NIC0 mlx5_0``."""
-    names = device.get("net_names")
-    listed = [str(name) for name in names] if isinstance(names, tuple) else []
-    words = [device.id, str(device.get("model") or ""), device.name, *listed]
+    words = [device.id, str(device.get("model") or ""), *device.net_names]
     return " ".join(dict.fromkeys(w for w in words if w == device.id or w not in device.id))
 
 
