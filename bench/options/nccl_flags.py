@@ -20,56 +20,37 @@ class Flag(NamedTuple):
     remedy: str
 
 
-# nccl-tests 2.19; https://github.com/NVIDIA/nccl-tests, "Arguments".
-FLAGS = (
-    Flag(
-        "m",
-        "agg_iters",
-        ("1",),
-        "operations are not grouped; --timing loop has them back to back (OSU's -m MIN:MAX is -b"
-        " MIN -e MAX)",
-    ),
-    Flag("p", "parallel_init", ("0", "1"), "write 0 or 1; ranks always begin side by side"),
-    Flag(
-        "z",
-        "blocking",
-        ("0",),
-        "use --timing each (the default: a barrier before every iteration, outside the clock) or"
-        " --timing loop (back to back)",
-    ),
-    Flag("y", "stream_null", ("0",), "every rank has a stream of its own; there is no null stream"),
-    Flag(
-        "C",
-        "report_cputime",
-        ("0",),
-        "times are those of the operation; --graph compare shows what launching it takes",
-    ),
-    Flag(
-        "S",
-        "report_timestamps",
-        ("0",),
-        "rows bear no time of day; pipe them through ts, or see when a run started in --out's "
-        "records",
-    ),
-    Flag(
-        "R",
-        "local_register",
-        ("0",),
-        "buffers are not registered one by one; of a captured graph (--graph on) NCCL registers"
-        " them itself",
-    ),
-    Flag("x", "cta_policy", (), "set NCCL_CTA_POLICY in the environment"),
-    Flag(
-        "D",
-        "device_implementation",
-        ("0",),
-        "--transport ipc runs kernels of our own over peer memory",
-    ),
-    Flag("V", "device_cta_count", ("16",), "--transport ipc sizes its grid itself"),
-    Flag("M", "memory", ("0",), "--dry-run prints the memory of every row"),
-    Flag("u", "unalign", ("0",), "buffers are aligned; nothing here moves them"),
-    Flag("K", "per_iter_skip", ("0",), "-w N begins with N iterations that are not timed"),
-)
+# Names, values that ask for nothing, and the remedy for others. nccl-tests 2.19;
+# https://github.com/NVIDIA/nccl-tests, "Arguments".
+_LINES = """
+-m --agg_iters 1: operations are not grouped; --timing loop has them back to back (OSU's -m\
+ MIN:MAX is -b MIN -e MAX)
+-p --parallel_init 0 1: write 0 or 1; ranks always begin side by side
+-z --blocking 0: use --timing each (the default: a barrier before every iteration, outside the\
+ clock) or --timing loop (back to back)
+-y --stream_null 0: every rank has a stream of its own; there is no null stream
+-C --report_cputime 0: times are those of the operation; --graph compare shows what launching it\
+ takes
+-S --report_timestamps 0: rows bear no time of day; pipe them through ts, or see when a run\
+ started in --out's records
+-R --local_register 0: buffers are not registered one by one; of a captured graph (--graph on)\
+ NCCL registers them itself
+-x --cta_policy: set NCCL_CTA_POLICY in the environment
+-D --device_implementation 0: --transport ipc runs kernels of our own over peer memory
+-V --device_cta_count 16: --transport ipc sizes its grid itself
+-M --memory 0: --dry-run prints the memory of every row
+-u --unalign 0: buffers are aligned; nothing here moves them
+-K --per_iter_skip 0: -w N begins with N iterations that are not timed
+"""
+
+
+def _flag(line: str) -> Flag:
+    names, _, remedy = line.partition(": ")
+    letter, name, *idle = names.split()
+    return Flag(letter[1:], name[2:], tuple(idle), remedy)
+
+
+FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 
 # Variables that nccl-tests reads, and the options that say the same.
 SET: Mapping[str, str] = {

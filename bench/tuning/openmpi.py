@@ -39,25 +39,21 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {name: row[2] for name, row in _TABL
 """Open MPI's names of its algorithms for each of our collectives that its rules can choose for."""
 
 # Where one of our schedules is the algorithm of the same idea in Open MPI.
+_SAME = """
+allgather ring=ring bruck=bruck doubling=recursive_doubling
+allreduce ring=ring recursive_doubling=recursive_doubling halving_doubling=rabenseifner\
+ one_shot=basic_linear
+alltoall pairwise=pairwise bruck=modified_bruck direct=linear
+broadcast flat=basic_linear chain=chain binomial=binomial\
+ scatter_allgather=scatter_allgather_ring
+gather flat=basic_linear binomial=binomial
+reduce flat=linear chain=chain binomial=binomial
+reduce_scatter halving=recursive_halving
+scatter flat=basic_linear binomial=binomial
+"""
 _OURS: Mapping[str, Mapping[str, str]] = {
-    "allgather": {"ring": "ring", "bruck": "bruck", "doubling": "recursive_doubling"},
-    "allreduce": {
-        "ring": "ring",
-        "recursive_doubling": "recursive_doubling",
-        "halving_doubling": "rabenseifner",
-        "one_shot": "basic_linear",
-    },
-    "alltoall": {"pairwise": "pairwise", "bruck": "modified_bruck", "direct": "linear"},
-    "broadcast": {
-        "flat": "basic_linear",
-        "chain": "chain",
-        "binomial": "binomial",
-        "scatter_allgather": "scatter_allgather_ring",
-    },
-    "gather": {"flat": "basic_linear", "binomial": "binomial"},
-    "reduce": {"flat": "linear", "chain": "chain", "binomial": "binomial"},
-    "reduce_scatter": {"halving": "recursive_halving"},
-    "scatter": {"flat": "basic_linear", "binomial": "binomial"},
+    name: dict(pair.split("=") for pair in pairs)
+    for name, *pairs in map(str.split, _SAME.strip().splitlines())
 }
 
 
