@@ -189,6 +189,8 @@ class _Answering(LearnerEnd):
         ("sync", [(1, 0.0), (23, 20.0), (40, 38.5)], [22, 17], [3, 1.5]),
         # Cancelled at 7 by a push that began at 5, and at once by one that had come meanwhile.
         ("k-sync:2", [(1, 0.0), (7, 5.0), (9, 8.0)], [6, 2], [2, 1]),
+        # Cancelled at 9 by a push that had begun before this computation: no more than the round.
+        ("k-sync:2", [(1, 0.0), (7, 5.0), (9, 5.5)], [6, 2], [2, 2]),
         # Goes on by itself: its own push alone is waited for.
         ("k-batch-sync:2", [(1, 0.0), (30, 29.0)], [11, 11, 7], [1, 1, 1]),
     ],

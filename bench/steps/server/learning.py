@@ -177,7 +177,7 @@ class Rounds:
 
         That is from the learner's push on; where another learner's later push made the update, or
         cancelled this computation, from the beginning of that one: until then learners, and not
-        messages, were waited for.
+        messages, were waited for. Nothing before the round counts, where that push began earlier.
         """
         learned, one_clock = self.learned, self._one_clock
         if self._began:
@@ -185,7 +185,7 @@ class Rounds:
             if one_clock or not self._protocol.waits:
                 others = one_clock and self._cause > self._push_ended
                 begun = self._cause if others else self._push_began
-                learned.exposed.append(max(0.0, now - begun))
+                learned.exposed.append(max(0.0, now - max(begun, self._began)))
         self._began = now
 
     def _push(self, server: int, data: Vector) -> None:
