@@ -104,40 +104,33 @@ class _Reader:
         elif kind == "Core":
             parent = self._add(Kind.CORE, "CORE", parent, node)
         elif _CACHE.fullmatch(kind) and node.get("cache_type", _SHARED) in (_SHARED, _DATA):
-            parent = self._cache(node, parent)
+            stem, size = f"L{node.number('depth', NAME) or 0}:", node.number("cache_size", NAME)
+            parent = self._add(Kind.CACHE, stem, parent, node, size=size)
         self._objects(node, parent, home)
 
-    def _add(self, kind: Kind, stem: str, parent: str, node: Node) -> str:
-        said = node.number("os_index", NAME) if kind is not Kind.CORE else None
+    def _add(self, kind: Kind, stem: str, parent: str, node: Node, **facts: Value | None) -> str:
+        """Add a device, numbered as in the file where that counts them once."""
+        numbered = kind in (Kind.NUMA, Kind.PACKAGE)
+        said = node.number("os_index", NAME) if numbered else None
         count = self.counts.get(stem, 0)
         self.counts[stem] = count + 1
         index = count if said is None or said < 0 or f"{stem}{said}" in self.draft.devices else said
         while f"{stem}{index}" in self.draft.devices:
             index += 1
-        info = infos(node)
-        facts: dict[str, Value | None] = {"cpus": from_mask(node.get("cpuset")) or None}
+        facts["cpus"] = from_mask(node.get("cpuset")) or None
         if kind is Kind.NUMA:
             facts["memory"] = node.number("local_memory", NAME)
         if kind is Kind.PACKAGE:
+            info = infos(node)
             facts["model"] = info.get("CPUModel")
             facts["vendor"] = info.get("CPUVendor")
             facts["family"] = _integer(info.get("CPUFamilyNumber"))
             facts["cpu_model"] = _integer(info.get("CPUModelNumber"))
             if "vendor" not in {f.name for f in self.draft.facts} and facts["vendor"]:
                 self.draft.machine(**{n: facts[n] for n in ("vendor", "family", "cpu_model")})
-        id = self.draft.add(f"{stem}{index}", kind, index, parent=parent)
+        name = stem.removesuffix(":") if kind is Kind.CACHE else ""
+        id = self.draft.add(f"{stem}{index}", kind, index, name=name, parent=parent)
         self.draft.state(id, **facts)
-        return id
-
-    def _cache(self, node: Node, parent: str) -> str:
-        level = node.number("depth", NAME) or 0
-        stem = f"L{level}:"
-        index = self.counts.get(stem, 0)
-        self.counts[stem] = index + 1
-        id = self.draft.add(f"{stem}{index}", Kind.CACHE, index, name=f"L{level}", parent=parent)
-        self.draft.state(
-            id, size=node.number("cache_size", NAME), cpus=from_mask(node.get("cpuset")) or None
-        )
         return id
 
     def _ends(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
