@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from secrets import token_hex
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
-from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.both import OpenServer
 from bench.steps.server.ends import LearnerEnd, ServerEnd, untraced
-from bench.steps.server.hooks import Training, parts
+from bench.steps.server.hooks import Training, Vector, parts
 from bench.steps.server.learning import Rounds, in_blocks
-from bench.steps.server.messages import MpiLearner, MpiServer
 from bench.steps.server.protocol import Core, update_protocol
 from bench.steps.server.report import paced
 from bench.steps.server.serving import Served, Serving
-from bench.steps.server.sockets import SocketServer
-from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from bench.steps.server.trained import exchanged, training
+from bench.steps.updates.ways import ServerWays
 from bench.steps.waking import one_core
 from busbar.errors import RankFailure, Unsupported
 from busbar.host import boot
@@ -90,6 +85,9 @@ class _ServerRun:
         self.warmup = self.options.run.warmup * each  # rounds of all learners
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
+        self.ways = ServerWays(
+            job, self.protocol, self.learners, self.places, self.training.dtype, self.one_clock
+        )
 
     def run(self) -> StepOutcome:
         """See `run`."""
@@ -105,10 +103,12 @@ class _ServerRun:
 
         ``alone``: there is nothing to compute, and nothing to be seen in a trace.
         """
-        with self._ends(alone) as end, self._cores():
+        first = self.world.rank < self.servers
+        weights = np.empty(0 if first else self.training.elements, self.training.dtype)
+        with self.ways.ends(weights, alone) as end, self._cores():
             if isinstance(end, ServerEnd):
                 return self._serve(end, what, enough, alone)
-            self._learn(end, what, alone)
+            self._learn(end, what, weights, alone)
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
@@ -191,7 +191,7 @@ class _ServerRun:
         ]
         return "; ".join([told, *others])
 
-    def _learn(self, end: LearnerEnd, what: Training, alone: bool) -> None:
+    def _learn(self, end: LearnerEnd, what: Training, weights: Vector, alone: bool) -> None:
         rank = self.world.rank
         number = rank - self.servers
         Rounds(
@@ -200,7 +200,7 @@ class _ServerRun:
             what.learner(number),
             what.coding(self.places),
             self.places,
-            self._weights,
+            weights,
             lambda n: 0.0 if alone else self.job.compute.seconds(rank, n),
             number=number,
             burn=self.options.burn,
@@ -224,71 +224,6 @@ class _ServerRun:
                 f"{learners} learners are too few for {self.protocol.name} over"
                 f" {self.servers} servers, which may come to a standstill"
             )
-
-    # -- ways
-
-    @contextmanager
-    def _ends(self, alone: bool) -> Iterator[ServerEnd | LearnerEnd]:
-        """This rank's end, over whatever joins the ranks."""
-        if self.options.learners:
-            with self._sockets() as end:
-                yield end
-            return
-        rank, server = self.world.rank, self.world.rank < self.servers
-        if not server:
-            self._weights = np.empty(self.training.elements, self.training.dtype)
-        if isinstance(self.world, MpiWorld):
-            world = self.world
-            comm = world.comm.Dup()
-            # Who is lost may be replaced by a process that is none of MPI's.
-            opens = world.goes_on() and self.one_clock and not (self.protocol.cancels or alone)
-            callers = self._callers() if opens else None
-            if server:
-                end = MpiServer(comm, world.mpi, self.servers)
-                yield end if callers is None else OpenServer(end, callers, self.learners)
-            else:
-                yield MpiLearner(comm, world.mpi, self._weights, self.places)
-            if not world.goes_on():  # else some may be gone
-                comm.Free()
-            return
-        post = self.world.once(lambda: Post(self.servers, self.learners))
-        if server:
-            yield ThreadServer(post, rank)
-        else:
-            yield ThreadLearner(post, rank - self.servers, self._weights, self.places)
-
-    @contextmanager
-    def _sockets(self) -> Iterator[ServerEnd]:
-        """This server's socket, once all learners, which rank 0 starts, have called."""
-        world, end = self.world, self._callers()
-        assert end is not None  # all ranks serve
-        with LearnerProcesses(end.name, self.learners if world.rank == 0 else 0) as learners:
-            end.gather(self.learners, learners.look)
-            if world.rank == 0:
-                pids = ", ".join(map(str, learners.pids))
-                self.job.note(f"{self.learners} learners are here (pid {pids})")
-            yield end
-            learners.wait()
-
-    def _callers(self) -> SocketServer | None:
-        """This server's socket, once learners may call all servers; None on a rank that learns."""
-        world, options = self.world, self.options
-        name, end = str(world.broadcast(token_hex(8))), None
-        if world.rank < self.servers:
-            part = self.places[world.rank]
-            about = {
-                "words": list(options.words),
-                "update": self.job.choice.label,
-                "learners": self.learners,
-                "servers": self.servers,
-                # The code of a gradient is at most an index and a value for each element.
-                "bytes": (part.stop - part.start) * (self.training.dtype.itemsize + 8) + 4096,
-            }
-            end = SocketServer(name, world.rank, about)
-        world.barrier()
-        if world.rank == 0:
-            self.job.note(f"learners may join: python -m bench.step --join {name}")
-        return end
 
     # -- what came of it
 

@@ -1,0 +1,101 @@
+"""What joins a run's servers and learners: threads, ranks of MPI, processes that call sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+
+from bench.steps.job import StepJob
+from bench.steps.learner_processes import LearnerProcesses
+from bench.steps.server.both import OpenServer
+from bench.steps.server.ends import LearnerEnd, ServerEnd
+from bench.steps.server.hooks import Vector
+from bench.steps.server.messages import MpiLearner, MpiServer
+from bench.steps.server.protocol import UpdateProtocol
+from bench.steps.server.sockets import SocketServer
+from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
+from collectives.execution.mpi.world import MpiWorld
+
+
+@dataclass(frozen=True)
+class ServerWays:
+    """The ends of one rank. ``places``: of the servers' parts in the weights.
+
+    ``one_clock``: all ranks are on one host, so that a socket reaches all servers.
+    """
+
+    job: StepJob
+    protocol: UpdateProtocol
+    learners: int
+    places: Sequence[slice]
+    dtype: np.dtype[Any]
+    one_clock: bool
+
+    @contextmanager
+    def ends(self, weights: Vector, alone: bool) -> Iterator[ServerEnd | LearnerEnd]:
+        """This rank's end, over whatever joins the ranks.
+
+        ``weights``: a learner's, where the servers' parts are put. ``alone``: nobody may join.
+        """
+        if self.job.options.learners:
+            with self._sockets() as end:
+                yield end
+            return
+        world, servers = self.job.world, self.job.options.servers
+        server = world.rank < servers
+        if isinstance(world, MpiWorld):
+            comm = world.comm.Dup()
+            # Who is lost may be replaced by a process that is none of MPI's.
+            opens = world.goes_on() and self.one_clock and not (self.protocol.cancels or alone)
+            callers = self._callers() if opens else None
+            if server:
+                end = MpiServer(comm, world.mpi, servers)
+                yield end if callers is None else OpenServer(end, callers, self.learners)
+            else:
+                yield MpiLearner(comm, world.mpi, weights, self.places)
+            if not world.goes_on():  # else some may be gone
+                comm.Free()
+            return
+        post = world.once(lambda: Post(servers, self.learners))
+        if server:
+            yield ThreadServer(post, world.rank)
+        else:
+            yield ThreadLearner(post, world.rank - servers, weights, self.places)
+
+    @contextmanager
+    def _sockets(self) -> Iterator[ServerEnd]:
+        """This server's socket, once all learners, which rank 0 starts, have called."""
+        world, end = self.job.world, self._callers()
+        assert end is not None  # all ranks serve
+        with LearnerProcesses(end.name, self.learners if world.rank == 0 else 0) as learners:
+            end.gather(self.learners, learners.look)
+            if world.rank == 0:
+                pids = ", ".join(map(str, learners.pids))
+                self.job.note(f"{self.learners} learners are here (pid {pids})")
+            yield end
+            learners.wait()
+
+    def _callers(self) -> SocketServer | None:
+        """This server's socket, once learners may call all servers; None on a rank that learns."""
+        world, options = self.job.world, self.job.options
+        name, end = str(world.broadcast(token_hex(8))), None
+        if world.rank < options.servers:
+            part = self.places[world.rank]
+            about = {
+                "words": list(options.words),
+                "update": self.job.choice.label,
+                "learners": self.learners,
+                "servers": options.servers,
+                # The code of a gradient is at most an index and a value for each element.
+                "bytes": (part.stop - part.start) * (self.dtype.itemsize + 8) + 4096,
+            }
+            end = SocketServer(name, world.rank, about)
+        world.barrier()
+        if world.rank == 0:
+            self.job.note(f"learners may join: python -m bench.step --join {name}")
+        return end

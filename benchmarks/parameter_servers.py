@@ -1,0 +1,67 @@
+"""The table of docs/parameter-servers.md: measured over formula, learners as threads and as ranks.
+
+    python benchmarks/parameter_servers.py DIR [SECONDS]
+
+Writes every record and all that was said to DIR, and prints the table. SECONDS: the budget of a row
+(default 14), of which there are fourteen; those at exp:100 take twice as long. Nothing else should
+run on the machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from reports.readers.own import results
+
+EVERY = "sync,k-sync:4,k-batch-sync:4,async,k-async:4,k-batch-async:4"
+#: A column: its name, how ranks are made, the law, the updates, and how often the budget.
+COLUMNS = (
+    ("threads, exp:30", "--threads", "exp:30", EVERY, 1),
+    ("MPI, exp:50", "--ranks", "exp:50", EVERY, 1),
+    ("threads, exp:100", "--threads", "exp:100", "k-sync:4,k-batch-sync:4", 2),
+)
+
+
+def measured(folder: Path, number: int, budget: float) -> dict[str, dict[str, Any]]:
+    """The steps of a column's records, by update."""
+    _, ranks, law, updates, times = COLUMNS[number]
+    rows = folder / f"{number}.jsonl"
+    command = [
+        *(sys.executable, "-m", "bench.step", ranks, "17", "--model", "toy", "--scale", "64"),
+        *("--compute", law, "--update", updates, "--budget", f"{times * budget:g}"),
+        *("--out", str(rows)),
+    ]
+    with (folder / f"{number}.txt").open("w") as said:
+        subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=True, timeout=300)
+    return {str(one.step["update"]): dict(one.step) for one in results(rows.read_text())}
+
+
+def cell(step: dict[str, Any] | None) -> str:
+    """Over the formula, (over the drawn times and the server's), half the interval in per cent."""
+    if step is None:
+        return "-"
+    mean, server = step["mean_s"], step.get("with_server_s")
+    ends = step.get("interval_s")
+    wide = f" ±{50 * (ends[1] - ends[0]) / mean:.1f} %" if ends else ""
+    beside = "-" if server is None else f"{mean / server:.3f}"
+    return f"{mean / step['formula_s']:.3f} ({beside}){wide}"
+
+
+def main() -> None:
+    """Measure every column, then print the table."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    budget = float(sys.argv[2]) if len(sys.argv) > 2 else 14.0
+    found = [measured(folder, number, budget) for number in range(len(COLUMNS))]
+    print("| | " + " | ".join(name for name, *_ in COLUMNS) + " |")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for update in EVERY.split(","):
+        cells = " | ".join(cell(column.get(update)) for column in found)
+        print(f"| `{update}` | {cells} |")
+
+
+if __name__ == "__main__":
+    main()
