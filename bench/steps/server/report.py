@@ -58,12 +58,14 @@ def _between(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None
 
 
 def _over_learners(series: Sequence[Sequence[float]]) -> list[float]:
-    """The mean over learners, block by block; one mean where a learner has fewer blocks."""
-    if not series or not all(map(len, series)):
-        return []
-    if min(map(len, series)) < BLOCKS:
+    """The mean over learners, block by block; one mean where a learner has fewer blocks.
+
+    Learners that had no round after the warm-up are left out.
+    """
+    series = [one for one in series if one]
+    if series and min(map(len, series)) < BLOCKS:
         return [float(np.mean([np.mean(one) for one in series]))]
-    return [float(block) for block in np.mean(series, axis=0)]
+    return [float(block) for block in np.mean(series, axis=0)] if series else []
 
 
 def learners_figures(learned: Sequence[Mapping[str, Any]], mean: float) -> dict[str, Any]:
@@ -74,9 +76,8 @@ def learners_figures(learned: Sequence[Mapping[str, Any]], mean: float) -> dict[
     all. One learner alone would take the times that were drawn, also for what was cancelled, and
     be as late as these were measured to be. Empty where learners do not know.
     """
-    shares = _over_learners(
-        [np.divide(one["exposed"], one["rounds"]).tolist() for one in learned if one["exposed"]]
-    )
+    both = ((one["exposed"], one["rounds"]) for one in learned if one["exposed"])
+    shares = _over_learners([np.divide(part, whole).tolist() for part, whole in both])
     drawn = _over_learners([one["drawn"] for one in learned])
     found: dict[str, Any] = {}
     if shares:
