@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import cycle, product
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from collectives.execution.lower import lower
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action
 from collectives.execution.world import World
@@ -19,7 +21,8 @@ from collectives.schedule.dtypes import DTYPES, dtype
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import OPS, op, scale
-from collectives.schedule.spec import Unit
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
 from tests.collectives.cases import Case, all_cases, built, expected, inputs, placements
 
 
@@ -69,6 +72,16 @@ def every_operation(
         schedule = None if name == "library" else built(what.name, name, nranks)
         for operation, in_place in product(OPS, (False, True)):
             yield Case(what, name, schedule, 0, in_place, next(each), kind, operation)
+
+
+def sent(schedule: Schedule, what: Collective, elements: int, **given: Any) -> Counter[Any]:
+    """Elements that the programs of all ranks send, by (sender, receiver)."""
+    found: Counter[tuple[int, int]] = Counter()
+    for rank in range(schedule.nranks):
+        program = lower(schedule, Layout.of(schedule, what), rank, elements, **given)
+        for send in (send for step in program.steps for send in step.sends):
+            found[rank, send.peer] += send.span.size
+    return +found
 
 
 class Judged(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
@@ -24,6 +23,7 @@ from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
+from tests.collectives.executing import sent
 
 CASES = [
     ("allreduce", name)
@@ -40,13 +40,8 @@ Pairs = Counter[tuple[int, int]]
 
 def wanted(collective: str, name: str, nranks: int, elements: int) -> Pairs:
     """Bytes from rank to rank, as the schedule's own programs say."""
-    schedule, what = build(collective, name, nranks), spec(collective)
-    found: Pairs = Counter()
-    for rank in range(nranks):
-        for step in lower(schedule, Layout.of(schedule, what), rank, elements).steps:
-            for send in step.sends:
-                found[rank, send.peer] += 4 * send.span.size
-    return found
+    found = sent(build(collective, name, nranks), spec(collective), elements)
+    return Counter({pair: 4 * size for pair, size in found.items()})
 
 
 def counted(action: Bound) -> Pairs:

@@ -18,11 +18,10 @@ import native
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_threads
-from collectives.execution.lower import lower
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
-from collectives.schedule.layout import Layout
 from collectives.schedule.ops import op
+from tests.collectives.executing import sent
 from tests.conftest import REPO, Mpi, Run, thorough, under
 
 SCRIPT = str(REPO / "tests/collectives/observed_process.py")
@@ -80,9 +79,4 @@ def test_among_threads_each_sends_its_own(name: str, monkeypatch: pytest.MonkeyP
             assert (target == 4).all()
 
     on_threads(4, body, deadline=60)
-    wanted: Counter[tuple[int, int, int]] = Counter()
-    for rank in range(4):
-        for step in lower(schedule, Layout.of(schedule, what), rank, n).steps:
-            for send in step.sends:
-                wanted[rank, rank, send.peer] += 4 * send.span.size
-    assert put == wanted
+    assert put == {(a, a, b): 4 * size for (a, b), size in sent(schedule, what, n).items()}

@@ -28,6 +28,7 @@ from collectives.schedule.catalogue import algorithms, build, collectives, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from tests.collectives.cases import expected, inputs
+from tests.collectives.executing import sent
 
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "alltoallv")]
 GARBAGE = -(10**9)
@@ -166,19 +167,12 @@ def test_each_rank_does_its_own_moves(
         far_sources = [p for p in work.sources if p.rank != work.rank]
         far_targets = [p for p in work.targets if p.rank != work.rank]
         assert not (far_sources and far_targets), "a third rank between two others"
-        moved.update({(p.rank, work.rank): 0 for p in far_sources})
         for place in far_sources:
             moved[place.rank, work.rank] += work.size
         for place in far_targets:
             moved[work.rank, place.rank] += work.size
-    schedule = build(*pair, nranks)
-    layout = Layout.of(schedule, spec(pair[0]))
-    wanted: Counter[tuple[int, int]] = Counter()
-    for rank in range(nranks):
-        for step in lower(schedule, layout, rank, elements, in_place=in_place).steps:
-            for send in step.sends:
-                wanted[rank, send.peer] += send.span.size
-    assert +moved == +wanted
+    wanted = sent(build(*pair, nranks), spec(pair[0]), elements, in_place=in_place)
+    assert +moved == wanted
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -258,8 +252,11 @@ def test_shared_work_in_any_order_is_right(
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_the_waits_are_few(pair: tuple[str, str]) -> None:
-    """Rule: nobody waits for itself, nor twice for what it knows already."""
+def test_waits_are_few_and_for_lower_stages(pair: tuple[str, str]) -> None:
+    """Rule: nobody waits for itself, nor twice for what it knows already.
+
+    In rounds (window + stage) waits are for earlier rounds, unless staging forbids it.
+    """
     found = _flow(*pair, 8, 64, False)
     assert found is not None
     for rank, works in enumerate(found.works):
@@ -268,18 +265,9 @@ def test_the_waits_are_few(pair: tuple[str, str]) -> None:
             for peer, task in waits:
                 assert peer != rank and task > known[peer]
                 known[peer] = task
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_stages_lie_above_what_they_wait_for(pair: tuple[str, str]) -> None:
-    """Rule: in rounds (window + stage) waits are for earlier rounds, unless staging forbids it."""
-    found = _flow(*pair, 8, 64, False)
-    assert found is not None
-    for works in found.works:
         stages = [work.stage for work in works]
         assert stages == sorted(stages)
         for work in works:
-            for peer, task in work.waits:
-                if task != ENTRY:
-                    above = work.stage - found.works[peer][task].stage
-                    assert above == 0 if any(found.slots) else above > 0
+            for peer, task in (wait for wait in work.waits if wait[1] != ENTRY):
+                above = work.stage - found.works[peer][task].stage
+                assert above == 0 if any(found.slots) else above > 0

@@ -26,19 +26,9 @@ from collectives.execution.shm.tasks import Place
 from collectives.schedule.dtypes import DTYPES, dtype
 from collectives.schedule.ops import Op, op
 from tests.collectives.ipc_stand_in import library
+from tests.native.passes import every_value, expected, shifted, values
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
-
-LINE = 64
-
-
-def shifted(array: NDArray[Any], offset: int) -> NDArray[Any]:
-    """A copy that begins ``offset`` elements behind a line, between two lines of its own."""
-    raw = np.full(array.nbytes + 3 * LINE + offset * array.itemsize, 0xEE, np.uint8)
-    start = -raw.ctypes.data % LINE + LINE + offset * array.itemsize
-    view = raw[start : start + array.nbytes].view(array.dtype)
-    view[...] = array
-    return view
 
 
 def one_pass(
@@ -67,16 +57,6 @@ def one_pass(
     assert (control[blocks:] == 1).all()  # every block has counted the iteration
 
 
-def expected(ufunc: np.ufunc, rows: list[NDArray[Any]]) -> NDArray[Any]:
-    """One pass in the order of sources; two-byte floats in float, rounded once."""
-    kind = rows[0].dtype
-    wide = np.dtype(np.float32) if kind.itemsize == 2 else kind
-    total = rows[0].astype(wide)
-    for row in rows[1:]:
-        total = ufunc(total, row.astype(wide))
-    return total.astype(kind)
-
-
 @settings(deadline=None)
 @given(
     st.sampled_from(DTYPES),
@@ -94,11 +74,10 @@ def test_a_pass_equals_numpy(
     threads: int, seed: int,
 ) -> None:  # fmt: skip
     """Rule: any count, any skew of any place, any blocks; nothing beside is touched."""
-    rng, element = np.random.default_rng(seed), dtype(kind)
+    element = dtype(kind)
     if alike:  # all behind 16 bytes by the same: the wide path, with a head and a tail
         to, of = [to[0]] * len(to), [to[0]] * len(of)
-    drawn = rng.integers(0 if element.kind == "u" else -3, 4, (len(of), count))
-    rows = [(d if element.kind in "iu" else d / 2).astype(element) for d in drawn]
+    rows = values(element, len(of), count, seed)
     sources = [shifted(row, at) for row, at in zip(rows, of, strict=True)]
     targets = [shifted(np.zeros(count, element), at) for at in to]
     one_pass(targets, sources, op(name), blocks, threads)
@@ -115,16 +94,7 @@ def test_a_pass_equals_numpy(
 @pytest.mark.parametrize("name", ["half", "bfloat16"])
 def test_two_byte_floats_round_once_to_nearest_even(name: str) -> None:
     """Rule: joined in float and rounded once, subnormals, infinities and NaN included."""
-    kind = dtype(name)
-    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
-    others = [np.roll(every, 12345), np.roll(every, 54321)]
-    target = np.empty_like(every)
-    one_pass([target], [every, *others], op("sum"), 2, 1)
-    with np.errstate(all="ignore"):
-        want = expected(np.add, [every, *others])
-    nan = np.isnan(want.astype(np.float32))
-    assert (np.isnan(target.astype(np.float32)) == nan).all()
-    np.testing.assert_array_equal(target[~nan].view(np.uint16), want[~nan].view(np.uint16))
+    every_value(dtype(name), lambda target, rows: one_pass([target], rows, op("sum"), 2, 1))
 
 
 def test_targets_may_be_sources() -> None:

@@ -6,6 +6,7 @@ import pytest
 import native
 from collectives.execution.shm.fast import type_number
 from collectives.schedule.dtypes import DTYPES, dtype
+from tests.native.passes import every_value, expected, shifted, values
 
 core = native.load()
 if core is None:
@@ -28,32 +29,6 @@ PLACES = [
     (16, 17),
     (17, 2),
 ]
-
-
-def values(kind, sources, count, seed):
-    """Small whole numbers and their halves: no operation here overflows a half."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0 if kind.kind == "u" else -3, 4, (sources, count))
-    return drawn.astype(kind) if kind.kind in "iu" else (drawn / 2).astype(kind)
-
-
-def shifted(array, offset):
-    """A copy that begins ``offset`` elements behind a 64-byte line."""
-    raw = np.zeros(array.nbytes + 64 + offset * array.itemsize, np.uint8)
-    start = -raw.ctypes.data % 64 + offset * array.itemsize
-    view = raw[start : start + array.nbytes].view(array.dtype)
-    view[...] = array
-    return view
-
-
-def expected(ufunc, rows):
-    """One pass in the order of sources; two-byte floats in float, rounded once."""
-    kind = rows.dtype
-    wide = np.float32 if kind.itemsize == 2 else kind
-    total = rows[0].astype(wide)
-    for row in rows[1:]:
-        total = ufunc(total, row.astype(wide))
-    return total.astype(kind)
 
 
 @pytest.mark.parametrize("isa", core.isas())
@@ -85,16 +60,12 @@ def test_pass_equals_numpy(isa, number, name):
 def test_two_byte_floats_round_once_to_nearest_even(isa, name):
     """Rule: half and bfloat16 are joined in float and rounded once, subnormals and NaN included."""
     kind = dtype(name)
-    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
-    other = np.roll(every, 12345)
-    target = np.empty_like(every)
-    with np.errstate(all="ignore"):
-        want = (every.astype(np.float32) + other.astype(np.float32)).astype(kind)
-    places = [every.ctypes.data, other.ctypes.data]
-    core.reduce(type_number(kind), 0, [target.ctypes.data], places, len(every), False, isa)
-    nan = np.isnan(want.astype(np.float32))
-    assert (np.isnan(target.astype(np.float32)) == nan).all()
-    np.testing.assert_array_equal(target[~nan].view(np.uint16), want[~nan].view(np.uint16))
+
+    def add(target, rows):
+        places = [row.ctypes.data for row in rows]
+        core.reduce(type_number(kind), 0, [target.ctypes.data], places, len(target), False, isa)
+
+    every_value(kind, add)
 
 
 @pytest.mark.parametrize("isa", core.isas())
