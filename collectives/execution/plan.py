@@ -29,8 +29,7 @@ class Plan(Action):
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
     plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the
-    rank's, where the schedule is lowered already. ``action``: what the
-    transport made of it.
+    rank's, where the schedule is lowered already. ``action``: what the transport made of it.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Reaching:
 
     @property
     def peers(self) -> list[int]:
-        """The rank whose memory this rank accesses."""
+        """The ranks whose memory this rank accesses."""
         return list(dict.fromkeys(access.peer for access in self.accesses))
 
 

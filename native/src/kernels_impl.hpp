@@ -14,8 +14,8 @@ namespace {
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
-// The same for many places non-temporally where a strip is one line of each or less: memory likes longer
-// runs in one place after the other. Strips of two lines (AVX-512) are long enough.
+// The same for many places that are stored non-temporally by strips of one line or less: memory takes
+// longer runs in one place after another faster. Strips of two lines (AVX-512) are long enough.
 constexpr std::size_t kFarBlockBytes = 16384;
 constexpr bool kShortStrips = kManyStrip * kVector <= 64;
 

@@ -5,8 +5,8 @@ namespace busbar {
 namespace {
 
 // Vectors that a strip takes of every source and gives to every target while they lie in registers.
-// 2, 4, 8 and 16 were measured (docs/shared-memory.md): many of few sources, few of many or past the
-// caches.
+// 2, 4, 8 and 16 were measured (docs/shared-memory.md): many vectors for few sources, few for many or
+// for non-temporal stores.
 constexpr std::size_t kStrip = 8, kManyStrip = 2;
 constexpr int kFew = 4, kMany = 16;  // the most sources, and the most targets, that there is code for
 constexpr std::make_index_sequence<1> kOne;
@@ -43,7 +43,7 @@ template <class T, Op op, std::size_t width, int most>
 std::size_t many_strips(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;
     constexpr std::size_t size = width * sizeof(V);
-    // Of one's own, so that the compiler knows no store to change them.
+    // Copies, which the compiler knows that no store changes.
     const unsigned char* s[most] = {};
     unsigned char* d[most] = {};
     const int nsources = p.nsources, ntargets = p.ntargets;

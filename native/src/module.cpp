@@ -37,7 +37,7 @@ public:
             errno = error;
             fail();
         }
-        // Wishes; where they are refused, the pages are ordinary ones.
+        // A request: where it is refused, the pages are ordinary ones.
         madvise(at_, nbytes, MADV_HUGEPAGE);
         if (fresh) take();
     }

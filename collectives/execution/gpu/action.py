@@ -150,9 +150,10 @@ class StreamAction(Counted):
         return [lambda: graph.launch(stream)]
 
     def _begun(self) -> None:
-        """Connections, modules, memory and graphs come before a closed gate, or wait for it.
+        """Run twice before anything is timed.
 
-        And how long to wait for many iterations is known by one that did not connect.
+        The first iteration connects, loads and captures, which must not happen behind a gate. The
+        second tells how long many iterations may take.
         """
         while self._runs < 2:
             self()

@@ -1,10 +1,8 @@
 """The kernels that plans enqueue between messages: add, divide, and the gate of a stream.
 
-Another kernel counts wrong elements, for checking results.
-
-The CUDA C++ includes no header, so that NVRTC needs no toolkit. 16-bit and 8-bit floats are
-converted by PTX instructions or bitwise. Sums of several sources are computed in the wider type and
-rounded once.
+One more counts wrong elements, for checks of results. The CUDA C++ includes no header, so that
+NVRTC needs no toolkit. 16-bit and 8-bit floats are converted by PTX instructions or bitwise. Sums
+of several sources are computed in the wider type and rounded once.
 """
 
 from __future__ import annotations
@@ -81,9 +79,8 @@ class Kernels:
         key = options(dtype, op)
         if dtype.name.startswith("float8") and self._device.capability < FEWEST_FLOAT8:
             raise Unsupported(
-                f"{self._device.name} (compute capability {_dotted(self._device.capability)}) "
-                f"cannot"
-                f" add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
+                f"{self._device.name} (compute capability {_dotted(self._device.capability)})"
+                f" cannot add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
             )
         if key not in self._found:
             names = ("reduce", "divide", "differ", "gate")

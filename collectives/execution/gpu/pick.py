@@ -66,9 +66,8 @@ def oversubscribed(
             chosen["NCCL_MAX_CTAS"] = str(max(1, _CTAS // most))
     elif threads:
         raise Unsupported(
-            f"NCCL {version_text(version)} takes no two ranks of a process on one GPU, which "
-            f"it does"
-            " since 2.30; use --transport ipc, or run the ranks as processes under mpirun"
+            f"NCCL {version_text(version)} takes no two ranks of a process on one GPU, which"
+            " it does since 2.30; use --transport ipc, or run the ranks as processes under mpirun"
         )
     else:
         chosen = {"NCCL_HOSTID": f"busbar-rank-{rank}"}
@@ -80,7 +79,6 @@ def only_right(version: int) -> list[str]:
     if version >= SEVERAL_SINCE:
         return []
     return [
-        f"correctness only: to NCCL {version_text(version)} each rank that shares a GPU is on "
-        f"a host"
-        " of its own (NCCL_HOSTID), and they talk over sockets"
+        f"correctness only: to NCCL {version_text(version)} each rank that shares a GPU is on a"
+        " host of its own (NCCL_HOSTID), and they talk over sockets"
     ]

@@ -49,10 +49,10 @@ class IpcTransport(GpuTransport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``graph``: launch captured graphs. ``deadline``: seconds that a rank waits for another before it
-    gives up. Memory is allocated while no rank runs a plan.
-    Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
-    not stand behind the one that waits for it. Raises Unsupported when the ranks are on
-    several nodes, Unavailable when a rank cannot map another's memory.
+    gives up. Memory is allocated while no rank runs a plan. Threads that share a GPU need queues of
+    their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must not stand behind the one that waits for
+    it. Raises Unsupported when the ranks are on several nodes, Unavailable when a rank cannot map
+    another's memory.
     """
 
     name = "ipc"

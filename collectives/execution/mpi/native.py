@@ -50,7 +50,7 @@ _MOST = 2**31 - 1  # a count is an int
 
 
 class NativeCalls(Counted):
-    """Calls of the library, fired and timed by the extension; see `Action` for the methods.
+    """Calls of the library, made and timed by the extension; see `Action` for the methods.
 
     ``calls`` keeps alive what the extension has addresses of.
     """

@@ -51,9 +51,9 @@ class Past(Enum):
 class Maker(Generic[T]):
     """How a rank comes to a plan of type T.
 
-    ``able(work)``: targets of a pass by which nothing is lost when they are stored non-temporally.
-    ``find(place)``: this rank's memory from there on. ``build(flow, past)``: the plan, and
-    ``timed(plan, n)`` its seconds of n iterations.
+    ``able(work)``: the targets of a pass that may be stored non-temporally. ``find(place)``: this
+    rank's memory from there on. ``build(graph, past)``: the plan; ``timed(plan, n)``: its seconds
+    of n iterations.
     """
 
     able: Callable[[Work], set[Place]]
@@ -109,7 +109,7 @@ def with_best_stores(
 
 
 def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
-    """The properties that distinguish plans whose stores are chosen separately."""
+    """The choices that give plans which differ."""
     sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
     total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
     if not total:

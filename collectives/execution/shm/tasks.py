@@ -175,8 +175,8 @@ class _Reader:
 def ordered(programs: Sequence[PlacedProgram]) -> list[Task]:
     """The tasks of all ranks' placed programs in an order in which one could do them.
 
-    Within a step: copies before it (phase 0), late messages put aside (1, by `flow`), the other
-    receives (2), late ones (3), copies after it (4).
+    Within a step: copies before it (phase 0), late messages put aside (1, by `dependences`), the
+    other receives (2), late ones (3), copies after it (4).
     """
     reader = _Reader(programs)
     for program in programs:
