@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +100,7 @@ def transports() -> Mapping[str, Entry]:
     found: dict[str, Entry] = {}
     for folder in iter_modules(execution.__path__):
         place = f"{execution.__name__}.{folder.name}"
-        if folder.ispkg and "entry" in _names(place):
+        if folder.ispkg and find_spec(f"{place}.entry"):
             entry: Entry = import_module(f"{place}.entry").ENTRY
             found[entry.name] = entry
     return found
@@ -129,7 +130,3 @@ def opened(world: World, wishes: Wishes) -> Both:
             if world.rank == 0:
                 print(f"busbar: not over {name}: {error}", file=sys.stderr)
     raise Unsupported(f"no transport joins ranks of {world.name}")
-
-
-def _names(place: str) -> set[str]:
-    return {module.name for module in iter_modules(import_module(place).__path__)}

@@ -26,18 +26,13 @@ from collectives.schedule.ops import Op
 Call = Callable[[], Any]
 # ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
 TYPES = {
-    "int8": 0,
-    "uint8": 1,
-    "int32": 2,
-    "uint32": 3,
-    "int64": 4,
-    "uint64": 5,
-    "float16": 6,
-    "float32": 7,
-    "float64": 8,
-    "bfloat16": 9,
-    "float8_e4m3fn": 10,
-    "float8_e5m2": 11,
+    name: number
+    for number, name in enumerate(
+        (
+            *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
+            *("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+        )
+    )
 }
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
@@ -73,6 +68,13 @@ class _Binding:
         self.kind = _kind(transport, (self.target if self.target.size else self.source).dtype, op)
         self.op = 0 if op is None else OPS[op.name]
 
+    def own(self, method: str, counted: Buffer, *after: str) -> list[Call]:
+        """One call of NCCL's, by the elements of a buffer; ``after``: what follows their type."""
+        size = (self.source if counted is Buffer.IN else self.target).size
+        more = [{"op": self.op, "root": self.root}[name] for name in after]
+        where = (self.source.address, self.target.address, size, self.kind)
+        return [partial(getattr(self.comm, method), *where, *more, self.stream)]
+
     def pieces(self, buffer: Buffer) -> list[DeviceArray]:
         """A buffer's parts, in their order."""
         edges = self.layout.bounds(self.rank, buffer, self.elements).tolist()
@@ -101,31 +103,6 @@ def _kind(transport: NcclPort, dtype: np.dtype[Any], op: Op | None) -> int:
                 f" {transport.library_version} and {capability[0]}.{capability[1]}"
             )
     return TYPES[dtype.name]
-
-
-def _allreduce(b: _Binding) -> list[Call]:
-    where = (b.source.address, b.target.address, b.target.size)
-    return [partial(b.comm.allReduce, *where, b.kind, b.op, b.stream)]
-
-
-def _reduce(b: _Binding) -> list[Call]:
-    where = (b.source.address, b.target.address, b.source.size)
-    return [partial(b.comm.reduce, *where, b.kind, b.op, b.root, b.stream)]
-
-
-def _broadcast(b: _Binding) -> list[Call]:
-    where = (b.source.address, b.target.address, b.target.size)
-    return [partial(b.comm.broadcast, *where, b.kind, b.root, b.stream)]
-
-
-def _allgather(b: _Binding) -> list[Call]:
-    where = (b.source.address, b.target.address, b.source.size)
-    return [partial(b.comm.allGather, *where, b.kind, b.stream)]
-
-
-def _reduce_scatter(b: _Binding) -> list[Call]:
-    where = (b.source.address, b.target.address, b.target.size)
-    return [partial(b.comm.reduceScatter, *where, b.kind, b.op, b.stream)]
 
 
 def _gather(b: _Binding) -> list[Call]:
@@ -159,27 +136,23 @@ def _alltoall(b: _Binding) -> list[Call]:
     return b.exchange(sends, receives)
 
 
-def _barrier(b: _Binding) -> list[Call]:
-    return b.transport.meet
-
-
 def _sendrecv(b: _Binding) -> list[Call]:
     goes_to, came_from = b.layout.spec.partners(b.size, b.rank)
     return b.exchange([(b.source, goes_to)], [(b.target, came_from)])
 
 
 _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
-    "allreduce": _allreduce,
-    "reduce": _reduce,
-    "broadcast": _broadcast,
-    "allgather": _allgather,
-    "hypercube": _allgather,
-    "reduce_scatter": _reduce_scatter,
+    "allreduce": lambda b: b.own("allReduce", Buffer.OUT, "op"),
+    "reduce": lambda b: b.own("reduce", Buffer.IN, "op", "root"),
+    "broadcast": lambda b: b.own("broadcast", Buffer.OUT, "root"),
+    "allgather": lambda b: b.own("allGather", Buffer.IN),
+    "hypercube": lambda b: b.own("allGather", Buffer.IN),
+    "reduce_scatter": lambda b: b.own("reduceScatter", Buffer.OUT, "op"),
     "gather": _gather,
     "scatter": _scatter,
     "alltoall": _alltoall,
     "alltoallv": _alltoall,
-    "barrier": _barrier,
+    "barrier": lambda b: b.transport.meet,
     "sendrecv": _sendrecv,
     "sendrecv_pairs": _sendrecv,
 }
