@@ -88,14 +88,6 @@ class ChunkMemory:
             raise ScheduleError(f"{node}: {buffer}[{offset}] is out of range; {why}")
         return room[offset]
 
-    def source(self, node: Transfer) -> int:
-        """The slot that a node reads."""
-        return self.slot(node, node.step.srcbuf, node.step.srcoff + node.piece)
-
-    def target(self, node: Transfer) -> int:
-        """The slot that a node writes."""
-        return self.slot(node, node.step.dstbuf, node.step.dstoff + node.piece)
-
     def name(self, slot: int, gpu: int) -> str:
         """A slot as the file writes it, as ``o[3]``."""
         return next(

@@ -32,12 +32,12 @@ def accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
     """Every node's accesses. Raises ScheduleError for a slot that does not exist."""
     found = []
     for node in graph.nodes:
-        does = node.step.operation
-        if node.step.cnt == 0:
-            found.append(Access(-1, -1))
-            continue
-        read = memory.source(node) if does.reads else -1
-        found.append(Access(read, memory.target(node) if does.writes else -1))
+        step, read, write = node.step, -1, -1
+        if step.cnt and step.operation.reads:
+            read = memory.slot(node, step.srcbuf, step.srcoff + node.piece)
+        if step.cnt and step.operation.writes:
+            write = memory.slot(node, step.dstbuf, step.dstoff + node.piece)
+        found.append(Access(read, write))
     _check_overlaps(graph, found)
     return found
 

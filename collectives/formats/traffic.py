@@ -34,18 +34,8 @@ class Turn:
     reduced_bytes: int = 0
 
 
-class _Messages(NamedTuple):
-    """All moves of a schedule as columns, in the order of their steps; ``tag``: see `Message`."""
-
-    step: Column
-    src: Column
-    dst: Column
-    nbytes: Column
-    reduce: Column
-    tag: Column
-
-
-def _messages(schedule: Schedule, where: Layout, part: int) -> _Messages:
+def _messages(schedule: Schedule, where: Layout, part: int) -> Column:
+    """All moves in the order of their steps; rows: step, src, dst, bytes, reduce, tag."""
     slots = Slots(where)
     ranks = range(schedule.nranks)
     before = np.concatenate([where.bounds(r, b, part) for b in Buffer for r in ranks])
@@ -63,8 +53,7 @@ def _messages(schedule: Schedule, where: Layout, part: int) -> _Messages:
     starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
     tag = np.empty(len(pair), np.int64)
     tag[order] = np.arange(len(pair)) - np.repeat(starts, np.diff(starts, append=len(pair)))
-    step, src, dst, nbytes, reduce = every
-    return _Messages(step, src, dst, nbytes, reduce, tag)
+    return np.concatenate([every, tag[None]])
 
 
 def _by(ranks: Column, nranks: int) -> list[Column]:
@@ -85,20 +74,21 @@ def turns(schedule: Schedule, where: Layout, nbytes: int) -> Iterator[list[Turn]
     if part < 1:
         raise Unsupported(f"{where.spec.name} on {n} ranks: {nbytes} bytes leave no rank any")
     every = _messages(schedule, where, part)
-    sent, got = _by(every.src, n), _by(every.dst, n)
-    return (_of_rank(every, sent[rank], got[rank]) for rank in range(n))
+    return (
+        _of_rank(every[:, sent], every[:, got])
+        for sent, got in zip(_by(every[1], n), _by(every[2], n), strict=True)
+    )
 
 
-def _of_rank(every: _Messages, sent: Column, got: Column) -> list[Turn]:
+def _of_rank(sent: Column, got: Column) -> list[Turn]:
     found: dict[int, Turn] = {}
-    for at, mine, peer in ((sent, every.src, every.dst), (got, every.dst, every.src)):
-        columns = (every.step, mine, peer, every.nbytes, every.reduce, every.tag)
-        for step, rank, other, size, reduce, tag in zip(
-            *(c[at].tolist() for c in columns), strict=True
-        ):
-            turn = found.setdefault(step, Turn())
-            if rank != other:
-                (turn.sends if at is sent else turn.receives).append(Message(other, size, tag))
-            if reduce and at is got:
-                turn.reduced_bytes += size
+    for step, src, dst, nbytes, _, tag in sent.T.tolist():
+        turn = found.setdefault(step, Turn())
+        if src != dst:
+            turn.sends.append(Message(dst, nbytes, tag))
+    for step, src, dst, nbytes, reduce, tag in got.T.tolist():
+        turn = found.setdefault(step, Turn())
+        if src != dst:
+            turn.receives.append(Message(src, nbytes, tag))
+        turn.reduced_bytes += nbytes if reduce else 0
     return [found[step] for step in sorted(found) if found[step] != Turn()]

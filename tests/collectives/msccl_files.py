@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectives.formats.export import export
-from collectives.formats.msccl import Algorithm
+from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 from collectives.formats.write import write
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
@@ -54,6 +54,23 @@ def exported(
     schedule = build(collective, name, n)
     where = Layout.of(schedule, spec(collective))
     return export(schedule, where, in_place=in_place, proto=proto, channels=channels)
+
+
+def two(
+    first: list[ThreadblockStep],
+    second: list[ThreadblockStep],
+    *,
+    chunks: int = 1,
+    s_chunks: int = 1,
+    coll: str = "allreduce",
+    outofplace: bool = True,
+) -> Algorithm:
+    """Two gpus with a threadblock each that send to each other."""
+    gpus = tuple(
+        Gpu(rank, chunks, chunks, s_chunks, (ThreadBlock(0, 1 - rank, 1 - rank, 0, tuple(steps)),))
+        for rank, steps in enumerate((first, second))
+    )
+    return Algorithm("two", "LL", 1, chunks, coll, False, outofplace, gpus)
 
 
 def _write(folder: Path) -> None:

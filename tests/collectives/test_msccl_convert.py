@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from collectives.formats.convert import _Converter, _proven, _Ways, convert
 from collectives.formats.export import export
 from collectives.formats.load import build, load
 from collectives.formats.memory import COLLECTIVES, layout
-from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
+from collectives.formats.msccl import ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
@@ -24,7 +23,7 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, right, roots
-from tests.collectives.msccl_files import EACH_FILE, OWN
+from tests.collectives.msccl_files import EACH_FILE, OWN, two
 from tests.collectives.test_execution import _all
 
 KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES]
@@ -122,26 +121,6 @@ def test_for_something_else() -> None:
         build("allreduce", str(path), 4, segments=2)
 
 
-def _algorithm(
-    *gpus: list[tuple[int, list[ThreadblockStep]]], chunks: int, s_chunks: int
-) -> Algorithm:
-    """Two gpus; each threadblock is its channel and its steps, its peer the other gpu."""
-    made = tuple(
-        Gpu(
-            rank,
-            chunks,
-            chunks,
-            s_chunks,
-            tuple(
-                ThreadBlock(t, 1 - rank, 1 - rank, chan, tuple(steps))
-                for t, (chan, steps) in enumerate(blocks)
-            ),
-        )
-        for rank, blocks in enumerate(gpus)
-    )
-    return Algorithm("t", "LL", 4, chunks, "alltoall", False, True, made)
-
-
 def _naively_right(schedule: Schedule, where: Layout) -> bool:
     for in_place in (False, True)[: 1 + where.spec.in_place]:
         alias = aliases(where) if in_place else {}
@@ -153,24 +132,18 @@ def _naively_right(schedule: Schedule, where: Layout) -> bool:
 
 def test_scratch_that_is_exchanged() -> None:
     """Two gpus exchange one scratch slot, which no step of ours can: it goes by way of a copy."""
-
-    def blocks(rank: int) -> list[tuple[int, list[ThreadblockStep]]]:
-        other = 1 - rank
-        return [
-            (
-                0,
-                [
-                    ThreadblockStep(0, "cpy", "i", other, "s", 0, 1),
-                    ThreadblockStep(1, "s", "s", 0, "s", 0, 1),
-                    # The slot is used again before the message need have come.
-                    ThreadblockStep(2, "r", "s", 0, "s", 0, 1),
-                    ThreadblockStep(3, "cpy", "s", 0, "o", other, 1),
-                    ThreadblockStep(4, "cpy", "i", rank, "o", rank, 1),
-                ],
-            )
+    steps = [
+        [
+            ThreadblockStep(0, "cpy", "i", 1 - rank, "s", 0, 1),
+            ThreadblockStep(1, "s", "s", 0, "s", 0, 1),
+            # The slot is used again before the message need have come.
+            ThreadblockStep(2, "r", "s", 0, "s", 0, 1),
+            ThreadblockStep(3, "cpy", "s", 0, "o", 1 - rank, 1),
+            ThreadblockStep(4, "cpy", "i", rank, "o", rank, 1),
         ]
-
-    algorithm = _algorithm(blocks(0), blocks(1), chunks=2, s_chunks=1)
+        for rank in range(2)
+    ]
+    algorithm = two(*steps, coll="alltoall", chunks=2)
     proof = prove(algorithm)
     for ways in WAYS:
         made = _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
@@ -186,7 +159,7 @@ def test_a_slot_that_both_ends_overwrite() -> None:
         ThreadblockStep(2, "s", "o", 0, "o", 0, 1),
         ThreadblockStep(3, "r", "o", 0, "o", 0, 1),
     ]
-    algorithm = replace(_algorithm([(0, one)], [(0, one)], chunks=1, s_chunks=0), coll="allreduce")
+    algorithm = two(one, one, s_chunks=0)
     proof = prove(algorithm)
     assert _Converter(algorithm, proof, _Ways(False, True)).run().scratch == 1
     made = convert(algorithm, proof)
@@ -196,20 +169,12 @@ def test_a_slot_that_both_ends_overwrite() -> None:
 
 def test_inputs_that_outputs_overwrite_in_place() -> None:
     """A file for out of place that reads an input late also runs in place: the input is kept."""
-
-    def blocks(rank: int) -> list[tuple[int, list[ThreadblockStep]]]:
-        return [
-            (
-                0,
-                [
-                    ThreadblockStep(0, "s", "i", 0, "o", 0, 1),
-                    ThreadblockStep(1, "r", "o", 0, "o", 0, 1),
-                    ThreadblockStep(2, "re", "i", 0, "o", 0, 1),
-                ],
-            )
-        ]
-
-    algorithm = replace(_algorithm(blocks(0), blocks(1), chunks=1, s_chunks=0), coll="allreduce")
+    steps = [
+        ThreadblockStep(0, "s", "i", 0, "o", 0, 1),
+        ThreadblockStep(1, "r", "o", 0, "o", 0, 1),
+        ThreadblockStep(2, "re", "i", 0, "o", 0, 1),
+    ]
+    algorithm = two(steps, steps, s_chunks=0)
     made = convert(algorithm)
     assert made.scratch == 1
     assert _naively_right(made, layout(algorithm))

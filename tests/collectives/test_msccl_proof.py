@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats.memory import layout
-from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
+from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
-from tests.collectives.msccl_files import EACH_FILE, OWN, exported
+from tests.collectives.msccl_files import EACH_FILE, OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
 from tests.collectives.msccl_runtime import always_right
 
@@ -71,21 +71,6 @@ def test_every_single_change_is_refused(
         assert kind in ("dependency", "signal", "buffer"), kind
         assert always_right(mutant, where, 8), kind
     assert refused > 50
-
-
-def two(
-    first: list[ThreadblockStep],
-    second: list[ThreadblockStep],
-    *,
-    coll: str = "allreduce",
-    **fields: object,
-) -> Algorithm:
-    """Two gpus with a threadblock each that send to each other."""
-    gpus = tuple(
-        Gpu(rank, 1, 1, 1, (ThreadBlock(0, 1 - rank, 1 - rank, 0, tuple(steps)),))
-        for rank, steps in enumerate((first, second))
-    )
-    return replace(Algorithm("two", "LL", 1, 1, coll, False, True, gpus), **fields)  # type: ignore[arg-type]
 
 
 def step(kind: str, src: str, dst: str, **more: int) -> ThreadblockStep:
