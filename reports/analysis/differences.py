@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.analysis.compare import Key, by_key
 from reports.records.cores import per_core_text
-from reports.records.rows import Row
+from reports.records.rows import Row, flat
 
 _KINDS = {
     "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
@@ -98,18 +98,10 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """An environment with what is grouped in it as facts of their own, library variables bare."""
-    flat: dict[str, Any] = {}
-    for name, value in environment.items():
-        if name in _OF_ONE_RUN:
-            continue
-        if name == "variables" and isinstance(value, Mapping):
-            flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
-        elif isinstance(value, Mapping):
-            flat |= {f"{name} {k}": v for k, v in value.items()}
-        else:
-            flat[name] = value
-    return flat
+    """An environment as flat facts, library variables bare, without what is of one run only."""
+    kept = {name: one for name, one in environment.items() if name not in _OF_ONE_RUN}
+    facts = {name.removeprefix("variables "): one for name, one in flat(kept, " ").items()}
+    return {name: one for name, one in facts.items() if name not in _OF_ONE_RUN}
 
 
 def _text(value: object) -> str:

@@ -28,7 +28,7 @@ _RANGE = re.compile(
 )
 _FIELD = re.compile(rf"({'|'.join(FIELDS)})\s*({_OPERATOR})\s*(.+)")
 _RANKS = re.compile(r"(\d{1,9}) ranks?", re.ASCII)
-_BETWEEN = re.compile(r"(\w+)\s+between\s+(.+?)\s+and\s+(.+)")
+_BETWEEN = re.compile(r"^(\w+)\s+between\s+(.+?)\s+and\s+(.+)$")
 _PLAIN = re.compile(rf"({_NUMBER})\s*([^\s\d*]*)", re.ASCII)
 _LIMIT = re.compile(rf"({_NUMBER})?\s*(%?)\s*(?:\*|of)?\s*limit|limit\s*\*\s*({_NUMBER})", re.ASCII)
 _ALIASES = {"latency": "time", "median": "time"}
@@ -59,12 +59,8 @@ def parse(text: str) -> Expectation:
 
 def _rule(text: str) -> tuple[str, tuple[Threshold, ...]]:
     """Figure and bounds of what stands behind the colon. Raises ValueError."""
-    between = _BETWEEN.fullmatch(text)
-    if between:
-        metric = _metric(between.group(1))
-        sides = ((">=", between.group(2)), ("<=", between.group(3)))
-        return metric, tuple(_bound(metric, *side) for side in sides)
-    parts = [p.strip() for p in re.split(f"({_OPERATOR})", text)]
+    ordered = _BETWEEN.sub(r"\2 <= \1 <= \3", text)
+    parts = [p.strip() for p in re.split(f"({_OPERATOR})", ordered)]
     signs = [_ALSO.get(p, p) for p in parts[1::2]]
     if len(parts) == 3 and not re.fullmatch(r"[A-Za-z]\w*", parts[0]):
         parts, signs = parts[::-1], [_FLIPPED[signs[0]]]

@@ -11,7 +11,7 @@ from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
-from reports.records.rows import Row, Run, grouped
+from reports.records.rows import Row, Run, flat, grouped
 from reports.records.shown import PLACEMENT, rate, seconds, size_text
 
 _MOST_TILES = 8
@@ -142,22 +142,12 @@ def _rules(rows: Sequence[Row], limit: float | None) -> str:
 def _facts(run: Run) -> dict[str, str]:
     known: dict[str, Any] = {"file": run.source, "format": run.format, "program": run.program}
     known |= {"version": run.version, "library": run.library, "hosts": run.hosts}
-    known |= {"devices": run.devices, **_flat(run.environment)}
+    known |= {"devices": run.devices, **flat(run.environment, ": ")}
     if "busbar" in known:  # the log's own line says the same again
         del known["version"]
     if _words(known.get("cpu")) == _words(run.devices):
         del known["devices"]
     return {name: shown for name, value in known.items() if (shown := _words(value))}
-
-
-def _flat(environment: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in environment.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}: ")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _words(value: object) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import isfinite
 
 _TIMES = ("time", "cputime")
@@ -129,6 +130,10 @@ def _is_cell(token: str) -> bool:
     return _NUMBER.fullmatch(token) is not None or token.upper() in ("N/A", "NA")
 
 
+def _leading(tokens: Sequence[str]) -> list[str]:
+    return list(takewhile(_is_cell, tokens))
+
+
 def _guess(tokens: Sequence[str]) -> Header:
     """Columns of a row without a header: words are redop, an odd leading integer is the root."""
     before: list[str] = []
@@ -136,7 +141,7 @@ def _guess(tokens: Sequence[str]) -> Header:
     if rest and not _is_cell(rest[0]):
         before.append("redop")
         rest = rest[1:]
-    figures = sum(1 for _ in _leading(rest))
+    figures = len(_leading(rest))
     if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
         before.append("root")
         figures -= 1
@@ -146,15 +151,6 @@ def _guess(tokens: Sequence[str]) -> Header:
     if figures >= 16:
         half += ["i_min", "i_max", "i_p99", "i_cv%"]
     return Header(tuple(before), tuple(half), 1 if 0 < figures < 8 else 2)
-
-
-def _leading(tokens: Sequence[str]) -> list[str]:
-    found = []
-    for token in tokens:
-        if not _is_cell(token):
-            break
-        found.append(token)
-    return found
 
 
 def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:

@@ -120,6 +120,17 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
+def flat(environment: Mapping[str, Any], between: str) -> dict[str, Any]:
+    """An environment with the facts of its objects as its own: name, ``between``, inner name."""
+    found: dict[str, Any] = {}
+    for name, value in environment.items():
+        inner = flat(value, between) if isinstance(value, Mapping) else {}
+        found |= {f"{name}{between}{key}": one for key, one in inner.items()}
+        if not isinstance(value, Mapping):
+            found[name] = value
+    return found
+
+
 def listed(value: object) -> Sequence[Any]:
     """A list of an environment, which comes from a file: anything else is an empty one."""
     return value if isinstance(value, (list, tuple)) else ()

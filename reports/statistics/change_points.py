@@ -13,7 +13,7 @@ need no distribution. Runs that drift are not exchangeable, though, and appear a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, sqrt
 
@@ -78,14 +78,10 @@ def cuts(
             ratio = float(np.median(after) / np.median(before))
             if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
                 found[segment.series].append((segment.start + at, p))
+                runs, first = segment.runs, segment.start + at
                 following += [
-                    _Segment(
-                        segment.series,
-                        segment.start + part.start,
-                        segment.runs[part],
-                        segment.values[part],
-                    )
-                    for part in (slice(0, at), slice(at, None))
+                    replace(segment, runs=runs[:at], values=before),
+                    replace(segment, runs=runs[at:], values=after, start=first),
                 ]
         open_ = following
     return [_with_ratios(s, sorted(f)) for s, f in zip(series, found, strict=True)]

@@ -8,6 +8,7 @@ verdict for one launch per side.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import atan, ceil, cos, erfc, exp, pi, sin, sqrt
 from typing import NamedTuple
@@ -120,13 +121,8 @@ def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | Non
 
     None for more than ``most``.
     """
-    if least_seen(scatter, most) > share:
-        return None
-    low, high = 1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if least_seen(scatter, middle) <= share else (middle, high)
-    return high
+    enough = bisect_left(range(most + 1), True, 2, key=lambda n: least_seen(scatter, n) <= share)
+    return enough if enough <= most else None
 
 
 def launch_interval(runs: Samples) -> tuple[float, float] | None:
@@ -223,12 +219,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Holm 1979: the k-th smallest of n times n − k + 1, never falling.
     """
-    adjusted = [1.0] * len(p_values)
-    worst = 0.0
-    for k, i in enumerate(sorted(range(len(p_values)), key=lambda j: p_values[j])):
-        worst = max(worst, min(1.0, p_values[i] * (len(p_values) - k)))
-        adjusted[i] = worst
-    return adjusted
+    p = np.array(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    scaled = np.minimum(1.0, p[order] * np.arange(len(p), 0, -1))
+    p[order] = np.maximum.accumulate(scaled)
+    return [float(one) for one in p]
 
 
 def chi_squared_p(x: float, k: int) -> float:

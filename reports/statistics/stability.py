@@ -93,22 +93,15 @@ def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
     such value is held against the level by Bonferroni's bound. A single first iteration cannot be
     told from chance so; it counts when it is the greatest by a half and twice the median.
     """
-    n, sizes = len(t), []
-    k = 2
-    while k <= n // 4:
-        sizes.append(k)
-        k *= 2
-    best: tuple[float, int] | None = None
-    for k in sizes:
-        among = int((t >= t[:k].min()).sum())
-        p = exp(_log_comb(among, k) - _log_comb(n, k)) * len(sizes)
-        if p < _SIGNIFICANT_WARM and (best is None or p < best[0]):
-            best = p, k
-    if best is None and t[0] > 1.5 * t[1:].max() and t[0] > 2 * np.median(t[1:]):
-        best = 0.0, 1
-    if best is None:
-        return None
-    k = best[1]
+    n = len(t)
+    sizes = [1 << i for i in range(1, (n // 4).bit_length())]
+    among = {k: int((t >= t[:k].min()).sum()) for k in sizes}
+    chances = {k: exp(_log_comb(j, k) - _log_comb(n, k)) * len(sizes) for k, j in among.items()}
+    k = min(chances, key=chances.__getitem__, default=0)
+    if not k or chances[k] >= _SIGNIFICANT_WARM:
+        if not (t[0] > 1.5 * t[1:].max() and t[0] > 2 * np.median(t[1:])):
+            return None
+        k = 1
     more = float(np.median(t[:k]) / np.median(t[k:])) - 1
     if more < _APART:
         return None

@@ -17,6 +17,7 @@ from reports.records.record import LIBRARY, Result
 from reports.records.rows import Row
 from reports.records.shown import PLACEMENT, known
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
+from reports.tables.table import blocks
 from reports.tables.winners import answer
 
 _EDGE = len("# ") + 12  # what stands left of the cells: the size
@@ -169,9 +170,8 @@ def _short(value: float) -> str:
 def _drawn(grid: _Grid, width: int) -> list[str]:
     if not grid.lines:
         return []
-    lines, names = ["#", f"# {grid.title}"], list(grid.columns)
-    while names:
-        shown, names = _fitting(names, grid.columns, width - _EDGE)
+    lines = ["#", f"# {grid.title}"]
+    for shown in blocks({name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE):
         heads = [_stacked(name, grid.columns[name]) for name in shown]
         for at in range(-max(map(len, heads)), 0):
             label = "size" if at == -1 else ""
@@ -196,16 +196,6 @@ def _stacked(name: str, width: int) -> list[str]:
         pieces.append(name[:cut])
         name = name[cut:]
     return [*pieces, name]
-
-
-def _fitting(names: list[str], columns: dict[str, int], width: int) -> tuple[list[str], list[str]]:
-    """The columns that fit, at least one, and the rest."""
-    used = 0
-    for i, name in enumerate(names):
-        used += columns[name] + 2
-        if used > width and i:
-            return names[:i], names[i:]
-    return names, []
 
 
 def _volumes(results: Sequence[Result]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+K = TypeVar("K")
 #: From this terminal width on, optional columns are shown.
 WIDE = 110
 _GAP = 2  # between columns
@@ -23,6 +24,18 @@ class Shown:
     heading: str
     table: Table
     footnote: str = ""
+
+
+def blocks(widths: Mapping[K, int], room: int) -> Iterator[list[K]]:
+    """Columns by their widths, gaps included, in blocks of as many as fit, at least one."""
+    block, used = list[K](), 0
+    for column, width in widths.items():
+        if block and used + width > room:
+            yield block
+            block, used = [], 0
+        block.append(column)
+        used += width
+    yield block
 
 
 def fitting(

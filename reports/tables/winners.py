@@ -11,6 +11,7 @@ from reports.records.cores import per_core_text
 from reports.records.rows import Row
 from reports.records.shown import size_text
 from reports.statistics.quantities import LATENCY_BOUND
+from reports.tables.table import blocks
 
 _GAP = "  "
 _KEY = "~: the next may be as fast"
@@ -87,8 +88,9 @@ def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
     made: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
     if _width(made, heads) > width - edge:
         made = dict(columns)
-    for block in _blocks(made, heads, width - edge):
-        widths = {n: _width({n: made[n]}, heads) - len(_GAP) for n in block}
+    wide = {n: _width({n: column}, heads) for n, column in made.items()}
+    for block in blocks(wide, width - edge):
+        widths = {n: wide[n] - len(_GAP) for n in block}
         yield _line("size".rjust(edge), ((heads[n], widths[n]) for n in block))
         for size in sizes:
             here = {n: made[n].get(size, ()) for n in block}
@@ -114,19 +116,6 @@ def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
         len(_GAP) + max(len(heads[n]), *(len(line) for cell in column.values() for line in cell))
         for n, column in columns.items()
     )
-
-
-def _blocks(
-    columns: Mapping[int, _Column], heads: Mapping[int, str], room: int
-) -> Iterator[list[int]]:
-    """Blocks of as many columns as fit, at least one."""
-    block: list[int] = []
-    for n in columns:
-        if block and _width({m: columns[m] for m in (*block, n)}, heads) > room:
-            yield block
-            block = []
-        block.append(n)
-    yield block
 
 
 def _line(label: str, parts: Iterable[tuple[str, int]]) -> str:
