@@ -106,13 +106,14 @@ def column(tab: Any, name: str) -> list[str]:
     return [row[at] for row in cells(tab)]
 
 
+def traces(tab: Any, plot: str, of: str) -> Any:
+    """An expression of JavaScript on the data of a figure, as ``.map(t => t.name)``."""
+    return tab.execute_script(f"return document.querySelector('#{plot} .canvas').data{of}")
+
+
 def lines(tab: Any, plot: str) -> list[str]:
     """The names of a figure's lines that have a legend."""
-    script = (
-        "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => "
-        "t.showlegend !== false).map(t => t.name)"
-    )
-    return tab.execute_script(script, plot)
+    return traces(tab, plot, ".filter(t => t.showlegend !== false).map(t => t.name)")
 
 
 def choose(tab: Any, label: str, option: str) -> None:

@@ -17,7 +17,7 @@ from reports.records.record import Result
 from reports.records.rows import Row
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
-from tests.reports.browser import chromium, column, opened
+from tests.reports.browser import chromium, column, opened, traces
 from tests.reports.runs import cli, records, rows, saved
 
 MOVED = {"sent": 3 << 19, "received": 3 << 20, "total": 3 << 21}  # of 1 MiB: 1.5, 3 and 6 times
@@ -194,11 +194,8 @@ def test_a_page_shows_them(tmp_path: Path) -> None:
         assert column(tab, "busiest port in (x size)") == ["3", ""]
         assert column(tab, "all links (x size)") == ["6", ""]
         assert column(tab, "work") == ["shared by ranks", "its own"]
-        symbols = (
-            "return document.querySelector('#busbw .canvas').data.filter(t => "
-            "t.marker).map(t => t.marker.symbol)"
-        )
-        assert all(one.endswith("-open") for some in tab.execute_script(symbols) for one in some)
+        symbols = traces(tab, "busbw", ".filter(t => t.marker).map(t => t.marker.symbol)")
+        assert all(one.endswith("-open") for some in symbols for one in some)
         said = "return document.querySelector('#busbw .said').textContent"
         assert "Hollow marks: ranks shared cores" in tab.execute_script(said)
         text = tab.execute_script("return document.body.textContent")

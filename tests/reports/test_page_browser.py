@@ -22,6 +22,7 @@ from tests.reports.browser import (
     lines,
     opened,
     requests,
+    traces,
 )
 from tests.reports.runs import EVIL, MEASURED, records, rows
 
@@ -61,11 +62,8 @@ def test_every_figure_is_drawn(tab: Any) -> None:
     )
     assert all(drawn == room for drawn, room in tab.execute_script(widths))
     assert "bound" in lines(tab, "busbw") and "bound" in lines(tab, "latency")
-    fits = (
-        "return document.querySelector('#busbw .canvas').data.filter(t => (t.hovertext?.[0] "
-        "?? '').startsWith('fit of')).length"
-    )
-    assert tab.execute_script(fits) == 4
+    fits = traces(tab, "busbw", ".map(t => t.hovertext?.[0] ?? '')")
+    assert sum(text.startswith("fit of") for text in fits) == 4
     z = tab.execute_script("return document.getElementById('matrix-latency').data[0].z")
     assert z == [[None, 1.25], [3.5, None]]
 
@@ -74,11 +72,8 @@ def test_one_colour_an_algorithm(tab: Any) -> None:
     """Rule: in all figures, and in the filter, an algorithm has one colour; no two share one."""
     found: dict[str, set[str]] = {}
     for plot in ("busbw", "latency", "iterations", "scaling"):
-        script = (
-            "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => "
-            "t.marker).map(t => [t.name, t.line.color])"
-        )
-        for name, colour in tab.execute_script(script, plot):
+        marked = traces(tab, plot, ".filter(t => t.marker).map(t => [t.name, t.line.color])")
+        for name, colour in marked:
             found.setdefault(name, set()).add(colour)
     assert len(found) == 4 and all(len(colours) == 1 for colours in found.values())
     assert len(set().union(*found.values())) == 4
@@ -243,10 +238,7 @@ def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> Non
     assert "All 100,000 rows" in driver.find_element(By.ID, "count").text
     assert len(cells(driver)) == 100
     assert "24 of 50 series" in driver.find_element(By.CSS_SELECTOR, "#busbw .said").text
-    points = (
-        "return document.querySelector('#busbw .canvas').data.reduce((n, t) => n + t.x.length, 0)"
-    )
-    assert driver.execute_script(points) < 60_000
+    assert sum(traces(driver, "busbw", ".map(t => t.x.length)")) < 60_000
     driver.find_element(By.ID, "more").click()
     assert len(cells(driver)) == 600
     driver.find_element(By.XPATH, "//table[@id='table']//th/button[text()='time']").click()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reports.page import page
-from tests.reports.browser import LIMIT_S, column, lines, opened, resized
+from tests.reports.browser import LIMIT_S, column, lines, opened, resized, traces
 from tests.reports.runs import records, rows
 
 pytestmark = pytest.mark.timeout(3 * LIMIT_S)
@@ -84,13 +84,12 @@ def test_a_key_hides_its_line(tab: Any) -> None:
     """Rule: a key says which line it is of, hides it with its band and fit, and shows it again."""
     from selenium.webdriver.common.by import By
 
-    script = """return document.querySelector('#busbw .canvas').data
-      .filter(t => t.legendgroup === 'ring').map(t => t.visible !== false)"""
+    shown_of = ".filter(t => t.legendgroup === 'ring').map(t => t.visible !== false)"
     key = tab.find_element(By.XPATH, "//figure[@id='busbw']//ul//button[contains(., 'ring')]")
-    assert lines(tab, "busbw")[0] in ("ring", "tree") and len(tab.execute_script(script)) == 3
+    assert lines(tab, "busbw")[0] in ("ring", "tree") and len(traces(tab, "busbw", shown_of)) == 3
     for shown in (False, True):
         key.click()
-        assert tab.execute_script(script) == [shown] * 3
+        assert traces(tab, "busbw", shown_of) == [shown] * 3
         assert key.get_attribute("aria-pressed") == str(shown).lower()
 
 

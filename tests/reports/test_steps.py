@@ -46,19 +46,14 @@ def test_what_a_record_says() -> None:
     assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot int8"
 
 
+NAN = float("nan")
+NONE = (None, [], "x", {}, {"seconds": [], "updates": [], "loss": []})
+
+
 @pytest.mark.parametrize(
     "curve",
-    [
-        None,
-        [],
-        "x",
-        {},
-        CURVE | {"loss": [1.0]},
-        CURVE | {"loss": [1.0, None, 2.0]},
-        CURVE | {"loss": [1.0, float("nan"), 2.0]},
-        CURVE | {"seconds": "abc"},
-        {"seconds": [], "updates": [], "loss": []},
-    ],
+    [*NONE, CURVE | {"seconds": "abc"}]
+    + [CURVE | {"loss": loss} for loss in ([1.0], [1.0, None, 2.0], [1.0, NAN, 2.0])],
 )
 def test_a_curve_that_is_none_is_left_out(curve: object) -> None:
     """Rule: a file of anybody's breaks no figure: what is not of its kind is not drawn."""
