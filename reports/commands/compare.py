@@ -49,8 +49,10 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
 
 def compared(
     base: Sequence[Row], new: Sequence[Row], options: argparse.Namespace
-) -> tuple[list[Comparison], list[Difference]]:
-    """Every shared row's word, and what the runs do not share, which is said on stderr too.
+) -> tuple[list[Comparison], list[Difference], int]:
+    """Every shared row's word, the differences of the runs, and how many rows NEW lacks.
+
+    Differences are said on stderr too.
 
     Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
     """
@@ -70,7 +72,7 @@ def compared(
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{len(rows)} rows are only in {name}")
-    return compare(joined, noise), found
+    return compare(joined, noise), found, len(lost)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
@@ -108,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         [row for path in side for row in read_noting(path, options.ranks).rows]
         for side in sides(options.files)
     )
-    comparisons, differing = compared(base, new, options)
+    comparisons, differing, lost = compared(base, new, options)
     rules = rules_of(base, new, comparisons, asked.limit)
     if options.format == "md":
         from reports.tables.markdown import comparison_markdown
@@ -121,7 +123,9 @@ def run(options: argparse.Namespace) -> int:
     for name, rows in (("BASE", base), ("NEW", new)):
         for warning in warnings_of(rows):
             note(f"{name}: {warning}")
-    missing = _missing(base, new) if options.fail_missing else 0
+    missing = int(options.fail_missing and lost > 0)
+    if missing:
+        print(f"FAILED: {lost} rows of BASE are missing in NEW")
     return max(_gate(comparisons, fail), missing, expect(asked, new))
 
 
@@ -155,16 +159,6 @@ def _may_be_slower(c: Comparison) -> bool:
     """Whether it is, or may be for all that is known: what was not tested has not been passed."""
     of_one_launch = c.word == "cannot tell" and c.low is not None and c.low > 1
     return c.word in ("slower", "untested") or of_one_launch
-
-
-def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
-    """1 when BASE measured what NEW did not: a test that was not run has not been passed."""
-    from reports.analysis.compare import join
-
-    lost = len(join(base, new)[1])
-    if lost:
-        print(f"FAILED: {lost} rows of BASE are missing in NEW")
-    return 1 if lost else 0
 
 
 def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(markdown(over_launches(rows)))
     else:
         new = read_noting(options.new, options.ranks).rows
-        comparisons, differing = compared(rows, new, options)
+        comparisons, differing, _ = compared(rows, new, options)
         rules = rules_of(rows, new, comparisons)
         sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     return 0

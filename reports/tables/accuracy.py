@@ -12,7 +12,7 @@ import numpy as np
 from busbar.cells import csv_text
 from reports.analysis.compare import by_key, samples
 from reports.records.rows import Row
-from reports.tables.table import Column, table
+from reports.tables.table import GAP, Column, blocks, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -131,10 +131,11 @@ def tables(found: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
     columns: list[Column] = [
         (head, "right", [line[n] for line in lines]) for n, head in enumerate(heads)
     ]
-    room = max(1, (width - max(map(len, names)) - 1) // 9)
+    wide = [max(map(len, (head, *cells))) + GAP for head, _, cells in columns]
+    room = width - max(map(len, ("algorithm", *names))) - 2 * GAP
     made = []
-    for at in range(1, len(columns), room):
-        one = table("", [("algorithm", "left", names), *columns[at : at + room]]).table
+    for block in blocks(dict(enumerate(wide[1:], 1)), room):
+        one = table("", [("algorithm", "left", names), *(columns[n] for n in block)]).table
         one.rows[len(names) - 2].end_section = True
         made.append(one)
     return made

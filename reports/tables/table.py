@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 #: From this terminal width on, optional columns are shown.
 WIDE = 110
-_GAP = 2  # between columns
+#: Blanks between columns.
+GAP = 2
 #: Name, side and cells.
 Column = tuple[str, Literal["left", "right"], list[str]]
 
@@ -48,8 +49,8 @@ def fitting(
     kept = [c for c in columns if any(c[2])]
 
     def room() -> int:
-        used = sum(max(len(name), *map(len, cells)) + _GAP for name, _, cells in kept)
-        return width - used - _GAP - 1
+        used = sum(max(len(name), *map(len, cells)) + GAP for name, _, cells in kept)
+        return width - used - GAP - 1
 
     for name in spare:
         if room() >= least:
