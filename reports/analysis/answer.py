@@ -17,7 +17,7 @@ HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
     """The best algorithm by size, in words, for each group of rows and rank count.
 
-    Without those where nobody was compared with anybody.
+    Groups without a competitor are left out.
     """
     found = {
         f"{thing}, {head(ranks, False)}": stretches(cells, ranks)

@@ -111,7 +111,7 @@ def in_brief(results: Sequence[Result]) -> list[str]:
     """The warnings that matter for the printed figures of a run: none, or a line or two.
 
     Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its
-    median may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6
+    median may be off by more than 5 % (`Unstable.shift`), or when that is unknown: fewer than 6
     iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
     """
     timed = [

@@ -20,7 +20,7 @@ _OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch")  # differs by its nature and
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that the two runs do not share: machine, mapping, hosts, versions, cores, work.
+    """A fact that the two runs do not share: machine, mapping, hosts, versions, cores, work.
 
     A fact that one side does not know is no difference that is known of; it is said, and forbids
     nothing, as with logs of others and with records of an older format.

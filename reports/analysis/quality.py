@@ -147,7 +147,7 @@ def _unused(run: Run) -> str:
 def _means(f: _Facts) -> Verdict:
     bare = [r for r in f.timed if not r.time_s]
     if bare:
-        return _BROKEN, _count(len(bare), len(f.timed), "only rates, averaged nobody knows how,")
+        return _BROKEN, _count(len(bare), len(f.timed), "only rates, averaged in an unknown way,")
     kinds = Counter(r.statistic for r in f.timed)
     said = ", ".join(f"{kind} in {n} rows" for kind, n in kinds.items())
     return _KEPT, f"times are summarised ({said}); rates follow from that time and are not averaged"

@@ -18,7 +18,7 @@ from reports.statistics.uncertain import Uncertain, median_of
 
 #: Protocols that are another's at its least or most K.
 _SAME = {"sync": "k-sync", "async": "k-async"}
-#: Of fewer times no interval is told.
+#: Fewer times have no interval.
 _FEWEST = 5
 
 
@@ -113,12 +113,12 @@ def number(value: object, otherwise: float) -> float: ...
 @overload
 def number(value: object, otherwise: None) -> float | None: ...
 def number(value: object, otherwise: float | None) -> float | None:
-    """A number of a file of anybody's, else ``otherwise``."""
+    """A finite number of a file, else ``otherwise``."""
     return float(value) if isinstance(value, int | float) and isfinite(value) else otherwise
 
 
 def numbers(values: object) -> tuple[float, ...]:
-    """Numbers of a file of anybody's; none where one of them is something else."""
+    """Finite numbers of a file; none where one of them is something else."""
     if not isinstance(values, list | tuple):
         return ()
     sound = [v for v in values if isinstance(v, int | float) and isfinite(v)]

@@ -30,7 +30,7 @@ _QUANTITY = {
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something slow. ``kind``: rank, ranks, gpu, node, link. ``amount``: relative, for sorting.
+    """A straggler. ``kind``: rank, ranks, gpu, node, link. ``amount``: relative, for sorting.
 
     ``evidence``: a line a source: how much, against whom, in how many rows or pairs, interval, p.
     ``sure``: False where the shape of the one algorithm that shows it may explain it as well.

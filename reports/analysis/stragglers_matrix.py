@@ -56,7 +56,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class SlowUnit:
-    """Something that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
+    """A unit that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
 
     ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one way only;
     ``link``: a pair, one way if ``one_way``; ``node``: what leaves or enters it; ``within``: the

@@ -61,7 +61,7 @@ class Observation:
 
     @property
     def all_wait(self) -> bool:
-        """Whether nobody can leave before everybody has come."""
+        """Whether no rank can leave before every rank has come."""
         return self.row.collective in _ALL_WAIT
 
 

@@ -125,7 +125,7 @@ class Stretch:
 
     @property
     def compared(self) -> bool:
-        """Whether there was anybody to win against."""
+        """Whether any size had a competitor."""
         return any(w.margin is not None for w in self.won)
 
     @property

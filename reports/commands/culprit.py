@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print who is slow; with ``--fail`` 1 when anybody surely is."""
+    """Print the stragglers; with ``--fail`` 1 when there is a sure one."""
     from reports.analysis.expect import parse_share
     from reports.analysis.machine import read_pairs
     from reports.analysis.stragglers import culprits

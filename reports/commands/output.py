@@ -33,7 +33,7 @@ def add_runs(parser: argparse.ArgumentParser, nargs: str = "+", text: str | None
 
 
 def rows_of(options: argparse.Namespace) -> list[Row]:
-    """The rows of all files, with what is to be noted of them said. Raises ReportError."""
+    """The rows of all files, whose notes are printed. Raises ReportError."""
     return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 
 
@@ -68,7 +68,7 @@ def make_folder(path: Path) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr, whatever stands in it."""
+    """Print a line on stderr, without escapes."""
     print(f"reports: {printable(text)}", file=sys.stderr)
 
 

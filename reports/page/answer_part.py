@@ -17,7 +17,7 @@ _MOST = 60
 
 
 def answer_part(rows: Sequence[Row]) -> str:
-    """The section; nothing where nobody was compared with anybody."""
+    """The section; nothing where no algorithm has a competitor."""
     won = sorted(winners(rows).items())
     places = colours(algorithm_of(r) for r in rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]

@@ -27,13 +27,13 @@ def section(id: str, heading: str, *content: str) -> str:
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list of lines of HTML; nothing when there are none."""
+    """A list of lines of HTML; nothing for no line."""
     inner = "".join(f"<li>{line}</li>" for line in lines)
     return f"<ul>{inner}</ul>" if inner else ""
 
 
 def details(summary: str, inner: str) -> str:
-    """Something to open."""
+    """A part that opens under its summary."""
     return f"<details><summary>{text(summary)}</summary>\n{inner}\n</details>"
 
 

@@ -74,7 +74,7 @@ def _key(r: Row, runs: dict[int, str]) -> _Key:
 
 
 def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """At most ``MOST_ROWS`` rows, and what is to be said of the others ("" if there are none)."""
+    """At most ``MOST_ROWS`` rows, and a remark on the others ("" if there are none)."""
     if len(rows) <= MOST_ROWS:
         return list(rows), ""
     return list(rows[:MOST_ROWS]), f"of {len(rows):,} rows the first {MOST_ROWS:,} are in this page"

@@ -72,7 +72,7 @@ def _pooled(name: str, column: Any, starts: NDArray[np.intp]) -> Any:
         return np.fmin.reduceat(column, starts)
     if name == "energy_per_op_j":
         return np.add.reduceat(column, starts) / np.diff(np.append(starts, len(column)))
-    if name == "per_rank_s":  # by iteration of one row; pooled they would be nobody's
+    if name == "per_rank_s":  # by iteration of one row, which pooled rows have not
         return [()] * len(starts)
     if isinstance(column, Coded):
         return Coded(column.codes[starts], column.labels)

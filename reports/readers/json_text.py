@@ -70,7 +70,7 @@ def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
 
 
 def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
-    """The elements from a place on that can be read, and what is to be said of the others."""
+    """The elements from a place on that can be read, and remarks on the others."""
     decoder, rows, said, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
     while True:
         gap = _GAP.match(text, position)

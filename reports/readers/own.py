@@ -110,7 +110,7 @@ class _Table:
         self._times: list[list[float]] = []
 
     def add(self, line: int, document: dict[str, Any]) -> str:
-        """Take a record, or the line of an environment; gives what is to be said of it.
+        """Take a record, or the line of an environment; return a remark on it.
 
         Raises ValueError (TypeError for kinds that no number has) when it cannot be read; nothing
         of it is kept then.
@@ -241,7 +241,7 @@ def results(text: str, strict: bool = True) -> list[Result]:
 def step_results(path: Path) -> list[Result]:
     """The records of training steps in JSON lines or a run directory, with their curves.
 
-    What is no such record is left out: whoever reads the rows of the file has said so.
+    Other records are left out: the reader of the file's rows has its notes.
     """
     texts = (line for text in record_texts(path) for line in text.split("\n") if '"step"' in line)
     return [one for one in results("\n".join(texts), strict=False) if one.step]

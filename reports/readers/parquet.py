@@ -156,7 +156,7 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     times = lists.flatten().to_numpy()
     if not (np.isfinite(times) & (times >= 0)).all():
-        raise ValueError("times that are none")
+        raise ValueError("times that are no seconds")
     pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
     if any(len(times) != n for n, ranks in pairs for times in ranks):
         raise ValueError("a rank has another number of times than its row")

@@ -48,7 +48,7 @@ MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
 
 def read(path: Path | str, ranks: int | None = None) -> Reading:
-    """The rows of a file, or of the records in a run directory, whoever wrote it.
+    """The rows of a file of any known format, or of the records in a run directory.
 
     ``ranks`` is used where a log does not say how many there were. Raises ReportError when the
     file cannot be read or no row is found in it; the message then says what was in the way.
@@ -180,7 +180,7 @@ def _is_jsonl(text: str) -> bool:
 
 
 def _document(source: str, document: object) -> Reading | None:
-    """The rows of one JSON document; None when its shape is nobody's."""
+    """The rows of one JSON document; None when its shape is unknown."""
     if isinstance(document, dict) and nccl_json.recognises(document):
         return nccl_json.read(source, document)
     if isinstance(document, list) and rccl_json.recognises(document):

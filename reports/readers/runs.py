@@ -27,7 +27,7 @@ class Runs:
         self._known: dict[str, Run] = {}
 
     def keep(self, document: Mapping[str, Any]) -> None:
-        """Take the line of an environment. Raises ValueError when it is none that we can read."""
+        """Take the line of an environment. Raises ValueError when it cannot be read."""
         check_format(document)
         if not isinstance(document["environment"], dict):
             raise ValueError("the environment is no object")
@@ -35,7 +35,7 @@ class Runs:
         self._named.pop(str(document["run"]), None)
 
     def environment(self, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """The environment of a record, and what is to be said of it."""
+        """The environment of a record, and a remark on it."""
         if "run" not in document:
             return document.get("environment", {}), ""
         name = str(document["run"])
@@ -45,7 +45,7 @@ class Runs:
         return {}, f"the line of run {name} is missing: nothing is known of its machine"
 
     def of(self, document: Mapping[str, Any]) -> tuple[Run, str]:
-        """The run of a record, and what is to be said of it."""
+        """The run of a record, and a remark on it."""
         name = str(document.get("run", ""))
         if name in self._named:
             return self._named[name], ""

@@ -54,7 +54,7 @@ _MOST_LABELS = 8
 
 
 class Line(NamedTuple):
-    """A line: its number from 1, whose it is ("" when nobody says), and its text."""
+    """A line: its number from 1, the stream that it belongs to ("" if unknown), and its text."""
 
     number: int
     stream: str
@@ -74,7 +74,7 @@ def record_texts(path: Path) -> Iterator[str]:
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:
-    """A file's bytes, unpacked when it is gzip, and what is to be said of them.
+    """A file's bytes, unpacked when it is gzip, and a remark on them.
 
     A gzip file that a killed run left is read as far as it goes. Raises ReportError when nothing
     can be had.

@@ -138,7 +138,7 @@ def listed(value: object) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a reader could not take, or took by inference, and where (0: no one line)."""
+    """A remark of a reader on what it could not take, or inferred; line 0: no single line."""
 
     source: str
     line: int
@@ -155,7 +155,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Reading:
-    """The rows of a file and what has to be said of them."""
+    """The rows of a file and the remarks on them."""
 
     rows: Sequence[Row]
     notes: Sequence[Note] = ()

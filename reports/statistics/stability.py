@@ -146,7 +146,7 @@ def _drift(t: Floats, ranks: Floats) -> Unstable | None:
 def _modes(t: Floats) -> Unstable | None:
     """The dip test (`reports.statistics.dip`), where the two groups are far enough apart to matter.
 
-    Groups are told without the longest twentieth, or a few outliers would be one of them.
+    The longest twentieth is left out of the groups, or a few outliers would be one of them.
     """
     usual = np.sort(t)[: len(t) - len(t) // 20]
     low, high, share = two_groups(usual.tolist())
