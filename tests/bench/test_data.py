@@ -24,6 +24,14 @@ def _inputs(
     return Inputs(layout, dtype(kind), op(operation), elements), layout
 
 
+def _filled(inputs: Inputs, nranks: int, elements: int, kind: str) -> np.ndarray:
+    """The inputs of all ranks, a row each."""
+    found = np.empty((nranks, elements), dtype(kind))
+    for rank in range(nranks):
+        inputs.fill(rank, found[rank])
+    return found
+
+
 @pytest.mark.parametrize("kind", DTYPES)
 @pytest.mark.parametrize("operation", OPS)
 @pytest.mark.parametrize("nranks", [1, 2, 3, 16, 33])
@@ -31,10 +39,7 @@ def test_any_order_gives_the_expected_bits(kind: str, operation: str, nranks: in
     """Rule: #wrong has zero tolerance because every order of reduction gives the same bits."""
     elements = 70_001  # past one turn of the table
     inputs, _ = _inputs("allreduce", nranks, kind, operation, elements)
-    vectors = []
-    for rank in range(nranks):
-        vectors.append(np.empty(elements, dtype(kind)))
-        inputs.fill(rank, vectors[-1])
+    vectors = _filled(inputs, nranks, elements, kind)
     orders = [list(range(nranks)), list(np.random.default_rng(nranks).permutation(nranks))]
     for order in orders:
         result = vectors[order[0]].copy()
@@ -48,9 +53,7 @@ def test_any_order_gives_the_expected_bits(kind: str, operation: str, nranks: in
 def test_ranks_and_elements_differ() -> None:
     """Rule: no two ranks' inputs are alike, nor are neighbouring elements."""
     inputs, _ = _inputs("allreduce", 8, "float", "sum", 5000)
-    vectors = np.empty((8, 5000), np.float32)
-    for rank in range(8):
-        inputs.fill(rank, vectors[rank])
+    vectors = _filled(inputs, 8, 5000, "float")
     for a in range(8):
         assert np.mean(vectors[a, 1:] == vectors[a, :-1]) < 0.01
         for b in range(a):
@@ -102,9 +105,7 @@ FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]
 def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, index: int) -> None:
     """Rule: a float is right if off by up to ``ulps`` units in its last place, else wrong."""
     inputs, _ = _inputs("allreduce", 2, kind, "avg", 1000)
-    ranks = np.empty((2, 1000), dtype(kind))
-    for rank in range(2):
-        inputs.fill(rank, ranks[rank])
+    ranks = _filled(inputs, 2, 1000, kind)
     result = op("avg").ufunc(ranks[0], ranks[1]).astype(dtype(kind))
     scale(result, 2)
     assert inputs.check(0, result).count == 0
@@ -135,10 +136,7 @@ def test_integers_have_no_last_place(kind: str) -> None:
 def test_parts_continue_each_other(elements: int) -> None:
     """Rule: all-gather yields the ranks' inputs side by side, past any turn of the table."""
     inputs, _ = _inputs("allgather", 3, "int32", "sum", elements)
-    every = np.empty((3, elements), np.int32)
-    for rank in range(3):
-        inputs.fill(rank, every[rank])
-    result = every.ravel()
+    result = _filled(inputs, 3, elements, "int32").ravel()
     assert inputs.check(1, result).count == 0
     result[2 * elements] ^= 1
     assert inputs.check(1, result)[:2] == (1, 2 * elements)
@@ -204,9 +202,7 @@ def test_misplacement_is_seen_on_any_number_of_ranks(
                 _inputs("allreduce", n, kind, operation, elements)
             continue
         inputs, _ = _inputs("allreduce", n, kind, operation, elements)
-        shares = np.empty((n, elements), dtype(kind))
-        for rank in range(n):
-            inputs.fill(rank, shares[rank])
+        shares = _filled(inputs, n, elements, kind)
         right = _reduced(shares, kind, operation)
         assert inputs.check(0, right).count == 0
         for what, fault in FAULTS.items():
@@ -232,9 +228,7 @@ def test_averages_over_more_ranks_than_the_type_counts(kind: str, nranks: int) -
 def test_a_zero_with_a_sign_is_wrong() -> None:
     """Rule: bits are compared, so that a flipped sign of a 0 is seen as any other bit is."""
     inputs, _ = _inputs("allreduce", 9, "f8e5m2", "sum", 5000)
-    shares = np.empty((9, 5000), dtype("f8e5m2"))
-    for rank in range(9):
-        inputs.fill(rank, shares[rank])
+    shares = _filled(inputs, 9, 5000, "f8e5m2")
     result = _reduced(shares, "f8e5m2", "sum")
     assert inputs.check(0, result).count == 0
     zeros = result.view(np.uint8) == 0
