@@ -97,10 +97,8 @@ def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
     environment, _ = _records(file)
     assert environment["mapping"]["gpu"] == ["0000:0a:00.0", "0000:08:00.0"]
     status, out, err = in_process("allreduce", "--threads 2 --gpus 3,7", *SMALL)
-    assert (status, out) == (
-        2,
-        "",
-    ) and err == "busbar: --gpus: no GPU 7; this node shows 4: 0 to 3\n"
+    assert (status, out) == (2, "")
+    assert err == "busbar: --gpus: no GPU 7; this node shows 4: 0 to 3\n"
 
 
 def test_gpus_that_the_profiler_picks(

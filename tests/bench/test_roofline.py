@@ -137,10 +137,8 @@ def test_no_limit_where_nobody_can_or_may_tell() -> None:
     unable.roofline = _refused  # type: ignore[method-assign]
     assert _one(lambda world: Rooflines(world, able, wanted=False)) == (None, "") and not able.asked
     assert _one(lambda world: Rooflines(world, InprocTransport(world))) == (None, "")
-    assert _one(lambda world: Rooflines(world, unable)) == (
-        None,
-        "no memory roofline: the executor is numpy",
-    )
+    why = "no memory roofline: the executor is numpy"
+    assert _one(lambda world: Rooflines(world, unable)) == (None, why)
 
 
 def _result(limit: float | None) -> Result:
