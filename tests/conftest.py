@@ -43,8 +43,12 @@ TERMINALS = ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "COLUMNS", "LINES")
 # Where it is set, every process that a test starts compiles everything that it imports.
 WRITES = "PYTHONDONTWRITEBYTECODE"
 # Under pytest-xdist tests with these fixtures stay in one process a group: launchers do not fight
-# for cores, a browser is started once, a GPU has one owner.
-GROUPS = {"cupy": "gpu", "mpi": "launcher", "mpich": "launcher", "driver": "browser"}
+# for cores, a GPU has one owner, and a browser, the process of all commands and our modules' syntax
+# trees are there once.
+GROUPS = {
+    "cupy": "gpu", "mpi": "launcher", "mpich": "launcher", "driver": "browser", "cases": "commands",
+    "trees": "trees",
+}  # fmt: skip
 
 
 def pytest_configure() -> None:

@@ -165,10 +165,10 @@ def _modules() -> dict[str, Path]:
     return found
 
 
-def _imports(text: str, modules: Collection[str]) -> set[str]:
-    """The modules of ours that a text imports, also in functions and under TYPE_CHECKING."""
+def _imports(tree: ast.AST, modules: Collection[str]) -> set[str]:
+    """The modules of ours that a module imports, also in functions and under TYPE_CHECKING."""
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -185,15 +185,16 @@ def _room(module: str, modules: Mapping[str, Path]) -> str:
     return max((r for r in ROOMS if f"{inside}.".startswith(f"{r}.")), key=len)
 
 
-def _arrows() -> dict[str, set[str]]:
-    modules = _modules()
-    return {m: _imports(p.read_text(encoding="utf-8"), modules) for m, p in modules.items()}
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.AST]:
+    """Every module of ours, parsed."""
+    return {name: ast.parse(p.read_text(encoding="utf-8")) for name, p in _modules().items()}
 
 
 @pytest.fixture(scope="module")
-def arrows() -> dict[str, set[str]]:
-    """What every module of ours imports of ours."""
-    return _arrows()
+def arrows(trees: dict[str, ast.AST]) -> dict[str, set[str]]:
+    """The modules of ours that every module of ours imports."""
+    return {name: _imports(tree, trees) for name, tree in trees.items()}
 
 
 def _wrong(arrows: Mapping[str, set[str]], rooms: Mapping[str, str]) -> list[str]:
@@ -250,7 +251,7 @@ def test_the_walk_sees_what_is_forbidden() -> None:
     text = (
         "def f():\n    from bench.cli import main\nif TYPE_CHECKING:\n    import topology.sources\n"
     )
-    assert _imports(text, modules) == {"bench.cli.main", "topology.sources"}
+    assert _imports(ast.parse(text), modules) == {"bench.cli.main", "topology.sources"}
     rooms = {module: _room(module, modules) for module in modules}
     assert rooms["collectives.schedule.moves"] == "collectives.schedule"
     assert _wrong({"collectives.schedule.moves": {"bench.cli.main"}}, rooms)
@@ -271,11 +272,11 @@ def test_importing_the_rooms_loads_nothing_optional() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_no_class_has_two_homes() -> None:
+def test_no_class_has_two_homes(trees: dict[str, ast.AST]) -> None:
     """Rule: one noun per idea: a public class's name stands in one module of ours."""
     homes: dict[str, set[str]] = {}
-    for module, path in _modules().items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, set()).add(module)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
