@@ -87,7 +87,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "show", "ring", "--minbytes", "1"], "arguments: --minbytes 1; see"),
     (["reports", "plot", "RUN", "--topolgy", "x"], "did you mean --topology?"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
-    (["pt2pt", "--tests", "lat"], "no test 'lat'; there are: latency"),
+    (["pt2pt", "--tests", "lat"], "no test 'lat'; did you mean latency?"),
     (["pt2pt", "-A", "ring"], "no transfer 'ring'; there are: two_sided, put, get"),
     (["pt2pt", "--grid", "2x2"], "unrecognized arguments: --grid"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
