@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from collectives.model.costs import Costs, LinkCosts
-from collectives.model.machine import CLASSES, NETWORK, PlacedRanks
+from collectives.model.machine import NETWORK, PlacedRanks, distance
 from collectives.model.measured import two_points
 from topology.measured.matrix import expected
 from topology.model.topology import Kind, Topology
@@ -44,13 +44,9 @@ def resolve(
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
     """The next farther class that is known, so as not to promise too much, else the farthest."""
-
-    def place(one: str) -> int:
-        head = "NV" if one[:2] == "NV" else one
-        return CLASSES.index(head) if head in CLASSES else len(CLASSES)
-
-    far = sorted(known, key=place)
-    return next((one for one in far if place(one) >= place(name)), far[-1] if far else None)
+    far = sorted(known, key=distance)
+    beyond = (one for one in far if distance(one) >= distance(name))
+    return next(beyond, far[-1] if far else None)
 
 
 def _assumed(name: str, machine: PlacedRanks, topology: Topology | None) -> LinkCosts:

@@ -69,15 +69,17 @@ def placed(topology: Topology) -> PlacedRanks:
 
 def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> PlacedRanks:
     """A machine from the names of the classes between devices, "" from one to itself."""
-    classes = sorted({name for row in names for name in row if name} | {NETWORK}, key=_order)
+    known = {name for row in names for name in row if name} | {NETWORK}
+    classes = sorted(known, key=lambda name: (distance(name), name))
     at = {name: i for i, name in enumerate(classes)}
     table = np.array([[at.get(name, 0) for name in row] for row in names], np.int64)
     return PlacedRanks(tuple(classes), table, at[NETWORK], tuple(devices))
 
 
-def _order(name: str) -> tuple[int, str]:
+def distance(name: str) -> int:
+    """The place of a class in `CLASSES`, their number for one that is not there."""
     head = "NV" if name[:2] == "NV" else name
-    return (CLASSES.index(head) if head in CLASSES else len(CLASSES), name)
+    return CLASSES.index(head) if head in CLASSES else len(CLASSES)
 
 
 class Classes:
