@@ -15,7 +15,7 @@ class Runtime:
     """``cupy.cuda.runtime``."""
 
     CUDARuntimeError = CUDARuntimeError
-    memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice, memcpyDefault = 1, 2, 3, 4
+    memcpyHostToDevice, memcpyDeviceToHost, memcpyDefault = 1, 2, 4
 
     def __init__(self, machine: Machine) -> None:
         self._m = machine
@@ -29,9 +29,6 @@ class Runtime:
         if not 0 <= device < self._m.gpus:
             raise CUDARuntimeError(101, "invalid device ordinal")
         self._m.here.device = device
-
-    def getDevice(self) -> int:
-        return self._m.device
 
     def getDeviceProperties(self, device: int) -> dict[str, Any]:
         # A C string, as CuPy makes of what are 16 bytes.
@@ -74,7 +71,7 @@ class Runtime:
         self._copy(target, source, nbytes, kind)
 
     def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        for address, is_device in ((target, kind in (1, 3)), (source, kind in (2, 3))):
+        for address, is_device in ((target, kind == 1), (source, kind == 2)):
             if is_device and not self._m.on_device(address, nbytes):
                 raise CUDARuntimeError(1, f"{nbytes} bytes at {address:#x} are not the device's")
         with self._m.lock:

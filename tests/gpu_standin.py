@@ -114,7 +114,6 @@ class Event:
 
     def __init__(self, machine: Machine, block: bool = False, disable_timing: bool = False) -> None:
         self._m, self.timed = machine, not disable_timing
-        self.ptr = id(self)
         self.when: int | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -126,10 +125,6 @@ class Event:
             self.when = self._m.now
 
         self._m.push(stream.ptr, lambda: Work(work))
-
-    def synchronize(self) -> None:
-        while self.when is None:
-            self._m.pump()
 
 
 def get_elapsed_time(start: Event, end: Event) -> float:

@@ -193,17 +193,23 @@ class Transport(ABC):
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory that this transport is fastest on."""
 
-    @abstractmethod
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that preparing the program would take beside its buffers."""
+        """Bytes that preparing the program would take beside its buffers.
+
+        Late messages are put aside: at most those of the step that has most of them.
+        """
+        return program.late() * itemsize
 
     @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """One rank's program bound to its buffers; built once, run often."""
 
-    @abstractmethod
     def library(self, call: LibraryCall) -> Action:
         """The library's own collective, the baseline. Raises Unsupported where there is none."""
+        raise Unsupported(
+            f"the {self.name} transport has no library collective to compare with; MPI's is had"
+            " through the mpi transport, NCCL's through the nccl transport"
+        )
 
     def worksharing(self, call: LibraryCall) -> Action:
         """The collective with its work shared among all processes, whatever rank it belongs to.

@@ -11,14 +11,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.program import Local, Program, ProgramStep, Span
 from collectives.execution.transport import (
     Action,
     Array,
     Buffers,
-    LibraryCall,
     Tell,
     TracedMessage,
     Transport,
@@ -38,17 +36,9 @@ class InprocTransport(Transport):
         """Plain host memory."""
         return np.empty(nbytes, np.uint8)
 
-    def staging(self, program: Program, itemsize: int) -> int:
-        """The late receives of the step that has most of them."""
-        return program.late() * itemsize
-
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""
         return _InprocAction(self._world, program, buffers, op)
-
-    def library(self, call: LibraryCall) -> Action:
-        """There is no library among threads: raises Unsupported."""
-        raise Unsupported("the inproc transport has no library collective to compare with")
 
 
 class _InprocAction(Action):

@@ -205,13 +205,6 @@ class IpcTransport(GpuTransport):
         )
         self.lane.wait()
 
-    def library(self, call: LibraryCall) -> Action:
-        """There is no library here: raises Unsupported."""
-        raise Unsupported(
-            "the ipc transport has no library collective to compare with; NCCL's is had through"
-            " the nccl transport"
-        )
-
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""
         return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline)

@@ -126,10 +126,6 @@ class ShmTransport(Transport):
         """Give back what no rank uses any more. All ranks call this together."""
         self.memory.trim()
 
-    def staging(self, program: Program, itemsize: int) -> int:
-        """Late messages are put aside; at most those of the step that has most of them."""
-        return program.late() * itemsize
-
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together."""
         return BoundProgram(self, program, buffers, op)
@@ -141,13 +137,6 @@ class ShmTransport(Transport):
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together."""
         return WorkSharing(self, call)
-
-    def library(self, call: LibraryCall) -> Action:
-        """There is no library here: raises Unsupported."""
-        raise Unsupported(
-            "the shm transport has no library collective to compare with; the MPI library's"
-            " is had through the mpi transport"
-        )
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
         """Rates of this memory for these ranks at this size, from n sweeps of each kind.
