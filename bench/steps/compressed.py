@@ -27,7 +27,7 @@ Vector = NDArray[np.float32]
 
 
 class Exchanged(NamedTuple):
-    """How coded vectors travel, and how the mean goes back: (collective, algorithm)."""
+    """The collectives of a coded exchange: coded vectors go out, the mean comes back."""
 
     push: tuple[str, str]
     answer: tuple[str, str] | None
@@ -53,7 +53,7 @@ class Leg(NamedTuple):
 
 
 def legs(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[Leg]:
-    """What a vector of so many elements takes where it travels as a codec's bytes."""
+    """The collectives that a vector of so many elements takes as a codec's bytes."""
     how = _MOVES[algorithm]
     shards = nranks if how.shards else 1
     wire = sum(codec.nbytes(b - a) for a, b in pairwise(_edges(elements, shards)))

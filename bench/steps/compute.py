@@ -36,7 +36,7 @@ class StepTimes(NamedTuple):
 
     @property
     def ready(self) -> NDArray[np.float64]:
-        """When each tensor's gradient is there, in seconds from the step's start."""
+        """Seconds from the step's start until each tensor's gradient is there."""
         return self.forward + np.cumsum(self.backward)
 
 

@@ -122,7 +122,7 @@ class Exchange:
         return 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
-        """What exchanges a range; made by the first who asks. All ranks ask for the same ranges."""
+        """The action that exchanges a range, made once. All ranks ask for the same ranges."""
         if span not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
                 self._drop(next(iter(self._plans)))

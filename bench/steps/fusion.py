@@ -1,4 +1,4 @@
-"""Which gradients are sent together: DDP's buckets, or Horovod's buffers and cycles.
+"""The gradients that are sent together: DDP's buckets, or Horovod's buffers and cycles.
 
 Pure: sizes and times in, ranges of tensors out. Tensors are numbered in the order in which a
 backward pass produces their gradients. Gradients that are sent together are a range of these
@@ -26,7 +26,7 @@ _WHOLE = "256G"
 
 @dataclass(frozen=True)
 class Fusion:
-    """How gradients are fused.
+    """A way to fuse gradients.
 
     ``limits``: with buckets, the bytes that close the first, the second …; the last one goes on.
     None: no limit. ``cycle``: seconds between two looks at what is ready; None where buckets are

@@ -20,7 +20,7 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class GradientLayout:
-    """Where each tensor lies, in bytes: ``starts`` has one more entry, the whole.
+    """The byte offset of each tensor: ``starts`` has one more entry, the whole.
 
     ``kinds``: each tensor's type by nccl-tests' name.
     """
@@ -75,7 +75,7 @@ class Gradients:
             self.view((n, n + 1)).fill(value)
 
     def wrong(self, value: float, nranks: int) -> int:
-        """How many elements are not ``value``, up to rounding of so many additions."""
+        """The number of elements that are not ``value``, up to rounding of so many additions."""
         found = 0
         for n, kind in enumerate(self.layout.kinds):
             near = nranks * 2.0 ** -{"half": 10, "bfloat16": 7}.get(kind, 23) * abs(value)

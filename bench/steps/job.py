@@ -41,7 +41,7 @@ class StepJob:
 
     @property
     def ranks(self) -> int:
-        """How many there are, with learners that are processes of their own."""
+        """The number of ranks, with learners that are processes of their own."""
         return self.world.size + self.options.learners
 
 

@@ -69,7 +69,7 @@ def _measure(options: StepOptions, opened: Opened) -> int:
 
 
 def _ranks(options: StepOptions) -> int:
-    """How many ranks there will be, as far as can be told before they start."""
+    """The number of ranks, as far as it is known before they start."""
     if options.learners:
         return options.servers + options.learners
     sign, run = launched(), options.run

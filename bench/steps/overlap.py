@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Ready:
-    """How many tensors' gradients are there, told by one thread and waited for by another."""
+    """A count of the gradients that are ready: one thread sets it, another waits for it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -19,7 +19,7 @@ class Ready:
 
     @property
     def count(self) -> int:
-        """How many are there now."""
+        """The count now."""
         return self._count
 
     def mark(self, count: int) -> None:

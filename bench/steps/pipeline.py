@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from bench.steps.fusion import TensorRange, filled
 
 Seconds = Callable[[TensorRange], float]
-"""What the exchange of a range takes."""
+"""The seconds of a range's exchange."""
 
 
 def in_turn(ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds) -> float:
-    """When the last of fixed buckets is exchanged, from the step's start.
+    """Seconds from the step's start until the last of fixed buckets is exchanged.
 
     ``ready``: when each tensor's gradient is there on the last rank.
     """
@@ -36,7 +36,7 @@ def cycles(
     seconds: Seconds,
     kinds: Sequence[str] = (),
 ) -> float:
-    """When the last is exchanged where every ``cycle`` seconds what is ready fills buffers.
+    """The same where every ``cycle`` seconds the gradients that are ready fill buffers.
 
     A cycle that takes longer than ``cycle`` is followed by the next at once.
     """

@@ -40,7 +40,7 @@ def header(options: StepOptions, nranks: int, crowd: Load | None) -> list[str]:
 
 
 def _exchanges(options: StepOptions) -> str:
-    """When gradients travel: all-reduces can overlap, a push to a server follows its gradient."""
+    """A phrase for when gradients travel: all-reduces may overlap, a push follows its gradient."""
     fused = [update(choice.name).fused for choice in options.updates]
     when = "overlaps the backward pass" if options.overlap else "after the backward pass"
     if all(fused):
@@ -144,7 +144,7 @@ class _StepColumn(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """What fits a terminal: columns, whether intervals have both ends, and columns that do not."""
+    """The columns that fit a terminal, whether intervals have both ends, and the other columns."""
 
     columns: Sequence[_StepColumn]
     wide: bool

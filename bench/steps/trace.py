@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -65,15 +63,6 @@ class Trace:
         mine += spans(json.loads(text))
         self.lost += max(0, len(mine) - MOST)
         del mine[MOST:]
-
-    @contextmanager
-    def span(self, name: str, lane: str, **more: Any) -> Iterator[None]:
-        """Something that takes as long as what is inside."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add(name, lane, start, time.perf_counter(), **more)
 
 
 def spans(values: Sequence[Sequence[Any]]) -> list[TraceSpan]:

@@ -130,7 +130,7 @@ class RankTraining:
         return facts, lines
 
     def _error(self, once_more: Callable[[], Vector]) -> float:
-        """How far a mean is off, over what it should be."""
+        """The relative error of a mean."""
         few = slice(0, _MOST_CHECKED)
         exact = self._world.combine(self._source[few].astype(np.float64), "avg")
         self._world.barrier()

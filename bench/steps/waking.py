@@ -1,4 +1,4 @@
-"""How soon a thread that sleeps while it computes is awake again: its timers and its core."""
+"""The timers and the core of a thread that sleeps while it computes, so that it wakes soon."""
 
 from __future__ import annotations
 

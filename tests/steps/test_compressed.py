@@ -22,7 +22,7 @@ def _given(rank: int, turn: int, elements: int) -> np.ndarray:
 def _summed(
     algorithm: str, text: str, ranks: int, turns: int = 1, n: int = N
 ) -> list[tuple[list[np.ndarray], np.ndarray, int, int]]:
-    """Of each rank: what it ended every turn with, what it keeps back, bytes sent and received."""
+    """Return, by rank, the vectors after each turn, what it keeps back, bytes sent and received."""
     found: list[tuple[list[np.ndarray], np.ndarray, int, int]] = [([], np.empty(0), 0, 0)] * ranks
 
     def body(world: InprocWorld) -> None:

@@ -1,8 +1,9 @@
-"""What is said of servers: histograms, intervals, and why a formula was missed."""
+"""Reports of servers: histograms, intervals, and why a formula was missed."""
 
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,10 +50,10 @@ def test_laws_of_compute() -> None:
 
 
 def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
-    """What would be said of a server that took so long for everything."""
+    """The report of a server that took so long for everything."""
     compute, protocol = Exponential("exp:20", 0.020, seed=3), update_protocol("async", 8)
     played = play(protocol, compute.draw, updates, costs)
-    one = {"pushed": updates, "answers": updates, "cancelled": 0}
+    one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
     one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
     served = Served(

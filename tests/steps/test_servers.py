@@ -92,7 +92,7 @@ def test_learners_as_processes(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     pushed before.
     """
     trace = tmp_path / "trace.json"
-    for name, *more in (("k-batch-sync:2",), ("k-batch-async:2", "--trace", str(trace))):
+    for name, *more in (("k-batch-sync:2",), ("k-async:2", "--trace", str(trace))):
         words = ("--learners", "2", "--servers", "2", "--update", name, *more)
         assert main([*STEP, *words], Hotline()) == 0
         _right(capsys.readouterr().out, [name], 4, 2, "sockets")

@@ -59,7 +59,7 @@ class _Failing:
 def _play(
     protocol: UpdateProtocol, updates: int, training: PlainTraining, servers: int = 1
 ) -> tuple[list[Served | RankFailure], list[Learned], list[Server]]:
-    """What servers and learners did that are threads of this process."""
+    """Run servers and learners as threads of this process, and return what they did."""
     places, post = parts(training.elements, servers), Post(servers, protocol.learners)
     made = [training.server(place) for place in places]
     served: dict[int, Served | RankFailure] = {}
@@ -159,7 +159,6 @@ class _Answering(LearnerEnd):
     """
 
     def __init__(self, clock: _Clock, script: list[tuple[float, float | None]]) -> None:
-        super().__init__()
         self._clock, self._script, self._version, self._pushed = clock, script, 0, 0.0
 
     def push(self, server: int, version: int, gradient: Vector) -> None:

@@ -218,7 +218,8 @@ def test_figures_of_learners_are_those_that_they_measured() -> None:
     assert found.efficiency and found.efficiency.value == pytest.approx(0.1 / 0.03 / 4)
     # Of ranks of several hosts, whose clocks differ, it is not known what is exposed.
     apart = figures(Result(*head, sample, step={k: v for k, v in step.items() if k[:3] != "exp"}))
-    assert apart is not None and apart.exposed is apart.hidden is apart.compute is None
+    assert apart is not None and apart.compute is None
+    assert apart.exposed is None and apart.hidden is None
 
 
 def test_every_figure_has_an_interval_and_its_prediction() -> None:

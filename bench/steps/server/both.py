@@ -31,7 +31,6 @@ class OpenServer(ServerEnd):
             arrival = self._callers.receive(0.0) or self._ranks.receive(0.0)
             now = time.perf_counter()
             if arrival is not None:
-                self.messages_in += 1
                 self.bytes_in += arrival.data.nbytes
                 return arrival
             if now >= until:
@@ -43,7 +42,6 @@ class OpenServer(ServerEnd):
         """See `ServerEnd.send`."""
         for end, some in self._both(learners):
             end.send(some, version, weights, cause)
-        self.messages_out += len(learners)
         self.bytes_out += weights.nbytes * len(learners)
 
     def stop(self, learners: Sequence[int]) -> None:

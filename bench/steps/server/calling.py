@@ -24,7 +24,6 @@ class SocketLearner(LearnerEnd):
         self, ends: Sequence[socket.socket], number: int, weights: Vector, places: Sequence[slice]
     ) -> None:
         """``weights``: where the servers' parts of the weights are put, at their places."""
-        super().__init__()
         self._ends, self._weights, self._places = ends, weights, places
         self._over = set[int]()
         for end in ends:
@@ -34,7 +33,6 @@ class SocketLearner(LearnerEnd):
         """See `LearnerEnd.push`."""
         data = np.ascontiguousarray(gradient).view(np.uint8)
         head = header(MessageKind.GRADIENT, version, data.nbytes)
-        self.bytes_out += data.nbytes
         with _lost(server):
             self._ends[server].sendall(head)
             self._ends[server].sendall(memory(data))

@@ -1,4 +1,4 @@
-"""What a server's work and a learner's rounds cost, and their parts of a time per update. Pure."""
+"""The costs of a server's work and a learner's rounds, as parts of an update's time. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.steps.server.simulating import ServiceTimes
 
 
 class RoundCosts(NamedTuple):
-    """What a learner's round takes beside computing and the server's work, in seconds, on average.
+    """A learner's mean seconds a round beside computing and the server's work.
 
     ``noticing``: an answer's way, until the learner has begun anew; ``waking``: computations that
     end late, since the clock woke it late; ``pushing``: to the servers that are not looked at.

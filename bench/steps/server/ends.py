@@ -37,7 +37,7 @@ class MessageKind:
 
 
 class MessageHeader(NamedTuple):
-    """What a header says; see `HEADER`."""
+    """The fields of a header; see `HEADER`."""
 
     kind: int
     version: int
@@ -52,12 +52,12 @@ def header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
 
 
 def headed(data: bytes | bytearray) -> MessageHeader:
-    """What `header` made."""
+    """The fields that `header` packed."""
     return MessageHeader(*HEADER.unpack(data))
 
 
 class Arrival(NamedTuple):
-    """What has come to a server. ``began``: when it turned to it; ``data``: until the next one."""
+    """A message at a server. ``began``: when it took it up; ``data``: valid until the next."""
 
     kind: int
     learner: int
@@ -87,7 +87,6 @@ class ServerEnd(ABC):
         #: Seconds in which there was nothing to do.
         self.idle = 0.0
         self.bytes_in = self.bytes_out = 0
-        self.messages_in = self.messages_out = 0
 
     @abstractmethod
     def receive(self, seconds: float) -> Arrival | None:
@@ -111,9 +110,6 @@ class ServerEnd(ABC):
 class LearnerEnd(ABC):
     """A learner's end: to all servers."""
 
-    def __init__(self) -> None:
-        self.bytes_out = 0
-
     @abstractmethod
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """Send a gradient; its memory may be used again when this returns."""
@@ -131,4 +127,4 @@ class LearnerEnd(ABC):
 
 
 def untraced(name: str, lane: str, start: float, end: float, **more: Any) -> None:
-    """Where nobody asked for a trace; else it is kept what took from when to when."""
+    """Keep nothing: the trace of a run without ``--trace``."""

@@ -47,7 +47,7 @@ class Server(Protocol):
 
 
 class Coding(Protocol):
-    """How gradients travel. Every rank has one of its own, which may remember (error feedback)."""
+    """Gradients on the wire. Every rank has its own, which may remember (error feedback)."""
 
     def encode(self, gradient: Vector, server: int) -> Vector:
         """The code of a server's part of a gradient; the next call overwrites it."""
@@ -59,11 +59,11 @@ class Coding(Protocol):
 
 
 class Training(Protocol):
-    """What is trained: makes every rank's hooks. The same on every rank, from the same options."""
+    """A training: makes every rank's hooks, the same on every rank from the same options."""
 
     @property
     def elements(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
         ...
 
     @property

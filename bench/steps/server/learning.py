@@ -32,13 +32,11 @@ def in_blocks(values: Sequence[float]) -> list[float]:
 
 @dataclass
 class Learned:
-    """A learner's log, in seconds: computing, and waiting for weights after a push."""
+    """A learner's log; times in seconds."""
 
     number: int = -1
     pushed: int = 0
     cancelled: int = 0
-    computing: float = 0.0
-    waiting: float = 0.0
     #: Seconds of pushes, to all servers one after the other.
     pushing: float = 0.0
     #: Seconds by which computations ended late (the clock woke it late), and of answers' ways:
@@ -119,10 +117,8 @@ class Rounds:
 
     def _ready(self) -> bool:
         """Wait for weights to begin with; False where all is over."""
-        began = time.perf_counter()
         while not self._over:
             if self._complete():
-                self.learned.waiting += time.perf_counter() - began
                 return True
             self._take(self._end.wait(None))
         return False
@@ -155,7 +151,6 @@ class Rounds:
                     break
         now = time.perf_counter()
         self._push_began, self._push_ended = now, 0.0
-        learned.computing += now - began
         if rest > 0:
             learned.cancelled += not self._over  # else the end of the run came
             self._trace("cancelled", "compute", began, now)
@@ -199,7 +194,7 @@ class Rounds:
         self._trace(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **named)
 
     def _spend(self, rest: float) -> float:
-        """How long to wait for an answer: where the rank's own core computes, not at all."""
+        """Seconds to wait for an answer: none where the rank's own core computes."""
         if self._burn:
             spend_until(time.perf_counter() + min(rest, _BURN_S), burn=True)
         return 0.0 if self._burn else rest

@@ -129,7 +129,6 @@ class MpiServer(ServerEnd):
                 ranks.take(rank, data)
             if rank in ranks.lost:  # on the way
                 return self.receive(0.0)
-        self.messages_in += 1
         self.bytes_in += nbytes
         return Arrival(kind, rank - self._servers, version, sent, began, data)
 
@@ -163,7 +162,6 @@ class MpiServer(ServerEnd):
             with self._ranks.noticing():
                 requests = self._ranks.give(self._servers + learner, head, data)
                 self._pending += [(request, (head, data)) for request in requests]
-        self.messages_out += len(learners)
         self.bytes_out += data.nbytes * len(learners)
         self._flush()
 
@@ -182,7 +180,6 @@ class MpiLearner(LearnerEnd):
 
     def __init__(self, comm: Any, mpi: Any, weights: Vector, places: Sequence[slice]) -> None:
         """``weights``: where the servers' parts of the weights are put, at their places."""
-        super().__init__()
         self._ranks, self._weights, self._places = _Ranks(comm, mpi), weights, places
 
     def push(self, server: int, version: int, gradient: Vector) -> None:
@@ -190,7 +187,6 @@ class MpiLearner(LearnerEnd):
         data = np.ascontiguousarray(gradient)
         head = header(MessageKind.GRADIENT, version, data.nbytes)
         wait(self._ranks.give(server, head, data))
-        self.bytes_out += data.nbytes
 
     def wait(self, seconds: float | None) -> Answer | None:
         """See `LearnerEnd.wait`."""

@@ -17,7 +17,7 @@ PROTOCOLS = ("sync", "k-sync:K", "k-batch-sync:K", "async", "k-async:K", "k-batc
 
 
 class UpdateProtocol(NamedTuple):
-    """When a server of so many learners updates, and what its learners do then."""
+    """A rule for so many learners: when the server updates, and what its learners do then."""
 
     name: str
     learners: int

@@ -114,7 +114,7 @@ def paced(
     draw: Callable[[int, int], float],
     warmup: int,
 ) -> Paced:
-    """What came of a run. The pace is server 0's; ``draw``: a learner's n-th gradient's seconds."""
+    """The figures of a run, by server 0's pace. ``draw``: seconds of a learner's n-th gradient."""
     first = servers[0]
     moments = np.asarray([0.0, *first.updates])[warmup:]
     times = np.diff(moments)
@@ -203,7 +203,7 @@ def _lines(
 
 
 def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterator[str]:
-    """How many asynchronous updates a synchronous one takes as long as."""
+    """A line that measures a synchronous update in asynchronous ones, by the formulas."""
     if protocol.cancels and protocol.needed == protocol.learners and facts["sync_over_async"]:
         yield f"    by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
 
@@ -218,7 +218,7 @@ def _waste(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def histogram(counts: Mapping[str, int]) -> str:
-    """How large a part of the gradients was how stale, in classes that double: ``0 5 %, 1 9 %``."""
+    """The share of gradients by staleness, in classes that double: ``0 5 %, 1 9 %``."""
     total = sum(counts.values())
     classes: dict[int, int] = {}
     for value, n in counts.items():

@@ -54,7 +54,7 @@ class Served:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Served:
-        """What `as_json` made."""
+        """Rebuild what `as_json` gave."""
         return cls(**{**value, "staleness": Counter(dict(value["staleness"]))})
 
     @property
@@ -69,7 +69,7 @@ class Served:
 
 
 class ServerProgress(NamedTuple):
-    """How far a server is: updates, seconds until the last, and who pushed what when.
+    """A server's progress: updates, seconds until the last, and each learner's last push.
 
     ``heard``: of every learner the version of its last gradient and how many seconds ago it came;
     None of who pushed nothing yet.
@@ -159,7 +159,7 @@ class Serving:
         return self.served
 
     def far(self) -> ServerProgress:
-        """How far it is now. Any thread may ask."""
+        """The progress now. Any thread may ask."""
         now, made = time.perf_counter(), list(self.served.updates)
         heard = {
             learner: None if found is None else (found[0], now - found[1])

@@ -34,7 +34,6 @@ class Played:
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: int = 0
     busy: float = 0.0
-    waited: float = 0.0
     #: The play ended early, since the server's queue grew without end.
     endless: bool = False
 
@@ -94,7 +93,6 @@ class _Play:
         return self.made
 
     def _push(self, learner: int, now: float) -> None:
-        self.made.waited += max(0.0, self.free - now)
         self.free = max(now, self.free)
         done = self.core.gradient(learner, self.versions[learner])
         self._serve(self.costs.gradient)

@@ -108,7 +108,6 @@ class SocketServer(ServerEnd):
         if kind == MessageKind.JOIN:
             line.learner = version
             self._learners[version] = line
-        self.messages_in += 1
         self.bytes_in += nbytes
         return Arrival(kind, line.learner, version, sent, began, data)
 
@@ -205,7 +204,6 @@ class SocketServer(ServerEnd):
                 line.out.append(memory(data))
             with suppress(OSError):
                 line.flush()
-            self.messages_out += 1
             self.bytes_out += data.nbytes
 
 

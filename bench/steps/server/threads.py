@@ -60,7 +60,6 @@ class ThreadServer(ServerEnd):
         if message is None:
             return None
         self._last = message
-        self.messages_in += 1
         self.bytes_in += message.data.nbytes
         return Arrival(
             message.kind, message.learner, message.version, message.sent, began, message.data
@@ -77,7 +76,6 @@ class ThreadServer(ServerEnd):
         self._put(learners, Answer(self._number, None, time.perf_counter(), 0.0), _NOTHING)
 
     def _put(self, learners: Sequence[int], answer: Answer, data: Vector) -> None:
-        self.messages_out += len(learners)
         for learner in learners:
             self._post.answers[learner].put((answer, data))
 
@@ -87,7 +85,6 @@ class ThreadLearner(LearnerEnd):
 
     def __init__(self, post: Post, number: int, weights: Vector, places: Sequence[slice]) -> None:
         """``weights``: where the servers' parts of the weights are put, at their places."""
-        super().__init__()
         self._post, self._number, self._weights, self._places = post, number, weights, places
         self._free = [Semaphore() for _ in places]
         self._copies = [_NOTHING for _ in places]
@@ -100,7 +97,6 @@ class ThreadLearner(LearnerEnd):
             self._copies[server] = np.empty(len(data), np.uint8)
         copy = self._copies[server][: len(data)]
         np.copyto(copy, data)
-        self.bytes_out += len(data)
         message = _Message(MessageKind.GRADIENT, self._number, version, copy, self._free[server])
         self._post.pushes[server].put(message)
 

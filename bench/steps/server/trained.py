@@ -1,4 +1,4 @@
-"""What the options ask to be trained: a problem, or arrays of the model's size."""
+"""The training that the options ask for: a problem, or arrays of the model's size."""
 
 from __future__ import annotations
 

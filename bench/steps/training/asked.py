@@ -40,7 +40,7 @@ class TrainingOptions:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What a record keeps of it."""
+        """The options as a record keeps them."""
         said: dict[str, object] = {}
         if self.problem is not None:
             said = {"problem": self.problem_text, "rule": self.rule, "rate": self.rate}

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def named(what: str, text: str, table: Mapping[str, Callable[..., T]]) -> T:
-    """What the table's entry makes of the parameters in ``text``; ``what`` is it in an error.
+    """Call the table's entry that ``text`` names; ``what`` names the kind of thing in errors.
 
     Parameters are numbers; those that an entry knows are its keyword-only ones. Raises Unsupported
     with the names that there are, and whatever the entry says of a value.

@@ -29,7 +29,7 @@ _MOST = 1 << 24
 
 @dataclass(frozen=True)
 class ProblemShape:
-    """How large a problem is.
+    """The size of a problem.
 
     ``widths``: features, units of the hidden layer if there is one, classes. ``batch``: samples of
     one gradient. Raises Unsupported for sizes that cannot be.

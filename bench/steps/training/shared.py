@@ -48,7 +48,7 @@ class SharedProblem:
 
 
 class Apart(NamedTuple):
-    """How far weights are from those of one process that made the same updates alone.
+    """The distance of weights from those of one process that made the same updates alone.
 
     ``updates``: how many. ``bits``: they are equal to the bit to those of one that adds the
     learners' gradients in order.

@@ -23,7 +23,7 @@ def curve_facts(points: Sequence[LossPoint]) -> Facts:
 
 
 def curve_lines(points: Sequence[LossPoint]) -> Lines:
-    """Where it began and where it ended."""
+    """The loss at the start and at the end."""
     if not points:
         return ["    loss: no number from the start on; take a lower --rate"]
     first, last, best = points[0], points[-1], min(point.loss for point in points)

@@ -1,1 +1,1 @@
-"""How ranks' gradients become one update, a module each; `bench.steps.table` names them."""
+"""Updates: each module makes ranks' gradients one update; `bench.steps.table` names them."""

@@ -1,4 +1,4 @@
-"""What joins a run's servers and learners: threads, ranks of MPI, processes that call sockets."""
+"""The ends of servers and learners as threads, ranks of MPI, or processes that call sockets."""
 
 from __future__ import annotations
 

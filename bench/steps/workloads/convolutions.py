@@ -142,7 +142,7 @@ _AUX_AFTER = 7
 
 
 def _modules() -> list[tuple[int, list[_Branch], int]]:
-    """Of each Inception module its side, its branches, and how many channels come out.
+    """The side, the branches and the output channels of each Inception module.
 
     Filters below 0 are of a pair that splits: both take what came before the first of them.
     """

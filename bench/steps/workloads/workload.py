@@ -1,4 +1,4 @@
-"""What a training step exchanges, as data: a model's tensors and their shares."""
+"""The content of a training step's exchange: a model's tensors and their shares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many numbers it has."""
+        """The number of its elements."""
         return prod(self.shape)
 
 
