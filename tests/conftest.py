@@ -108,8 +108,12 @@ def mpich() -> Mpi:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, allowing Open MPI as root."""
+    """This process's environment, allowing Open MPI as root.
+
+    Its ranks yield the core when they wait, as where they are more than cores: other tests run.
+    """
     env = dict(os.environ) | {
+        "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PYTHONPATH": str(REPO),
