@@ -34,6 +34,8 @@ std::byte* bytes(Ints& v, std::size_t from = 0) {
 struct World {
     World(int size, std::size_t count)
         : size(size), in(size), out(size), life(size), lines(plan_lines(size)) {
+        // Counts lie in what is padding to a line, which a vector need not clear.
+        std::memset(static_cast<void*>(lines.data()), 0, lines.size() * sizeof(Line));
         for (int r = 0; r < size; ++r) {
             for (std::size_t i = 0; i < count; ++i) in[r].push_back(int(i) * 7 + r);
             out[r].assign(count, -1);
