@@ -97,7 +97,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
         "bench.run",
-        "busbar topology.model topology.sources collectives.schedule collectives.formats"
+        "busbar native topology.model topology.sources collectives.schedule collectives.formats"
         " collectives.execution* reports.* bench.launch bench.options bench.links bench.clock",
     ),
     (

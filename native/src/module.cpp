@@ -220,6 +220,7 @@ PYBIND11_MODULE(_core, m) {
         "sendrecv", "barrier", "copy");
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
+    m.def("core_hz", &core_hz);
     m.def("isas", [] {
         std::vector<std::string> names;
         for (const char* name : {"avx512", "avx2", "plain"})

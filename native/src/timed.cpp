@@ -1,5 +1,7 @@
 #include "timed.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "watch.hpp"
@@ -43,6 +45,30 @@ double Timed::loop(int n) {
         run();
     }
     return now() - start;
+}
+
+double core_hz() {
+#if defined(__x86_64__) || defined(__aarch64__)
+    constexpr int kTries = 5, kRounds = 1000, kAdditions = 10;
+    double best = std::numeric_limits<double>::infinity();
+    unsigned long sum = 0;
+    const unsigned long one = 1;
+    for (int attempt = 0; attempt < kTries; ++attempt) {
+        const double begin = now();
+        for (int i = 0; i < kRounds; ++i) {
+            // Of registers: some processors do additions of constants ahead, for nothing.
+#if defined(__x86_64__)
+            asm volatile(".rept 10\n\tadd %1, %0\n\t.endr" : "+r"(sum) : "r"(one) : "cc");
+#else
+            asm volatile(".rept 10\n\tadd %0, %0, %1\n\t.endr" : "+r"(sum) : "r"(one));
+#endif
+        }
+        best = std::min(best, now() - begin);
+    }
+    return kRounds * kAdditions / best;
+#else
+    return 0;
+#endif
 }
 
 }  // namespace busbar

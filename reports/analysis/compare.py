@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from busbar.errors import ReportError
 from reports.records.rows import Row, grouped
@@ -38,6 +39,8 @@ class Joined:
     new: Row
     base_runs: Samples
     new_runs: Samples
+    #: The median core clock of either side in Hz; None where it is not known.
+    clocks: tuple[float, float] | None = None
 
     @property
     def base_times(self) -> list[float]:
@@ -126,11 +129,18 @@ def samples(rows: Sequence[Row]) -> Samples:
     return list(found.values())
 
 
+def _clocks(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, float] | None:
+    sides = [[r.clock_core_hz for r in rows if r.clock_core_hz] for rows in (base, new)]
+    return (median(sides[0]), median(sides[1])) if all(sides) else None
+
+
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
     """Rows of both sides, of base only and of new only. Raises ReportError when none are shared."""
     left, right = by_key(base), by_key(new)
     both = [
-        Joined(rows[0], right[key][0], samples(rows), samples(right[key]))
+        Joined(
+            rows[0], right[key][0], samples(rows), samples(right[key]), _clocks(rows, right[key])
+        )
         for key, rows in left.items()
         if key in right
     ]

@@ -144,13 +144,13 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
 ) -> None:
-    from reports.tables.comparison import comparison_tables, counts_of, remedy, resolution
+    from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
     print(counts_of(comparisons))
-    for told in filter(None, (remedy(comparisons), resolution(comparisons))):
+    for told in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
         terminal.print(told, markup=False, highlight=False)
     print_rules(terminal, rules, options)
 

@@ -68,7 +68,7 @@ def _pooled(name: str, column: Any, starts: NDArray[np.intp]) -> Any:
         unknown = np.maximum.reduceat(known, starts) < 0
         sums = np.add.reduceat(np.maximum(known, 0), starts)
         return [None if no else total for no, total in zip(unknown, sums.tolist(), strict=True)]
-    if name in ("limit_s", "clock_memory_hz"):
+    if name in ("limit_s", "clock_core_hz", "clock_memory_hz"):
         return np.fmin.reduceat(column, starts)
     if name == "energy_per_op_j":
         return np.add.reduceat(column, starts) / np.diff(np.append(starts, len(column)))

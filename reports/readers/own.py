@@ -25,7 +25,7 @@ from reports.records.rows import Note, Reading, Run
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
-_MOST_FACTOR = 1e6
+_MOST_FACTOR, _MOST_HZ = 1e6, 1e12
 _ABSENT: dict[str, Any] = {
     "alg_factor": 1.0,
     "schedule": "",
@@ -98,6 +98,16 @@ def _gpus(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(gpus)
 
 
+def _core_clock(noise: object, placement: str) -> float | None:
+    """The slowest rank's core in Hz; None where the record does not say."""
+    found = noise.get(placement) if isinstance(noise, dict) else None
+    clocks = found.get("hz") if isinstance(found, dict) else None
+    known = isinstance(clocks, list) and all(
+        isinstance(hz, int | float) and 0 < hz < _MOST_HZ for hz in clocks
+    )
+    return float(min(clocks)) if clocks and known else None
+
+
 class _Table:
     """Gathers the placements of records, to be worked out all together."""
 
@@ -148,6 +158,7 @@ class _Table:
                     get("across", "max"),
                     get("limit"),
                     own,
+                    _core_clock(document.get("noise"), name),
                     memory_clock(gpus, name) if gpus else None,
                     energy(gpus, name) if gpus else None,
                     *map(get, BYTES),

@@ -41,7 +41,8 @@ class Row:
     counts wrong elements; ``error`` is the largest deviation that old nccl-tests print instead.
     ``times_s`` are raw iterations where the log has them, ``per_rank_s`` every rank's own.
     ``limit_s``: the least time that the memory roofline of the run allows. ``schedule``: the hash
-    of the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
+    of the schedule that ran. ``clock_core_hz``: of the slowest rank's core, as looked at before and
+    after. ``clock_memory_hz``: of the GPU whose median is lowest.
     ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
     (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
     were taken and combined over ranks; empty where the log does not say. ``ranks_per_core``: of the
@@ -82,6 +83,7 @@ class Row:
     limit_s: float | None = None
     schedule: str = ""
     per_rank_s: tuple[tuple[float, ...], ...] = ()
+    clock_core_hz: float | None = None
     clock_memory_hz: float | None = None
     energy_per_op_j: float | None = None
     timing: str = ""

@@ -12,6 +12,7 @@ from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS
 from reports.tables.table import WIDE, Column, Shown, table
 
+_CLOCKS = 0.01  # from this difference on it is said
 _ASKED = 0.05  # the difference of which is said how many launches see it
 
 
@@ -84,6 +85,20 @@ def resolution(comparisons: Sequence[Comparison]) -> str:
     would = launches_to_see(max(scatter for scatter, _ in found), _ASKED)
     many = "more than 1000" if would is None else str(would)
     return f"{told}; {many} a side would see {100 * _ASKED:g} % in every row."
+
+
+def clocks(comparisons: Sequence[Comparison]) -> str:
+    """By how much the cores of NEW ran at another clock; empty where all ran alike, or unknown."""
+    changes = [b / a - 1 for c in comparisons if c.row.clocks for a, b in (c.row.clocks,)]
+    apart = [one for one in changes if abs(one) >= _CLOCKS]
+    if not apart:
+        return ""
+    low, high = (f"{100 * one:+.1f}" for one in (min(apart), max(apart)))
+    by = f"{low} %" if low == high else f"{low} to {high} %"
+    return (
+        f"Core clocks differ in {len(apart)} of {len(changes)} rows, NEW's by {by}: what is bound"
+        " by the core takes as much longer or shorter. More launches in turns even it out."
+    )
 
 
 def bounds_text(c: Comparison) -> str:

@@ -52,6 +52,14 @@ GPUS = st.lists(
     ),
     max_size=2,
 ).map(tuple)
+NOISE = st.sampled_from(
+    [
+        {},
+        {"out": {"hz": [3e9, 2e9]}},
+        {"in": {"steal": [0.1]}, "out": {"hz": []}},
+        {"in": {"hz": [1]}},
+    ]
+)
 RESULTS = st.lists(
     st.builds(
         Result,
@@ -70,6 +78,7 @@ RESULTS = st.lists(
         environment=st.sampled_from([{"cpu": "A"}, {"cpu": "B", "hosts": ["n"]}, MAPPED]),
         schedule=st.sampled_from(["", "abc"]),
         gpus=GPUS,
+        noise=NOISE,
         ranks_per_core=st.sampled_from([0.0, 0.5, 8.0]),
         worksharing=st.booleans(),
         format=st.sampled_from([2, FORMAT]),

@@ -10,7 +10,7 @@ from reports.analysis.compare import compare, join
 from reports.analysis.differences import differences
 from reports.cli import main
 from reports.readers.reading import parse as read_text
-from reports.tables.comparison import remedy
+from reports.tables.comparison import clocks, remedy
 from tests.reports.runs import cli, launches, noisy, rows, saved
 
 # -- the words
@@ -209,6 +209,20 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
     ):
         assert main(["compare", *bad]) == 2, bad
         assert said in capsys.readouterr().err, bad
+
+
+def test_another_core_clock_is_told() -> None:
+    """Rule: where a side's cores ran at another clock, by 1 % and more, the comparison says so."""
+
+    def sides(*hz: float | None) -> str:
+        both = [
+            [replace(row, clock_core_hz=one) for row in launches(seed)]
+            for seed, one in enumerate(hz)
+        ]
+        return clocks(compare(join(*both)[0]))
+
+    assert "Core clocks differ in 6 of 6 rows, NEW's by -10.0 %" in sides(4e9, 3.6e9)
+    assert sides(4e9, 4.02e9) == sides(4e9, None) == ""
 
 
 @pytest.mark.parametrize(
