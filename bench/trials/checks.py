@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 
 import numpy as np
 
 from busbar.statistics import interval
-from reports.analysis.compare import compare, join
+from reports.analysis.compare import Joined, compare, join
 from reports.records.rows import Row
 from reports.records.shown import size_text
 from reports.statistics.inference import launch_scatter, launches_to_see, least_seen
@@ -70,21 +70,23 @@ class SlowedSides:
     launches: int
     words: dict[float, dict[Cell, Counter[str]]] = field(default_factory=dict)
     variances: dict[Cell, list[float]] = field(default_factory=dict)
+    #: The same of times held to one core clock, where clocks are known.
+    clocked: dict[Cell, list[float]] = field(default_factory=dict)
 
     def add(self, share: float, a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]]) -> None:
         """A set: launches of A, and of B, which was slowed by a share."""
         cells = self.words.setdefault(share, {})
-        for one in join([r for rows in a for r in rows], [r for rows in b for r in rows])[0]:
-            cell = one.base.transport, one.base.size or 0
-            cells.setdefault(cell, Counter())[compare([one])[0].word] += 1
-            scatter = launch_scatter(one.base_runs, one.new_runs)
-            if scatter is not None:
-                self.variances.setdefault(cell, []).append(scatter**2)
+        sides = [[r for rows in side for r in rows] for side in (a, b)]
+        for one in join(*sides)[0]:
+            cells.setdefault(_cell(one), Counter())[compare([one])[0].word] += 1
+            _add(self.variances, one)
+        if all(r.clock_core_hz for rows in sides for r in rows):
+            for one in join(*([_at_one_clock(r) for r in rows] for rows in sides))[0]:
+                _add(self.clocked, one)
 
     def scatter(self, cell: Cell) -> float:
         """By how much launches differ there, over all sets; infinite where nothing is known."""
-        found = self.variances.get(cell)
-        return sqrt(sum(found) / len(found)) if found else float("inf")
+        return _root_mean(self.variances.get(cell))
 
     @property
     def able(self) -> set[Cell]:
@@ -107,7 +109,30 @@ class SlowedSides:
             f"launches differ by {100 * scatter:.2g} %: {self.launches} a side see {least:.2g} %"
             f" and more, {would} a side would see {100 * ASKED:g} %"
         )
+        if cell in self.clocked:
+            alike = 100 * _root_mean(self.clocked[cell])
+            text += f"; at one core clock they would differ by {alike:.2g} %"
         return CheckLine(f"  {cell[0]}, {size_text(cell[1])}", text)
+
+
+def _cell(one: Joined) -> Cell:
+    return one.base.transport, one.base.size or 0
+
+
+def _add(variances: dict[Cell, list[float]], one: Joined) -> None:
+    scatter = launch_scatter(one.base_runs, one.new_runs)
+    if scatter is not None:
+        variances.setdefault(_cell(one), []).append(scatter**2)
+
+
+def _root_mean(variances: Sequence[float] | None) -> float:
+    return sqrt(sum(variances) / len(variances)) if variances else float("inf")
+
+
+def _at_one_clock(row: Row) -> Row:
+    """Its times as they would be at 1 GHz, if all of it were the core's."""
+    factor = (row.clock_core_hz or 0.0) * 1e-9
+    return replace(row, times_s=tuple(t * factor for t in row.times_s))
 
 
 def slowed_side(

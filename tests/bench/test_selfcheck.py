@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,26 @@ def test_cells_say_what_their_launches_can_see() -> None:
         least = least_seen(found.scatter(cell), 5)
         assert f"5 a side see {100 * least:.2g} % and more" in line.found
         assert (cell in found.able) == (least <= 0.05)
+        assert "one core clock" not in line.found
+
+
+def test_cells_say_what_the_core_clock_did() -> None:
+    """Rule: launches that differ by their cores' clocks alone would not differ at one clock."""
+    random = np.random.default_rng(1)
+    clocks = 4e9 * random.uniform(0.8, 1, 10)
+    made = [
+        [
+            replace(r, clock_core_hz=hz, times_s=(4e9 / hz * 1e-5,) * 20, time_s=4e9 / hz * 1e-5)
+            for r in rows(noisy(0), f"{hz}")
+        ]
+        for hz in clocks
+    ]
+    found = SlowedSides(5)
+    found.add(0.0, made[:5], made[5:])
+    assert found.variances.keys() == found.clocked.keys()
+    for cell in found.clocked:
+        assert found.scatter(cell) > 0.01 and max(found.clocked[cell]) < 1e-20
+    assert "at one core clock they would differ by" in list(found.lines())[-1].found
 
 
 def test_coverage_is_that_of_windows() -> None:
