@@ -227,7 +227,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 6;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 7;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);
