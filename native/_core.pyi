@@ -72,6 +72,9 @@ class Timed:
 class Plan(Timed):
     """A collective over shared memory. Raises PeerFailure."""
 
+    def traced(self) -> list[tuple[bool, int, int, int, float, float]]:
+        """Run once; loads (or stores), peer, bytes, number of the pass, begin and end."""
+
 def direct(
     watch: Watch,
     lines: int,

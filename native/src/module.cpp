@@ -177,6 +177,19 @@ void raise_failure(PyObject* kind, const Failure& f) {
 
 void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::int_(f.code).ptr()); }
 
+// What `Plan::traced` gives, as tuples: load, peer, bytes, step, begin, end.
+py::list traced(Plan& plan) {
+    std::vector<Access> found;
+    {
+        const py::gil_scoped_release released;
+        found = plan.traced();
+    }
+    py::list told;
+    for (const Access& a : found)
+        told.append(py::make_tuple(a.load, a.peer, a.nbytes, a.step, a.begin, a.end));
+    return told;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
@@ -209,7 +222,7 @@ PYBIND11_MODULE(_core, m) {
         .def("each", &Timed::each, py::arg("n"), released)
         .def("loop", &Timed::loop, py::arg("n"), released)
         .def("barrier", &Timed::barrier, released);
-    py::class_<Plan, Timed>(m, "Plan");
+    py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
     m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
@@ -227,7 +240,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 7;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 8;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

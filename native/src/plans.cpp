@@ -40,6 +40,19 @@ void Plan::carry_out(const Task& task, std::size_t from, std::size_t count) {
          static_cast<int>(sources_.size()), count});
 }
 
+std::vector<Access> Plan::traced() {
+    std::vector<Access> found;
+    trace_ = &found;
+    try {
+        run();
+    } catch (...) {
+        trace_ = nullptr;
+        throw;
+    }
+    trace_ = nullptr;
+    return found;
+}
+
 void Plan::join(std::byte* to, const std::byte* a, const std::byte* b, std::size_t count) const {
     const Target target{to, false};
     const void* sources[2] = {a, b};
@@ -72,6 +85,16 @@ void Direct::await(const Wait& wait, std::int64_t window) {
     watch_.wait(progress(wait.peer), mark(wait.peer, round, wait.task), wait.peer);
 }
 
+void Direct::look_at(const Task& task, std::size_t count, std::int64_t index, double ready) {
+    const double end = now();
+    const auto add = [&](const Place& p, bool load) {
+        if (p.rank >= 0 && p.rank != watch_.rank())
+            trace_->push_back({load, p.rank, count * size_of(type_), index, ready, end});
+    };
+    for (const Place& p : task.sources) add(p, true);
+    for (const Place& p : task.targets) add(p, false);
+}
+
 void Direct::run() {
     const int me = watch_.rank();
     const auto size = static_cast<std::size_t>(how_.window);
@@ -84,9 +107,14 @@ void Direct::run() {
             ++index;
             const std::int64_t window = round - task.stage;
             if (window < 0 || window >= how_.nwindows) continue;
+            const double ready = seen();
             for (const Wait& wait : task.waits) await(wait, window);
             const std::size_t from = static_cast<std::size_t>(window) * size;
-            if (from < task.count) carry_out(task, from, std::min(size, task.count - from));
+            if (from < task.count) {
+                const std::size_t count = std::min(size, task.count - from);
+                carry_out(task, from, count);
+                if (trace_) look_at(task, count, index, ready);
+            }
             if (task.publish) watch_.publish(progress(me), mark(me, round, index));
         }
     }
@@ -163,11 +191,24 @@ void Eager::receive(const EagerMessage& r) {
 }
 
 void Eager::run() {
+    std::int64_t index = 0;
+    const auto passed = [&](const EagerMessage& m, bool load, double begin) {
+        if (trace_) trace_->push_back({load, m.peer, m.count * size_of(type_), index, begin, now()});
+    };
     for (const Exchange& step : steps_) {
         for (const Copy& c : step.before) local(c);
-        for (const EagerMessage& s : step.sends) send(s);
-        for (const EagerMessage& r : step.receives) receive(r);
+        for (const EagerMessage& s : step.sends) {
+            const double begin = seen();
+            send(s);
+            passed(s, false, begin);
+        }
+        const double ready = seen();
+        for (const EagerMessage& r : step.receives) {
+            receive(r);
+            passed(r, true, ready);
+        }
         for (const Copy& c : step.after) local(c);
+        ++index;
     }
     ++done_;
     watch_.publish(progress(watch_.rank()), done_);

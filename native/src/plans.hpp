@@ -54,10 +54,23 @@ constexpr std::size_t plan_lines(int size) {
     return control_lines(size) + 2 * static_cast<std::size_t>(size) * traffic_lines(size);
 }
 
+// A rank's own access to another rank's memory, or its message through a mailbox: what a trace shows.
+// `step`: the number of the pass, or of the step of mailboxes. A load begins when the rank is ready
+// for it, which may be before the peer is.
+struct Access {
+    bool load;
+    int peer;
+    std::uint64_t nbytes;
+    std::int64_t step;
+    double begin, end;  // by `now`
+};
+
 class Plan : public Timed {
 public:
     Plan(Watch& watch, Line* lines, Type type, Op op);
     void barrier() override;
+    // Carries the operation out once, and tells of every access.
+    std::vector<Access> traced();
 
 protected:
     const Watch& watch_;
@@ -72,6 +85,10 @@ protected:
         const int size = watch_.size();
         return {lines_[size + which].word, lines_ + (which + 1) * size + kGates};
     }
+    // Where accesses are kept, in the order in which they end; null: they are not looked at.
+    std::vector<Access>* trace_ = nullptr;
+    // The time where a trace wants it, else 0.
+    double seen() const { return trace_ ? now() : 0; }
     // One task, or elements `from` on of it.
     void carry_out(const Task& task, std::size_t from, std::size_t count);
     // `to` becomes what two operands give.
@@ -137,6 +154,8 @@ public:
 private:
     std::uint64_t mark(int rank, std::int64_t round, std::int64_t task) const;
     void await(const Wait& wait, std::int64_t window);
+    // Keeps what a task has just accessed.
+    void look_at(const Task& task, std::size_t count, std::int64_t index, double ready);
 
     std::vector<Task> tasks_;
     std::vector<Wait> exits_;

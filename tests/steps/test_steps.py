@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -414,12 +415,15 @@ def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
 def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: on MPI's processes updates are right, whatever carries them, and only rank 0 prints."""
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
+    passes, shared = tmp_path / "passes.json", tmp_path / "shared.jsonl"
     toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
     messages = [*toy, "--transport", "mpi"]
+    accesses = [*toy, "--transport", "shm", "--update", "ring", "--trace", str(passes)]
     commands = [
         [*toy, "--update", "ring,library,reduce+broadcast,ps", "--out", str(rows)],
         [*messages, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
         [*messages, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
+        [*accesses, "--out", str(shared)],
         [*toy, "--update", "library", "--overlap", "off", "--precision", "fp16"],
         [*toy, "--update", "nonsense"],
     ]
@@ -439,6 +443,14 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
                 for a, way, b in ((one, "to", other), (other, "from", one))
             )
             assert sent and sent == received
+    # On shm a trace has the passes over other ranks' memory: in each step as many bytes as counted.
+    (row,) = results(shared.read_text())
+    moved = Counter[int]()
+    for rank in range(3):
+        for event in _events(passes, MESSAGES, rank):
+            assert event["name"].split()[1] != str(rank) and event["dur"] >= 0
+            moved[event["args"]["step"]] += event["args"]["bytes"]
+    assert row.out and row.out.total and set(moved.values()) == {row.out.total}
     assert refused.returncode == 2 and refused.stderr.count("no update 'nonsense'") == 1
 
 

@@ -14,7 +14,7 @@ from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
 from collectives.execution.shm.windows import Windows
-from collectives.execution.transport import Action, Array, Buffers, Spans
+from collectives.execution.transport import Action, Array, Buffers, Spans, Tell, TracedMessage
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
@@ -128,6 +128,15 @@ class Bound(Action):
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""
         self.transport.guarded(self._built.plan.run)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`: passes over other ranks' memory, and messages through mailboxes.
+
+        Their ``step`` is the number of the pass in this rank's plan.
+        """
+        found = self.transport.guarded(self._built.plan.traced)
+        for load, peer, nbytes, step, begin, end in found:
+            tell(TracedMessage("from" if load else "to", peer, nbytes, step, begin, end))
 
     def times(self, n: int, loop: bool) -> list[float] | None:
         """See `Action.times`."""
