@@ -127,25 +127,35 @@ def interruptible() -> None:
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+#: Open MPI 5.0.11's launcher says this of a start that failed before it started a rank. It is seldom:
+#: none of 160 starts one after the other, once in a run of all tests.
+NOT_STARTED = "The PMIx server's listener thread failed to start"
 
 
 @pytest.fixture
 def run() -> Run:
-    """``run(*command, env=…, cwd=…)``: a finished process with its text, within `LIMIT_S`."""
+    """``run(*command, env=…, cwd=…)``: a finished process with its text, within `LIMIT_S`.
+
+    A launcher that could not begin (`NOT_STARTED`) is started once more.
+    """
 
     def call(
         *command: str, env: Mapping[str, str] | None = None, cwd: Path = REPO
     ) -> subprocess.CompletedProcess[str]:
-        with short_slices():  # ranks that spin keep the core from those that they wait for
-            return subprocess.run(
-                command,
-                env=environment(env),
-                cwd=cwd,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=False,
-            )
+        def start() -> subprocess.CompletedProcess[str]:
+            with short_slices():  # ranks that spin keep the core from those that they wait for
+                return subprocess.run(
+                    command,
+                    env=environment(env),
+                    cwd=cwd,
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=False,
+                )
+
+        done = start()
+        return start() if NOT_STARTED in done.stderr else done
 
     return call
 
