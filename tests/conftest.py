@@ -127,8 +127,8 @@ def interruptible() -> None:
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-#: Open MPI 5.0.11's launcher says this of a start that failed before it started a rank. It is seldom:
-#: none of 160 starts one after the other, once in a run of all tests.
+#: Open MPI 5.0.11's launcher says this of a start that failed before any rank began. It is seldom:
+#: none of 160 starts one after the other, one in a run of all tests.
 NOT_STARTED = "The PMIx server's listener thread failed to start"
 
 
