@@ -100,6 +100,7 @@ def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) 
     assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", out)
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_bad_input_is_said_once(mpi: Mpi, run: Run) -> None:
     """Rule: three ranks, one line, exit status 2, and no table."""
     bad = ("-A nosuch", "--out /proc/none/a.json", "-A torus:grid=2x2", "-b 1 -e 2")

@@ -23,6 +23,7 @@ def test_processes_share_their_buffers(mpi: Mpi, run: Run, ranks: int) -> None:
     assert int(done.stdout.split()[-1]) >= 12 * 12
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run) -> None:
     """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others.
 
