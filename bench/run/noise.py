@@ -49,9 +49,9 @@ class Look(NamedTuple):
 
 
 def measured_hz() -> float | None:
-    """The clock of the core that the caller is on, measured in 15 µs; None without the extension.
+    """Measure the clock of the caller's core, in Hz; it takes 15 µs. None without the extension.
 
-    Virtual machines do not tell it.
+    The kernel of a virtual machine seldom knows it.
     """
     core = native.load()
     return (core.core_hz() or None) if core else None

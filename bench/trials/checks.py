@@ -130,7 +130,7 @@ def _root_mean(variances: Sequence[float] | None) -> float:
 
 
 def _at_one_clock(row: Row) -> Row:
-    """Its times as they would be at 1 GHz, if all of it were the core's."""
+    """The row with its times scaled to a core clock of 1 GHz, as if memory took none of them."""
     factor = (row.clock_core_hz or 0.0) * 1e-9
     return replace(row, times_s=tuple(t * factor for t in row.times_s))
 
