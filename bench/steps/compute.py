@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,94 +23,66 @@ _BURN = 32
 _BLOCK = 64
 
 
-class StepTimes(NamedTuple):
-    """Seconds of a rank's step: the forward pass, then each tensor's backward, last first."""
-
-    forward: float
-    backward: NDArray[np.float64]
-
-    @property
-    def total(self) -> float:
-        """Seconds of the whole step."""
-        return self.forward + float(self.backward.sum())
-
-    @property
-    def ready(self) -> NDArray[np.float64]:
-        """Seconds from the step's start until each tensor's gradient is there."""
-        return self.forward + np.cumsum(self.backward)
-
-
 class Compute(ABC):
-    """Seconds per (rank, step, tensor). The same question always has the same answer.
+    """Seconds per (rank, step, tensor), by a law. The same question always has the same answer.
 
     ``label``: the law as it was asked for, such as ``exp:20``. ``slow``: factors of ranks that are
-    slower (``--straggler``). ``forward``: the forward pass's part.
+    slower (``--straggler``). Without these: ``mean`` is E[X], the mean seconds of a step;
+    ``constant`` whether every time is the same; ``memoryless`` whether a time that has begun lasts
+    as long again as a new one.
     """
 
-    def __init__(self, label: str, slow: dict[int, float] | None = None) -> None:
-        self.label, self.slow, self.forward = label, slow or {}, FORWARD
-
-    @property
-    @abstractmethod
-    def mean(self) -> float:
-        """E[X]: the mean seconds of a step by the law, without stragglers."""
+    def __init__(
+        self,
+        label: str,
+        slow: dict[int, float] | None,
+        mean: float,
+        *,
+        constant: bool,
+        memoryless: bool = False,
+    ) -> None:
+        self.label, self.slow, self.mean = label, slow or {}, mean
+        self.constant, self.memoryless = constant, memoryless
 
     @abstractmethod
     def draw(self, rank: int, step: int) -> float:
         """X: seconds of a rank's step by the law, without stragglers."""
 
+    @abstractmethod
+    def smallest(self, k: int, p: int) -> float:
+        """E[X_{k:p}], the expected k-th smallest of p independent times of the law."""
+
     def seconds(self, rank: int, step: int) -> float:
         """Seconds of a rank's step."""
         return self.draw(rank, step) * self.slow.get(rank, 1.0)
 
-    def times(self, rank: int, step: int, shares: NDArray[np.float64]) -> StepTimes:
-        """A rank's step in parts. ``shares``: `Workload.shares`."""
+    def ready(self, rank: int, step: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds from a step's start until each tensor's gradient is there, the last one first.
+
+        ``shares``: `Workload.shares`.
+        """
         whole = self.seconds(rank, step)
-        return StepTimes(whole * self.forward, whole * (1 - self.forward) * shares)
-
-
-class Fixed(Compute):
-    """The same seconds for every rank and step; 0 for no compute at all."""
-
-    def __init__(self, label: str, seconds: float, slow: dict[int, float] | None = None) -> None:
-        super().__init__(label, slow)
-        self._seconds = seconds
-
-    @property
-    def mean(self) -> float:
-        """See `Compute.mean`."""
-        return self._seconds
-
-    def draw(self, rank: int, step: int) -> float:
-        """See `Compute.draw`."""
-        return self._seconds
+        return whole * FORWARD + np.cumsum(whole * (1 - FORWARD) * shares)
 
 
 class Exponential(Compute):
-    """``shift`` plus an exponential of a mean, i.i.d. over ranks and steps; drawn from the seed."""
+    """``shift`` plus an exponential of mean ``scale``, drawn from the seed.
+
+    Times are i.i.d. over ranks and steps. Without a scale every time is the shift.
+    """
 
     def __init__(
         self,
         label: str,
-        mean: float,
+        scale: float,
         shift: float = 0.0,
         seed: int = 0,
         slow: dict[int, float] | None = None,
     ) -> None:
-        super().__init__(label, slow)
-        self._scale, self._shift, self._seed = mean, shift, seed
+        super().__init__(label, slow, shift + scale, constant=scale == 0, memoryless=shift == 0)
+        self._scale, self._shift, self._seed = scale, shift, seed
         # Of every rank the block of times that was drawn last: its number, and they.
         self._drawn: dict[int, tuple[int, NDArray[np.float64]]] = {}
-
-    @property
-    def mean(self) -> float:
-        """See `Compute.mean`."""
-        return self._shift + self._scale
-
-    @property
-    def shift(self) -> float:
-        """The least that a step takes."""
-        return self._shift
 
     def draw(self, rank: int, step: int) -> float:
         """See `Compute.draw`. Steps before the first are warm-ups.
@@ -118,6 +90,8 @@ class Exponential(Compute):
         Times are drawn in blocks: a generator of its own for each would take 20 us of what stands
         between new weights and a learner's computation where many share an interpreter.
         """
+        if self.constant:
+            return self._shift
         number, within = divmod(step % 2**32, _BLOCK)  # a seed sequence's are not negative
         known = self._drawn.get(rank)
         if known is None or known[0] != number:
@@ -126,6 +100,10 @@ class Exponential(Compute):
             self._drawn[rank] = known
         return self._shift + float(known[1][within])
 
+    def smallest(self, k: int, p: int) -> float:
+        """See `Compute.smallest`: the shift and scale × (H_p − H_{p−k}) (Rényi 1953)."""
+        return self._shift + self._scale * sum(1 / n for n in range(p - k + 1, p + 1))
+
 
 class Replay(Compute):
     """Seconds that were recorded: ``table`` has a row a step and a column a rank, both repeated."""
@@ -133,23 +111,23 @@ class Replay(Compute):
     def __init__(
         self, label: str, table: NDArray[np.float64], slow: dict[int, float] | None = None
     ) -> None:
-        super().__init__(label, slow)
-        self._table = table
-
-    @property
-    def mean(self) -> float:
-        """See `Compute.mean`."""
-        return float(self._table.mean())
-
-    @property
-    def recorded(self) -> NDArray[np.float64]:
-        """All that was recorded, of all ranks."""
-        return self._table.ravel()
+        self._table, self._sorted = table, np.sort(table, axis=None)
+        constant = bool(self._sorted[0] == self._sorted[-1])
+        super().__init__(label, slow, float(table.mean()), constant=constant)
 
     def draw(self, rank: int, step: int) -> float:
         """See `Compute.draw`."""
         steps, ranks = self._table.shape
         return float(self._table[step % steps, rank % ranks])
+
+    def smallest(self, k: int, p: int) -> float:
+        """See `Compute.smallest`: of times that are drawn from the table with replacement.
+
+        They are weighed with what the binomial tail P(Bin(p, q) ≥ k) gains at each.
+        """
+        q = np.arange(self._sorted.size + 1) / self._sorted.size
+        tail = sum(comb(p, j) * q**j * (1 - q) ** (p - j) for j in range(k, p + 1))
+        return float(self._sorted @ np.diff(tail))
 
 
 def spend_until(moment: float, burn: bool = False) -> None:

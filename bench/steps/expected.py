@@ -61,7 +61,7 @@ def expected(
     shares, found = job.workload.shares(), []
     after = sum(one(n, span) for n in range(1, len(exchanges)) for span in spans)
     for step in range(steps):
-        every = (job.compute.times(rank, step, shares).ready for rank in range(job.world.size))
+        every = (job.compute.ready(rank, step, shares) for rank in range(job.world.size))
         ready = np.max(list(every), axis=0)
         if not options.overlap:
             ready = np.full(len(ready), ready[-1])

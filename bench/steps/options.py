@@ -19,7 +19,7 @@ import numpy as np
 from bench.options.options import Options
 from bench.steps import fusion
 from bench.steps.arguments import MOST_MS, parser
-from bench.steps.compute import FORWARD, Compute, Exponential, Fixed, Replay
+from bench.steps.compute import FORWARD, Compute, Exponential, Replay
 from bench.steps.fusion import Fusion
 from bench.steps.gradients import GradientLayout
 from bench.steps.training.asked import TrainingOptions, training_options
@@ -225,12 +225,12 @@ def compute(
     if text == "model":
         if backward is None:
             raise Unsupported("--compute model: the model has no times (a file's backward_ms)")
-        return Fixed(text, backward / (1 - FORWARD), slow)
+        return Exponential(text, 0.0, backward / (1 - FORWARD), slow=slow)
     kind, _, rest = text.partition(":")
     if text == "none":
-        return Fixed(text, 0.0, slow)
+        return Exponential(text, 0.0, slow=slow)
     if kind == "fixed":
-        return Fixed(text, _ms(text, rest), slow)
+        return Exponential(text, 0.0, _ms(text, rest), slow=slow)
     if kind == "exp":
         mean, comma, shift = rest.partition(",")
         moved = _ms(text, shift) if comma else 0.0

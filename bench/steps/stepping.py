@@ -63,9 +63,8 @@ class TrainingStep(Action):
         """Compute and exchange once."""
         job, start = self._job, self._clock()
         self._training.compute(self._number)
-        times = job.compute.times(job.world.rank, self._number, self._shares)
         self._ready.mark(0)
-        ready = start + times.ready
+        ready = start + job.compute.ready(job.world.rank, self._number, self._shares)
         if self._thread is None:
             self._compute(start, ready)
             self._exchange(start, ready)

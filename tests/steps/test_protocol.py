@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from itertools import product
 from math import inf
 
@@ -13,27 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from bench.steps.compute import Compute, Exponential, Replay
 from bench.steps.server.formulas import mean_staleness, per_update, sync_over_async
-from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
 from bench.steps.server.protocol import PROTOCOLS, Core, UpdateProtocol, update_protocol
 from bench.steps.server.simulating import ServiceTimes, play
 from busbar.errors import RankFailure, Unsupported
 
-TIMES = [0.01, 0.02, 0.02, 0.05]
-LAWS: tuple[Law, ...] = (
-    ExponentialLaw(0.03),
-    ExponentialLaw(0.02, 0.01),
-    ExponentialLaw(0.0, 0.03),
-    EmpiricalLaw(TIMES),
+LAWS = (
+    Exponential("exp", 0.03, seed=5),
+    Exponential("shifted", 0.02, 0.01, seed=5),
+    Exponential("fixed", 0.0, 0.03),
+    Replay("replayed", np.random.default_rng(5).choice([0.01, 0.02, 0.02, 0.05], (24_000, 4))),
 )
-
-
-def _drawn(law: Law) -> Callable[[int, int], float]:
-    """Times of a law, drawn from a seed of the test's."""
-    random = np.random.default_rng(5)
-    if isinstance(law, ExponentialLaw):
-        return lambda *_: law.shift + float(random.exponential(law.scale))
-    return lambda *_: float(random.choice(TIMES))
 
 
 def _every(learners: int) -> list[UpdateProtocol]:
@@ -189,35 +179,36 @@ def test_order_statistics_are_the_integrals(kp: tuple[int, int]) -> None:
     beta = stats.beta(k, p - k + 1)
     q = (np.arange(4000) + 0.5) / 4000
     exponential = float((-np.log1p(-beta.ppf(q))).mean())
-    assert ExponentialLaw(2.0, 1.0).smallest(k, p) == pytest.approx(1 + 2 * exponential, rel=2e-3)
-    times = [1.0, 2.0, 2.0, 7.0]
+    assert Exponential("", 2.0, 1.0).smallest(k, p) == pytest.approx(1 + 2 * exponential, rel=2e-3)
+    times = np.array([[7.0, 2.0], [1.0, 2.0]])
     steps = np.diff(beta.cdf(np.arange(5) / 4))
-    assert EmpiricalLaw(times).smallest(k, p) == pytest.approx(float(steps @ np.array(times)))
+    expected = float(steps @ np.sort(times, axis=None))
+    assert Replay("", times).smallest(k, p) == pytest.approx(expected)
 
 
 def test_closed_forms() -> None:
     """Rule: for exponential times a synchronous update takes P·H_P asynchronous ones."""
-    law = ExponentialLaw(1.0)
+    law, aged = Exponential("", 1.0), Exponential("", 1.0, 0.1)
     assert sync_over_async(8, law) == pytest.approx(21.74, abs=0.01)
     assert sync_over_async(16, law) == pytest.approx(54.09, abs=0.01)
-    assert sync_over_async(5, ExponentialLaw(0.0, 1.0)) == 5
+    assert sync_over_async(5, Exponential("", 0.0, 1.0)) == 5
     assert per_update(update_protocol("k-batch-sync:4", 8), law) == (0.5, False)
-    assert per_update(update_protocol("k-batch-sync:4", 8), ExponentialLaw(1.0, 0.1)) is None
-    aging = per_update(update_protocol("k-async:4", 8), ExponentialLaw(1.0, 0.1))
-    assert aging is not None and aging.bound
-    assert aging.seconds == pytest.approx(0.1 + sum(1 / n for n in (5, 6, 7, 8)))
+    assert per_update(update_protocol("k-batch-sync:4", 8), aged) is None
+    found = per_update(update_protocol("k-async:4", 8), aged)
+    assert found is not None and found.bound
+    assert found.seconds == pytest.approx(0.1 + sum(1 / n for n in (5, 6, 7, 8)))
     assert mean_staleness(update_protocol("async", 16)) == 15
     assert mean_staleness(update_protocol("k-batch-async:4", 16)) == 15 / 4
     assert mean_staleness(update_protocol("k-async:4", 16)) == 3
     assert mean_staleness(update_protocol("k-sync:4", 16)) == 0
 
 
-@pytest.mark.parametrize("law", LAWS, ids=["exp", "shifted", "fixed", "replayed"])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.label)
 @pytest.mark.parametrize("protocol", _every(4), ids=lambda protocol: protocol.name)
-def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, law: Law) -> None:
+def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, law: Compute) -> None:
     """Rule: with drawn times every protocol takes its expected time and has its staleness."""
     updates = 6000 // protocol.needed
-    played = play(protocol, _drawn(law), updates)
+    played = play(protocol, law.draw, updates)
     expected = per_update(protocol, law)
     if expected is not None:
         ratio = played.per_update(updates // 10) / expected.seconds
@@ -230,24 +221,23 @@ def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, la
 
 def test_a_server_that_takes_its_time() -> None:
     """Rule: a server that is the bottleneck sets the pace, and one that is not slows little."""
-    protocol, law = update_protocol("async", 8), ExponentialLaw(0.0, 0.010)
-    busy = play(
-        protocol, _drawn(law), 2000, ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
-    )
+    protocol, law = update_protocol("async", 8), Exponential("", 0.0, 0.010)
+    costs = ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
+    busy = play(protocol, law.draw, 2000, costs)
     assert busy.per_update(200) == pytest.approx(0.004, rel=0.01)
     assert busy.busy / busy.updates[-1] == pytest.approx(1, abs=0.02)
-    idle = play(protocol, _drawn(law), 2000, ServiceTimes(gradient=1e-6))
+    idle = play(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
     assert idle.per_update(200) == pytest.approx(0.010 / 8, rel=0.01)
-    late = play(protocol, _drawn(law), 2000, ServiceTimes(round=0.002))
+    late = play(protocol, law.draw, 2000, ServiceTimes(round=0.002))
     assert late.per_update(200) == pytest.approx(0.012 / 8, rel=0.01)
 
 
 def test_a_server_that_cannot_keep_up_ends_the_play() -> None:
     """Rule: learners that go on and outrun the server make every gradient stale; that is told."""
-    protocol, law = update_protocol("k-batch-sync:3", 3), ExponentialLaw(0.0, 0.001)
-    outrun = play(protocol, _drawn(law), 200, ServiceTimes(gradient=0.002))
+    protocol, law = update_protocol("k-batch-sync:3", 3), Exponential("", 0.0, 0.001)
+    outrun = play(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
     assert outrun.endless and outrun.per_update() == inf
-    kept_up = play(protocol, _drawn(law), 200, ServiceTimes(gradient=0.0001))
+    kept_up = play(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
     assert not kept_up.endless and len(kept_up.updates) == 200
 
 

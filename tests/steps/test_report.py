@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.compute import Exponential, Fixed, Replay
+from bench.steps.compute import Exponential
 from bench.steps.server.costs import RoundCosts, split
-from bench.steps.server.law import EmpiricalLaw, ExponentialLaw
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import Paced, histogram, law, mean_interval, paced
+from bench.steps.server.report import Paced, histogram, mean_interval, paced
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 
@@ -40,18 +39,12 @@ def test_a_mean_has_an_interval() -> None:
     assert mean_interval([1.0] * 39) is None
 
 
-def test_laws_of_compute() -> None:
-    """Rule: learners that differ have no law, nor has no compute at all."""
-    assert law(Exponential("exp:2,1", 2.0, 1.0)) == ExponentialLaw(2.0, 1.0)
-    assert law(Fixed("fixed:1", 1.0)) == ExponentialLaw(0.0, 1.0)
-    assert isinstance(law(Replay("a.csv", np.array([[1.0, 3.0]]))), EmpiricalLaw)
-    assert law(Fixed("none", 0.0)) is None
-    assert law(Fixed("fixed:1", 1.0, {3: 2.0})) is None
+LAW = Exponential("exp:20", 0.020, seed=3)
 
 
-def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
+def _said(costs: ServiceTimes, compute: Exponential = LAW, updates: int = 2000) -> Paced:
     """The report of a server that took so long for everything."""
-    compute, protocol = Exponential("exp:20", 0.020, seed=3), update_protocol("async", 8)
+    protocol = update_protocol("async", 8)
     played = play(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
@@ -70,6 +63,15 @@ def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
         learned=[one],
     )
     return paced(protocol, [served], compute, compute.draw, 8)
+
+
+def test_learners_that_differ_have_no_formula() -> None:
+    """Rule: formulas are of one law for all learners; else the drawn times are what is expected."""
+    slow = _said(ServiceTimes(), Exponential("exp:20", 0.020, seed=3, slow={3: 2.0}), 200)
+    assert slow.model == "simulated" and slow.facts["formula_s"] is None
+    assert slow.predicted == slow.facts["drawn_s"] and slow.facts["sync_over_async"] is None
+    none = _said(ServiceTimes(gradient=1e-3), Exponential("none", 0.0), 200)
+    assert none.model == "" and none.predicted is None is none.facts["formula_s"]
 
 
 def test_a_formula_that_was_missed_has_its_reason() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from bench.steps.server.law import Law
+from bench.steps.compute import Compute
 from bench.steps.server.protocol import UpdateProtocol
 
 
@@ -20,7 +20,7 @@ class ExpectedPace(NamedTuple):
     bound: bool = False
 
 
-def per_update(protocol: UpdateProtocol, law: Law) -> ExpectedPace | None:
+def per_update(protocol: UpdateProtocol, law: Compute) -> ExpectedPace | None:
     """The expected time per update; None where only a simulation tells."""
     p, k = protocol.learners, protocol.needed
     if protocol.cancels and protocol.repeats:
@@ -49,6 +49,6 @@ def mean_staleness(protocol: UpdateProtocol) -> float:
     return (p - 1) / k if protocol.repeats else p / k - 1
 
 
-def sync_over_async(learners: int, law: Law) -> float:
+def sync_over_async(learners: int, law: Compute) -> float:
     """E[T_sync]/E[T_async] = P·E[X_{P:P}]/E[X]; P·H_P for the exponential."""
     return learners * law.smallest(learners, learners) / law.mean

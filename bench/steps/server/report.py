@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.steps.compute import Compute, Exponential, Fixed, Replay
+from bench.steps.compute import Compute
 from bench.steps.server.costs import costs, split
 from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update, sync_over_async
-from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
 from bench.steps.server.learning import BLOCKS, in_blocks
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.serving import Served
@@ -31,17 +30,6 @@ _T = 2.093
 _MOST_GRADIENTS = 50_000
 # The same of one of the several by which it is split what took how long.
 _MOST_SPLIT = 10_000
-
-
-def law(compute: Compute) -> Law | None:
-    """The law of compute times; None where learners differ, or none of it is compute."""
-    if compute.slow or compute.mean == 0:
-        return None
-    if isinstance(compute, Exponential):
-        return ExponentialLaw(compute.mean - compute.shift, compute.shift)
-    if isinstance(compute, Fixed):
-        return ExponentialLaw(0.0, compute.mean)
-    return EmpiricalLaw(compute.recorded) if isinstance(compute, Replay) else None
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
@@ -118,8 +106,9 @@ def paced(
     first = servers[0]
     moments = np.asarray([0.0, *first.updates])[warmup:]
     times = np.diff(moments)
-    found = law(compute)
-    formula = None if found is None else per_update(protocol, found)
+    # Formulas are of learners that do not differ, and of compute.
+    law = None if compute.slow or not compute.mean else compute
+    formula = None if law is None else per_update(protocol, law)
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
     free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
     spent, beside = costs(first, len(servers))
@@ -141,7 +130,7 @@ def paced(
         "formula_is_bound": None if formula is None else formula.bound,
         "drawn_s": free,
         "with_server_s": None if with_server == inf else with_server,
-        "sync_over_async": found and sync_over_async(protocol.learners, found),
+        "sync_over_async": law and sync_over_async(protocol.learners, law),
         "updates_per_s": 1 / mean,
         "staleness": {str(value): counts[value] for value in sorted(counts)},
         "mean_staleness_formula": mean_staleness(protocol),
