@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from bench.steps.server.served import ProblemTraining
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import TrainingProblem, shape
 from bench.steps.training.rates import RULES, rule
-from bench.steps.training.served import ProblemTraining
 from bench.steps.training.shared import SharedProblem, apart
 
 
@@ -33,14 +33,15 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
     random = np.random.default_rng(0)
     for version in range(20):
         weights = np.concatenate([server.weights for server in servers])
-        gradients = [learner.gradient(weights, version) for learner in learners]
+        gradients = [learner(weights, version) for learner in learners]
         for server, place in zip(servers, places, strict=True):
             for n in random.permutation(3).tolist():
                 server.apply(gradients[n][place], n, 0)
             server.update(3)
     weights = np.concatenate([server.weights for server in servers])
     assert apart(shared, [(20, weights)]).bits
-    joined = [np.concatenate([s.history.kept[n][1] for s in servers]) for n in (0, 20)]
+    kept = [server.history.kept for server in servers if server.history]
+    joined = [np.concatenate([part[n][1] for part in kept]) for n in (0, 20)]
     assert np.array_equal(joined[0], shared.problem.start())
     assert np.array_equal(joined[1], weights)
 
@@ -64,8 +65,8 @@ def test_a_distance_is_from_the_weights_that_were_read() -> None:
 @pytest.mark.parametrize("text", RULES)
 def test_only_so_many_weights_are_kept(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: however stale a gradient and however long the run, memory is bounded."""
-    monkeypatch.setattr("bench.steps.training.served._MOST", 4)
-    monkeypatch.setattr("bench.steps.training.served._LEAST", 4)
+    monkeypatch.setattr("bench.steps.server.served._MOST", 4)
+    monkeypatch.setattr("bench.steps.server.served._LEAST", 4)
     server = _served(text).server(slice(0, 10))
     for update in range(50):
         server.apply(np.ones(10, np.float32), 0, update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from threading import Thread
 from typing import Any
 
@@ -12,7 +13,7 @@ from bench.steps.server import learning
 from bench.steps.server.ends import Answer, LearnerEnd
 from bench.steps.server.hooks import Learner, PlainTraining, Server, Vector, parts
 from bench.steps.server.learning import Learned, Rounds
-from bench.steps.server.protocol import Core, UpdateProtocol, update_protocol
+from bench.steps.server.protocol import UpdateProtocol, update_protocol
 from bench.steps.server.serving import Served, Serving
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from busbar.errors import RankFailure
@@ -24,36 +25,28 @@ class _Fails(PlainTraining):
     """Learner 1 gives up at its fifth gradient."""
 
     def learner(self, number: int) -> Learner:
-        plain = super().learner(number)
-        return _Failing(plain) if number == 1 else plain
+        plain, numbers = super().learner(number), count(1)
+
+        def gradient(weights: Vector, version: int) -> Vector:
+            if next(numbers) == 5:
+                raise RankFailure("the fifth gradient")
+            return plain(weights, version)
+
+        return gradient if number == 1 else plain
 
 
 class _Exact(PlainTraining):
     """Learners look at every weight; servers have the whole of them."""
 
     def learner(self, number: int) -> Learner:
-        return _Looking(super().learner(number))
+        plain = super().learner(number)
 
+        def gradient(weights: Vector, version: int) -> Vector:
+            if not (weights == -version).all():
+                raise RankFailure(f"weights are {-weights}, not of version {version}")
+            return plain(weights, version)
 
-class _Looking:
-    def __init__(self, plain: Learner) -> None:
-        self._plain = plain
-
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        if not (weights == -version).all():
-            raise RankFailure(f"weights are {-weights}, not of version {version}")
-        return self._plain.gradient(weights, version)
-
-
-class _Failing:
-    def __init__(self, plain: Learner) -> None:
-        self._plain, self._left = plain, 5
-
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        self._left -= 1
-        if not self._left:
-            raise RankFailure("the fifth gradient")
-        return self._plain.gradient(weights, version)
+        return gradient
 
 
 def _play(
@@ -61,37 +54,23 @@ def _play(
 ) -> tuple[list[Served | RankFailure], list[Learned], list[Server]]:
     """Run servers and learners as threads of this process, and return what they did."""
     places, post = parts(training.elements, servers), Post(servers, protocol.learners)
-    made = [training.server(place) for place in places]
+    made: dict[int, Server] = {}
     served: dict[int, Served | RankFailure] = {}
     learned: dict[int, Learned] = {}
 
     def serve(number: int) -> None:
-        core = Core(protocol, range(protocol.learners))
+        end = ThreadServer(post, number)
+        serving = Serving(end, protocol, training, places, number, lambda n, _: n >= updates)
+        made[number] = serving.server
         try:
-            served[number] = Serving(
-                ThreadServer(post, number),
-                core,
-                made[number],
-                training.coding(places),
-                number,
-                lambda count, _: count >= updates,
-            ).run()
+            served[number] = serving.run()
         except RankFailure as error:
             served[number] = error
 
     def learn(number: int) -> None:
         weights = np.empty(training.elements, training.dtype)
         end = ThreadLearner(post, number, weights, places)
-        rounds = Rounds(
-            end,
-            protocol,
-            training.learner(number),
-            training.coding(places),
-            places,
-            weights,
-            lambda n: 0.0005 * ((n + number) % 3),
-            number=number,
-        )
+        rounds = Rounds(end, protocol, training, number, lambda n: 0.0005 * ((n + number) % 3))
         learned[number] = rounds.run()
 
     threads = [Thread(target=serve, args=(n,), daemon=True) for n in range(servers)]
@@ -104,7 +83,7 @@ def _play(
     return (
         [served[n] for n in range(servers)],
         [learned[n] for n in range(protocol.learners)],
-        made,
+        [made[n] for n in range(servers)],
     )
 
 
@@ -159,6 +138,7 @@ class _Answering(LearnerEnd):
     """
 
     def __init__(self, clock: _Clock, script: list[tuple[float, float | None]]) -> None:
+        super().__init__(np.full(4, -9, np.float32), [slice(0, 4)])
         self._clock, self._script, self._version, self._pushed = clock, script, 0, 0.0
 
     def push(self, server: int, version: int, gradient: Vector) -> None:
@@ -204,17 +184,8 @@ def test_exposed_is_what_a_learner_waits_for_messages(
     """Rule: waiting for other learners is no communication; pushing and pulling is."""
     clock = _Clock()
     monkeypatch.setattr(learning, "time", clock)
-    training, places = PlainTraining(4, np.dtype("float32")), [slice(0, 4)]
-    weights = np.full(4, -9, np.float32)
-    learned = Rounds(
-        _Answering(clock, script),
-        update_protocol(name, 3),
-        training.learner(0),
-        training.coding(places),
-        places,
-        weights,
-        lambda n: 10.0,
-    ).run()
+    end, training = _Answering(clock, script), PlainTraining(4, np.dtype("float32"))
+    learned = Rounds(end, update_protocol(name, 3), training, 0, lambda n: 10.0).run()
     n = len(rounds)
     assert (learned.rounds[:n], learned.exposed[:n]) == (rounds, exposed)
     assert set(learned.drawn) == {10.0}
@@ -223,6 +194,6 @@ def test_exposed_is_what_a_learner_waits_for_messages(
 def test_weights_of_another_version_are_noticed() -> None:
     """Rule: a learner that is sent older weights than the answer says fails with both versions."""
     learner = PlainTraining(3, np.dtype("float32")).learner(2)
-    learner.gradient(np.full(3, -7, np.float32), 7)
+    learner(np.full(3, -7, np.float32), 7)
     with pytest.raises(RankFailure, match="learner 2 was sent weights of version 6 as 7"):
-        learner.gradient(np.full(3, -6, np.float32), 7)
+        learner(np.full(3, -6, np.float32), 7)

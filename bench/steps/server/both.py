@@ -38,25 +38,22 @@ class OpenServer(ServerEnd):
             time.sleep(_LOOK_S)
             self.idle += time.perf_counter() - now
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
-        """See `ServerEnd.send`."""
-        for end, some in self._both(learners):
-            end.send(some, version, weights, cause)
-        self.bytes_out += weights.nbytes * len(learners)
-
-    def stop(self, learners: Sequence[int]) -> None:
-        """See `ServerEnd.stop`."""
-        for end, some in self._both(learners):
-            end.stop(some)
+    def put(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float
+    ) -> None:
+        """See `ServerEnd.put`."""
+        ranks = [one for one in learners if one < self._first]
+        callers = [one for one in learners if one >= self._first]
+        both: tuple[tuple[ServerEnd, list[int]], ...] = (
+            (self._ranks, ranks),
+            (self._callers, callers),
+        )
+        for end, some in both:
+            if some:
+                end.put(some, kind, version, data, cause)
+        self.bytes_out += data.nbytes * len(learners)
 
     def close(self) -> None:
         """See `ServerEnd.close`."""
         self._callers.close()
         self._ranks.close()
-
-    def _both(self, learners: Sequence[int]) -> list[tuple[ServerEnd, list[int]]]:
-        """The ends that have some of these learners."""
-        ranks = [one for one in learners if one < self._first]
-        callers = [one for one in learners if one >= self._first]
-        both: list[tuple[ServerEnd, list[int]]] = [(self._ranks, ranks), (self._callers, callers)]
-        return [(end, some) for end, some in both if some]

@@ -23,8 +23,8 @@ class SocketLearner(LearnerEnd):
     def __init__(
         self, ends: Sequence[socket.socket], number: int, weights: Vector, places: Sequence[slice]
     ) -> None:
-        """``weights``: where the servers' parts of the weights are put, at their places."""
-        self._ends, self._weights, self._places = ends, weights, places
+        super().__init__(weights, places)
+        self._ends = ends
         self._over = set[int]()
         for end in ends:
             end.sendall(header(MessageKind.JOIN, number, 0))
@@ -51,7 +51,7 @@ class SocketLearner(LearnerEnd):
             if kind == MessageKind.STOP:
                 self._over.add(server)
                 return Answer(server, None, sent, cause)
-            part = self._weights[self._places[server]]
+            part = self.part(server)
             if nbytes != part.nbytes:
                 raise RankFailure(f"server {server} sent {nbytes} bytes, not {part.nbytes}")
             fill(readable[0], memory(part))

@@ -11,7 +11,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,10 @@ class Answer(NamedTuple):
     cause: float
 
 
+#: The data of a message that has none.
+NOTHING: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+
 class ServerEnd(ABC):
     """A server's end."""
 
@@ -92,23 +96,39 @@ class ServerEnd(ABC):
     def receive(self, seconds: float) -> Arrival | None:
         """The push that came first; None where none comes in so many seconds."""
 
-    @abstractmethod
     def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
         """Answer learners with the weights as they are now; does not wait for them.
 
         ``cause``: see `Answer`.
         """
+        self.put(learners, MessageKind.WEIGHTS, version, weights, cause)
 
-    @abstractmethod
     def stop(self, learners: Sequence[int]) -> None:
         """Tell learners that all is over."""
+        self.put(learners, MessageKind.STOP, 0, NOTHING, 0.0)
+
+    @abstractmethod
+    def put(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float
+    ) -> None:
+        """Begin to send learners a message of a kind with a copy of ``data``."""
 
     def close(self) -> None:  # noqa: B027
         """See that all that was sent arrives, and let go."""
 
 
 class LearnerEnd(ABC):
-    """A learner's end: to all servers."""
+    """A learner's end: to all servers.
+
+    ``weights``: where the servers' parts of the weights are put, at their ``places``.
+    """
+
+    def __init__(self, weights: Vector, places: Sequence[slice]) -> None:
+        self.weights, self.places = weights, places
+
+    def part(self, server: int) -> Vector:
+        """A server's part of the weights."""
+        return self.weights[self.places[server]]
 
     @abstractmethod
     def push(self, server: int, version: int, gradient: Vector) -> None:
@@ -124,7 +144,3 @@ class LearnerEnd(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go."""
-
-
-def untraced(name: str, lane: str, start: float, end: float, **more: Any) -> None:
-    """Keep nothing: the trace of a run without ``--trace``."""

@@ -5,7 +5,8 @@ A gradient is a vector as long as the weights. Each server (shard) has a contigu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -15,35 +16,30 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure
 
 Vector = NDArray[Any]
+Learner = Callable[[Vector, int], Vector]
+"""Gives the gradient of weights of a version. The next call may overwrite it."""
 
 
-class Learner(Protocol):
-    """Computes gradients, on one rank."""
+class Server(ABC):
+    """A part of the weights, on one rank.
 
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        """The gradient of these weights. It may be overwritten by the next call."""
-        ...
+    ``weights``: as they are now; the same array for as long as there is the server.
+    """
 
+    def __init__(self, weights: Vector) -> None:
+        self.weights = weights
 
-class Server(Protocol):
-    """Has a part of the weights, on one rank."""
-
-    @property
-    def weights(self) -> Vector:
-        """As they are now; the same array for as long as there is the server."""
-        ...
-
+    @abstractmethod
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
         """Take a learner's gradient in, of weights so many updates older. It is not kept."""
-        ...
 
+    @abstractmethod
     def update(self, count: int) -> None:
         """Make the next version of the weights of the ``count`` gradients since the last."""
-        ...
 
     def kept(self) -> Any:
         """This server's part for `Training.told`, as a JSON value."""
-        ...
+        return None
 
 
 class Coding(Protocol):
@@ -58,30 +54,26 @@ class Coding(Protocol):
         ...
 
 
-class Training(Protocol):
-    """A training: makes every rank's hooks, the same on every rank from the same options."""
+class Training(ABC):
+    """A training: makes every rank's hooks, the same on every rank from the same options.
 
-    @property
-    def elements(self) -> int:
-        """The number of weights."""
-        ...
+    ``elements``: the number of weights; ``dtype``: their type.
+    """
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The weights' type."""
-        ...
+    def __init__(self, elements: int, dtype: np.dtype[Any]) -> None:
+        self.elements, self.dtype = elements, dtype
 
+    @abstractmethod
     def learner(self, number: int) -> Learner:
-        """The hooks of a learner, counted from 0; a learner that joins late has a new number."""
-        ...
+        """The gradients of a learner, counted from 0; one that joins late has a new number."""
 
+    @abstractmethod
     def server(self, part: slice) -> Server:
         """The hooks of a part of the weights."""
-        ...
 
+    @abstractmethod
     def coding(self, places: Sequence[slice]) -> Coding:
         """A rank's own. ``places``: the servers' parts."""
-        ...
 
     def told(
         self, kept: Sequence[Any], moments: Sequence[float], alike: bool
@@ -91,7 +83,7 @@ class Training(Protocol):
         ``kept``: by every server. ``moments``: of the updates, from the first weights on.
         ``alike``: all learners' gradients went into every update, as in one process.
         """
-        ...
+        return {}, []
 
 
 def parts(elements: int, servers: int) -> list[slice]:
@@ -100,18 +92,29 @@ def parts(elements: int, servers: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-class PlainTraining:
+class PlainTraining(Training):
     """Arrays of a model's size: every gradient is ones, and an update subtracts their mean.
 
     So weights are what their version says, and every learner looks whether they are.
     """
 
-    def __init__(self, elements: int, dtype: np.dtype[Any]) -> None:
-        self.elements, self.dtype = elements, dtype
-
     def learner(self, number: int) -> Learner:
-        """See `Training`."""
-        return _PlainLearner(np.ones(self.elements, self.dtype), number)
+        """See `Training`. Raises RankFailure for weights that are older than the version says."""
+        import ml_dtypes
+
+        finfo: Any = ml_dtypes.finfo
+        # Whole numbers up to here are exact.
+        most, ones = 2 ** (finfo(self.dtype).nmant + 1), np.ones(self.elements, self.dtype)
+
+        def gradient(weights: Vector, version: int) -> Vector:
+            oldest = -max(float(weights[0]), float(weights[-1]))
+            if version <= most and oldest < version:
+                raise RankFailure(
+                    f"learner {number} was sent weights of version {oldest:g} as {version}"
+                )
+            return ones
+
+        return gradient
 
     def server(self, part: slice) -> Server:
         """See `Training`."""
@@ -121,36 +124,11 @@ class PlainTraining:
         """See `Training`."""
         return _PlainCoding(self.dtype)
 
-    def told(
-        self, kept: Sequence[Any], moments: Sequence[float], alike: bool
-    ) -> tuple[dict[str, Any], list[str]]:
-        """See `Training`: nothing."""
-        return {}, []
 
-
-class _PlainLearner:
-    def __init__(self, ones: Vector, number: int) -> None:
-        import ml_dtypes
-
-        self._ones, self._number = ones, number
-        # Whole numbers up to here are exact.
-        finfo: Any = ml_dtypes.finfo
-        self._most = 2 ** (finfo(ones.dtype).nmant + 1)
-
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        """See `Learner`. Raises RankFailure for weights that are older than the version says."""
-        oldest = -max(float(weights[0]), float(weights[-1]))
-        if version <= self._most and oldest < version:
-            raise RankFailure(
-                f"learner {self._number} was sent weights of version {oldest:g} as {version}"
-            )
-        return self._ones
-
-
-class _PlainServer:
+class _PlainServer(Server):
     def __init__(self, weights: Vector) -> None:
-        self.weights, self._sum = weights, np.empty_like(weights)
-        self._first = True
+        super().__init__(weights)
+        self._sum, self._first = np.empty_like(weights), True
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
         """See `Server`."""
@@ -166,10 +144,6 @@ class _PlainServer:
             np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
         np.subtract(self.weights, self._sum, out=self.weights)
         self._first = True
-
-    def kept(self) -> Any:
-        """See `Server`: nothing."""
-        return None
 
 
 class _PlainCoding:

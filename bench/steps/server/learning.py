@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.steps.compute import spend_until
-from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, untraced
-from bench.steps.server.hooks import Coding, Learner, Vector
+from bench.steps.server.ends import Answer, LearnerEnd, MessageKind
+from bench.steps.server.hooks import Training, Vector
 from bench.steps.server.protocol import UpdateProtocol
-from bench.steps.trace import MESSAGES
+from bench.steps.trace import MESSAGES, Trace
 from busbar.errors import BusbarError
 
 # Where a core is kept busy, a learner looks for answers so often.
@@ -68,31 +68,29 @@ class Rounds:
         self,
         end: LearnerEnd,
         protocol: UpdateProtocol,
-        learner: Learner,
-        coding: Coding,
-        places: list[slice],
-        weights: Vector,
+        training: Training,
+        number: int,
         seconds: Callable[[int], float],
         *,
-        number: int = 0,
         burn: bool = False,
         one_clock: bool = True,
-        trace: Callable[..., None] = untraced,
+        trace: Trace | None = None,
         spans: Callable[[], Iterable[str]] = tuple,
         warmup: int = 0,
     ) -> None:
-        """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core.
+        """``number``: of the learner. ``burn``: computing takes a core.
 
         ``one_clock``: the servers are on this host, so that their moments mean something here.
         ``spans``: what the servers are told of the trace at the end, where they have none of it.
         ``warmup``: the first rounds, of which no times are told.
         """
         self._spans, self._warmup = spans, warmup
-        self._end, self._protocol, self._learner, self._coding = end, protocol, learner, coding
-        self._places, self._weights, self._seconds, self._trace = places, weights, seconds, trace
-        self._versions = [-1] * len(places)
+        self._end, self._protocol, self._seconds = end, protocol, seconds
+        self._gradient, self._coding = training.learner(number), training.coding(end.places)
+        self._trace = trace or Trace(on=False)
+        self._versions = [-1] * len(end.places)
         self._pushed = -1  # the version of the last gradient, where answers come to all at once
-        self._due = set(range(len(places)))
+        self._due = set(range(len(end.places)))
         self._over = set[int]()
         self.learned = Learned(number)
         self._burn, self._one_clock, self._next = burn, one_clock, seconds(0)
@@ -111,7 +109,7 @@ class Rounds:
         except BusbarError as error:
             self.learned.failed = str(error)
             self._end.say(MessageKind.FAILED, str(error))
-        while len(self._over) < len(self._places):  # what is on its way must be taken
+        while len(self._over) < len(self._versions):  # what is on its way must be taken
             self._take(self._end.wait(None))
         return self.learned
 
@@ -140,7 +138,7 @@ class Rounds:
         self._end_round(began)
         ends = began + self._next
         learned.drawn.append(self._next)
-        gradient = self._learner.gradient(self._weights, min(self._versions))
+        gradient = self._gradient(self._end.weights, min(self._versions))
         # Drawn while this one is computed: nothing of it stands between weights and a computation.
         self._next = self._seconds(learned.pushed + learned.cancelled + 1)
         while (rest := ends - time.perf_counter()) > 0:
@@ -153,12 +151,12 @@ class Rounds:
         self._push_began, self._push_ended = now, 0.0
         if rest > 0:
             learned.cancelled += not self._over  # else the end of the run came
-            self._trace("cancelled", "compute", began, now)
+            self._trace.add("cancelled", "compute", began, now)
             return
         learned.late += now - ends
-        self._trace("gradient", "compute", began, now)
-        self._pushed, self._due = min(self._versions), set(range(len(self._places)))
-        for server, place in enumerate(self._places):
+        self._trace.add("gradient", "compute", began, now)
+        self._pushed, self._due = min(self._versions), set(range(len(self._versions)))
+        for server, place in enumerate(self._end.places):
             data = self._coding.encode(gradient[place], server)
             self._push(server, data)
         learned.pushed += 1
@@ -185,13 +183,13 @@ class Rounds:
 
     def _push(self, server: int, data: Vector) -> None:
         version = self._versions[server]
-        if self._trace is untraced:
+        if not self._trace.on:
             self._end.push(server, version, data)
             return
         start = time.perf_counter()
         self._end.push(server, version, data)
         named = {"bytes": data.nbytes, "version": version}
-        self._trace(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **named)
+        self._trace.add(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **named)
 
     def _spend(self, rest: float) -> float:
         """Seconds to wait for an answer: none where the rank's own core computes."""
@@ -208,10 +206,10 @@ class Rounds:
         self._due.discard(answer.server)
         self._versions[answer.server] = answer.version
         self._cause = max(self._cause, answer.cause)
-        if self._trace is not untraced and self._one_clock:
-            named = {"bytes": self._weights[self._places[answer.server]].nbytes}
+        if self._trace.on and self._one_clock:
+            named = {"bytes": self._end.part(answer.server).nbytes, "version": answer.version}
             now, name = time.perf_counter(), f"weights from {answer.server}"
-            self._trace(name, MESSAGES, answer.sent, now, version=answer.version, **named)
+            self._trace.add(name, MESSAGES, answer.sent, now, **named)
         if self._one_clock and self._complete():  # of several servers' the last is waited for
             self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
             self.learned.answers += 1

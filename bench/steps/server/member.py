@@ -9,11 +9,10 @@ import numpy as np
 
 from bench.steps.options import parse
 from bench.steps.server.calling import SocketLearner, call
-from bench.steps.server.ends import untraced
 from bench.steps.server.hooks import parts
 from bench.steps.server.learning import Rounds
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.trained import training
+from bench.steps.server.served import training
 from bench.steps.trace import Trace
 from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure, Unavailable, Unsupported
@@ -44,20 +43,16 @@ def join(name: str) -> int:
     except MemoryError:
         need = human(work.elements * work.dtype.itemsize)
         raise Unavailable(f"no memory for a learner's {need} of weights") from None
-    places = parts(work.elements, servers)
     trace = Trace(on=options.trace is not None)
-    end = SocketLearner(ends, number, weights, places)
+    end = SocketLearner(ends, number, weights, parts(work.elements, servers))
     rounds = Rounds(
         end,
         protocol,
-        work.learner(number),
-        work.coding(places),
-        places,
-        weights,
+        work,
+        number,
         lambda n: options.compute.seconds(servers + number, n),
-        number=number,
         burn=options.burn,
-        trace=trace.add if trace.on else untraced,
+        trace=trace,
         spans=trace.texts,
         warmup=options.run.warmup,
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bench.steps.server.ends import (
     HEADER,
+    NOTHING,
     Answer,
     Arrival,
     LearnerEnd,
@@ -105,7 +106,7 @@ class MpiServer(ServerEnd):
         super().__init__()
         self._ranks, self._servers = _Ranks(comm, mpi), servers
         self._pending: list[tuple[Any, object]] = []
-        self._buffer = np.empty(0, np.uint8)
+        self._buffer = NOTHING
 
     def receive(self, seconds: float) -> Arrival | None:
         """See `ServerEnd.receive`."""
@@ -138,23 +139,17 @@ class MpiServer(ServerEnd):
         why = np.frombuffer(f"(rank {rank}) was lost".encode(), np.uint8)
         return Arrival(MessageKind.FAILED, rank - self._servers, 0, now, now, why)
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
-        """See `ServerEnd.send`."""
-        self._send(learners, MessageKind.WEIGHTS, version, weights.copy(), cause)
-
-    def stop(self, learners: Sequence[int]) -> None:
-        """See `ServerEnd.stop`."""
-        self._send(learners, MessageKind.STOP, 0, np.empty(0, np.uint8))
-
     def close(self) -> None:
         """See `ServerEnd.close`."""
         while self._pending:
             self._flush()
             time.sleep(_TRANSFER_S)
 
-    def _send(
-        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float = 0.0
+    def put(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float
     ) -> None:
+        """See `ServerEnd.put`."""
+        data = data.copy()
         head = header(kind, version, data.nbytes, cause)
         for learner in learners:
             if self._servers + learner in self._ranks.lost:
@@ -179,8 +174,8 @@ class MpiLearner(LearnerEnd):
     """See `LearnerEnd`."""
 
     def __init__(self, comm: Any, mpi: Any, weights: Vector, places: Sequence[slice]) -> None:
-        """``weights``: where the servers' parts of the weights are put, at their places."""
-        self._ranks, self._weights, self._places = _Ranks(comm, mpi), weights, places
+        super().__init__(weights, places)
+        self._ranks = _Ranks(comm, mpi)
 
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """See `LearnerEnd.push`."""
@@ -202,21 +197,20 @@ class MpiLearner(LearnerEnd):
         server, (kind, version, nbytes, sent, cause) = found
         if kind == MessageKind.STOP:
             return Answer(server, None, sent, cause)
-        part = self._weights[self._places[server]]
         if nbytes:
-            self._ranks.take(server, part)
+            self._ranks.take(server, self.part(server))
         return Answer(server, version, sent, cause)
 
     def _mourn(self) -> None:
         """Go on without other learners; without a server it is over."""
         while self._ranks.fresh:
             rank = self._ranks.fresh.popleft()
-            if rank < len(self._places):
+            if rank < len(self.places):
                 raise RankFailure(f"server {rank} is gone")
 
     def say(self, kind: int, text: str = "") -> None:
         """See `LearnerEnd.say`."""
         data = np.frombuffer(text.encode(), np.uint8)
         head = header(kind, 0, data.nbytes)
-        for server in range(len(self._places)):
+        for server in range(len(self.places)):
             wait(self._ranks.give(server, head, data))

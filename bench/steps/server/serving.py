@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from bench.steps.server.ends import Arrival, MessageKind, ServerEnd, untraced
-from bench.steps.server.hooks import Coding, Server
-from bench.steps.server.protocol import Actions, Core
+from bench.steps.server.ends import Arrival, MessageKind, ServerEnd
+from bench.steps.server.hooks import Training
+from bench.steps.server.protocol import Actions, Core, UpdateProtocol
+from bench.steps.trace import Trace
 from busbar.errors import RankFailure
 from reports.records.shown import seconds
 
@@ -71,27 +72,27 @@ class Served:
 class ServerProgress(NamedTuple):
     """A server's progress: updates, seconds until the last, and each learner's last push.
 
-    ``heard``: of every learner the version of its last gradient and how many seconds ago it came;
-    None of who pushed nothing yet.
+    ``heard``: of every learner, by its rank, the version of its last gradient and how many seconds
+    ago it came; None of who pushed nothing yet.
     """
 
     updates: int
     seconds: float
     heard: dict[int, tuple[int, float] | None]
 
-    def as_json(self, first: int) -> dict[str, Any]:
-        """As JSON values, by learners' ranks; ``first``: learner 0's."""
+    def as_json(self) -> dict[str, Any]:
+        """As JSON values."""
         heard = {
-            str(first + learner): last and {"version": last[0], "seconds_ago": round(last[1], 3)}
-            for learner, last in self.heard.items()
+            str(rank): last and {"version": last[0], "seconds_ago": round(last[1], 3)}
+            for rank, last in self.heard.items()
         }
         return {"updates": self.updates, "seconds": self.seconds, "last_push": heard}
 
-    def told(self, first: int) -> str:
-        """In words, those first who were heard of longest ago; ``first``: learner 0's rank."""
+    def told(self) -> str:
+        """In words, those first who were heard of longest ago."""
         each = f" ({seconds(self.seconds / self.updates)} each)" if self.updates else ""
         longest = sorted(self.heard.items(), key=lambda one: -(one[1] or (0, inf))[1])
-        said = [_said(first + learner, last) for learner, last in longest[:_NAMED]]
+        said = [_said(rank, last) for rank, last in longest[:_NAMED]]
         if len(longest) > _NAMED:
             said.append(f"{len(longest) - _NAMED} others since")
         return f"server 0 has made {self.updates} updates{each}; " + ", ".join(said)
@@ -109,28 +110,29 @@ class Serving:
     def __init__(
         self,
         end: ServerEnd,
-        core: Core,
-        server: Server,
-        coding: Coding,
+        protocol: UpdateProtocol,
+        training: Training,
+        places: Sequence[slice],
         number: int,
         enough: Callable[[int, float], bool],
-        trace: Callable[..., None] = untraced,
+        *,
+        trace: Trace | None = None,
         note: Callable[[str], None] = lambda _: None,
         check: Callable[[int], None] = lambda _: None,
         one_clock: bool = True,
-        spans: Callable[[int, str], None] = lambda _, __: None,
     ) -> None:
-        """``number``: of the server. ``note`` is told of learners that come and go.
+        """``places``: of all servers' parts. ``number``: of the server, and its rank.
 
+        Learners have the ranks after the servers'. ``note`` is told of those that come and go.
         ``check``: how many are left; it raises where they are too few to go on with.
         ``one_clock``: all learners are on this host, so that their moments mean something here.
-        ``spans`` is given a learner's, where it is a process of its own (`Trace.texts`).
         """
-        self._spans = spans
         # The version of each learner's last gradient, and when it came.
         self._heard: dict[int, tuple[int, float]] = {}
-        self._end, self._core, self._server, self._coding = end, core, server, coding
-        self._number, self._enough, self._trace = number, enough, trace
+        self._end, self._core = end, Core(protocol, range(protocol.learners))
+        self.server, self._coding = training.server(places[number]), training.coding(places)
+        self._number, self._first, self._enough = number, len(places), enough
+        self._trace = trace or Trace(on=False)
         self._note, self._check, self._one_clock = note, check, one_clock
         self._zero, self._cause = 0.0, 0.0
         self._left = set[int]()
@@ -162,7 +164,7 @@ class Serving:
         """The progress now. Any thread may ask."""
         now, made = time.perf_counter(), list(self.served.updates)
         heard = {
-            learner: None if found is None else (found[0], now - found[1])
+            self._first + learner: None if found is None else (found[0], now - found[1])
             for learner in list(self._core.learners)
             for found in (self._heard.get(learner),)
         }
@@ -220,7 +222,7 @@ class Serving:
         self.served.learned.append(json.loads(bytes(arrival.data)))
 
     def _told_spans(self, arrival: Arrival) -> None:
-        self._spans(arrival.learner, bytes(arrival.data).decode())
+        self._trace.other(self._first + arrival.learner, bytes(arrival.data).decode())
 
     def _joins(self, learner: int) -> None:
         if self._core.protocol.cancels:  # which counts on the learners that it began with
@@ -236,32 +238,32 @@ class Serving:
         self._cause = arrival.sent
         if self._one_clock:
             served.waits.append(max(0.0, began - arrival.sent))
-            self._trace("queue", "queue", arrival.sent, began, learner=arrival.learner)
+            self._trace.add("queue", "queue", arrival.sent, began, learner=arrival.learner)
         actions = self._core.gradient(arrival.learner, arrival.version)
         if actions.staleness is None:
             served.dropped += 1
         else:
             served.staleness[actions.staleness] += 1
             gradient = self._coding.decode(arrival.data, self._number)
-            self._server.apply(gradient, arrival.learner, actions.staleness)
+            self.server.apply(gradient, arrival.learner, actions.staleness)
         now = time.perf_counter()
         served.gradient_s += now - began
-        self._trace("gradient", "server", began, now, learner=arrival.learner)
+        self._trace.add("gradient", "server", began, now, learner=arrival.learner)
         self._do(actions)
 
     def _do(self, actions: Actions) -> None:
         served, began = self.served, time.perf_counter()
         if actions.update:
-            self._server.update(actions.update)
+            self.server.update(actions.update)
             now = time.perf_counter()
             served.update_s += now - began
             served.updates.append(now - self._zero)
-            self._trace("update", "server", began, now, version=self._core.version)
+            self._trace.add("update", "server", began, now, version=self._core.version)
             began = now
         if actions.send:
-            self._end.send(actions.send, self._core.version, self._server.weights, self._cause)
+            self._end.send(actions.send, self._core.version, self.server.weights, self._cause)
             now = time.perf_counter()
             served.answer_s += now - began
             served.answers += len(actions.send)
             served.batches += 1
-            self._trace("answer", "server", began, now, learners=len(actions.send))
+            self._trace.add("answer", "server", began, now, learners=len(actions.send))

@@ -18,12 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.server.ends import HEADER, Arrival, MessageKind, ServerEnd, headed, header
+from bench.steps.server.ends import (
+    HEADER,
+    NOTHING,
+    Arrival,
+    MessageKind,
+    ServerEnd,
+    headed,
+    header,
+)
 from bench.steps.server.hooks import Vector
 from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, memory, peer
 from busbar.errors import RankFailure, Unavailable
-
-_NOTHING: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 class _Line:
@@ -61,7 +67,7 @@ class SocketServer(ServerEnd):
         # Who comes by itself has a number behind those that the run began with.
         self._next = int(about["learners"])
         self._early: list[Arrival] = []
-        self._buffer = _NOTHING
+        self._buffer = NOTHING
         # Headers that have come, the earliest of which is next.
         self._headed: list[tuple[float, _Line, int, int, int]] = []
 
@@ -110,14 +116,6 @@ class SocketServer(ServerEnd):
             self._learners[version] = line
         self.bytes_in += nbytes
         return Arrival(kind, line.learner, version, sent, began, data)
-
-    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
-        """See `ServerEnd.send`."""
-        self._send(learners, MessageKind.WEIGHTS, version, weights.copy(), cause)
-
-    def stop(self, learners: Sequence[int]) -> None:
-        """See `ServerEnd.stop`."""
-        self._send(learners, MessageKind.STOP, 0, _NOTHING)
 
     def close(self) -> None:
         """See `ServerEnd.close`."""
@@ -191,9 +189,11 @@ class SocketServer(ServerEnd):
 
     # -- what goes
 
-    def _send(
-        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float = 0.0
+    def put(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float
     ) -> None:
+        """See `ServerEnd.put`."""
+        data = data.copy()
         head = header(kind, version, data.nbytes, cause)
         for learner in learners:
             line = self._learners.get(learner)

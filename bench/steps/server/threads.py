@@ -9,10 +9,15 @@ from threading import Semaphore
 
 import numpy as np
 
-from bench.steps.server.ends import Answer, Arrival, LearnerEnd, MessageKind, ServerEnd
+from bench.steps.server.ends import (
+    NOTHING,
+    Answer,
+    Arrival,
+    LearnerEnd,
+    MessageKind,
+    ServerEnd,
+)
 from bench.steps.server.hooks import Vector
-
-_NOTHING = np.empty(0, np.uint8)
 
 
 class _Message:
@@ -65,29 +70,25 @@ class ThreadServer(ServerEnd):
             message.kind, message.learner, message.version, message.sent, began, message.data
         )
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
-        """See `ServerEnd.send`."""
-        sent, copy = time.perf_counter(), weights.copy()
-        self._put(learners, Answer(self._number, version, sent, cause), copy)
-        self.bytes_out += copy.nbytes * len(learners)
-
-    def stop(self, learners: Sequence[int]) -> None:
-        """See `ServerEnd.stop`."""
-        self._put(learners, Answer(self._number, None, time.perf_counter(), 0.0), _NOTHING)
-
-    def _put(self, learners: Sequence[int], answer: Answer, data: Vector) -> None:
+    def put(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float
+    ) -> None:
+        """See `ServerEnd.put`."""
+        sent, copy = time.perf_counter(), data.copy()
+        given = version if kind == MessageKind.WEIGHTS else None
         for learner in learners:
-            self._post.answers[learner].put((answer, data))
+            self._post.answers[learner].put((Answer(self._number, given, sent, cause), copy))
+        self.bytes_out += copy.nbytes * len(learners)
 
 
 class ThreadLearner(LearnerEnd):
     """See `LearnerEnd`."""
 
     def __init__(self, post: Post, number: int, weights: Vector, places: Sequence[slice]) -> None:
-        """``weights``: where the servers' parts of the weights are put, at their places."""
-        self._post, self._number, self._weights, self._places = post, number, weights, places
+        super().__init__(weights, places)
+        self._post, self._number = post, number
         self._free = [Semaphore() for _ in places]
-        self._copies = [_NOTHING for _ in places]
+        self._copies = [NOTHING for _ in places]
 
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """See `LearnerEnd.push`."""
@@ -107,7 +108,7 @@ class ThreadLearner(LearnerEnd):
         except Empty:
             return None
         if answer.version is not None:
-            np.copyto(self._weights[self._places[answer.server]], data)
+            np.copyto(self.part(answer.server), data)
         return answer
 
     def say(self, kind: int, text: str = "") -> None:

@@ -11,13 +11,14 @@ import numpy as np
 from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.ends import LearnerEnd, ServerEnd, untraced
-from bench.steps.server.hooks import Training, Vector, parts
+from bench.steps.server.ends import LearnerEnd, ServerEnd
+from bench.steps.server.hooks import Training, parts
 from bench.steps.server.learning import Rounds, in_blocks
-from bench.steps.server.protocol import Core, update_protocol
+from bench.steps.server.protocol import update_protocol
 from bench.steps.server.report import paced
+from bench.steps.server.served import exchanged, training
 from bench.steps.server.serving import Served, Serving
-from bench.steps.server.trained import exchanged, training
+from bench.steps.trace import Trace
 from bench.steps.updates.ways import ServerWays
 from bench.steps.waking import one_core
 from busbar.errors import RankFailure, Unsupported
@@ -85,9 +86,7 @@ class _ServerRun:
         self.warmup = self.options.run.warmup * each  # rounds of all learners
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
-        self.ways = ServerWays(
-            job, self.protocol, self.learners, self.places, self.training.dtype, self.one_clock
-        )
+        self.ways = ServerWays(job, self.protocol, self.places, self.training.dtype, self.one_clock)
 
     def run(self) -> StepOutcome:
         """See `run`."""
@@ -105,10 +104,11 @@ class _ServerRun:
         """
         first = self.world.rank < self.servers
         weights = np.empty(0 if first else self.training.elements, self.training.dtype)
+        trace = Trace(on=False) if alone else self.job.trace
         with self.ways.ends(weights, alone) as end, self._cores():
             if isinstance(end, ServerEnd):
-                return self._serve(end, what, enough, alone)
-            self._learn(end, what, weights, alone)
+                return self._serve(end, what, enough, trace)
+            self._learn(end, what, alone, trace)
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
@@ -159,53 +159,45 @@ class _ServerRun:
     # -- roles
 
     def _serve(
-        self, end: ServerEnd, what: Training, enough: Callable[[int, float], bool], alone: bool
+        self, end: ServerEnd, what: Training, enough: Callable[[int, float], bool], trace: Trace
     ) -> tuple[Served, Any]:
-        number = self.world.rank
-        server = what.server(self.places[number])
-        trace = self.job.trace
         serving = Serving(
             end,
-            Core(self.protocol, range(self.learners)),
-            server,
-            what.coding(self.places),
-            number,
+            self.protocol,
+            what,
+            self.places,
+            self.world.rank,
             enough,
-            trace=trace.add if trace.on and not alone else untraced,
+            trace=trace,
             note=self.job.note,
             check=self._few,
             one_clock=self.one_clock,
-            spans=lambda learner, text: trace.other(self.servers + learner, text),
         )
-        if number == 0:
+        if self.world.rank == 0:
             self.job.watch.explained(lambda states, size: self._how_far(serving, states))
-            self.job.far(lambda: serving.far().as_json(self.servers))
-        return serving.run(), server.kept()
+            self.job.far(lambda: serving.far().as_json())
+        return serving.run(), serving.server.kept()
 
     def _how_far(self, serving: Serving, states: Mapping[int, State]) -> str:
         """Whom the servers wait for, when it takes too long. Called by the watching thread."""
-        told = serving.far().told(self.servers)
+        told = serving.far().told()
         others = [
             f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
             for rank in range(1, self.servers)
         ]
         return "; ".join([told, *others])
 
-    def _learn(self, end: LearnerEnd, what: Training, weights: Vector, alone: bool) -> None:
+    def _learn(self, end: LearnerEnd, what: Training, alone: bool, trace: Trace) -> None:
         rank = self.world.rank
-        number = rank - self.servers
         Rounds(
             end,
             self.protocol,
-            what.learner(number),
-            what.coding(self.places),
-            self.places,
-            weights,
+            what,
+            rank - self.servers,
             lambda n: 0.0 if alone else self.job.compute.seconds(rank, n),
-            number=number,
             burn=self.options.burn,
             one_clock=self.one_clock,
-            trace=self.job.trace.add if self.job.trace.on and not alone else untraced,
+            trace=trace,
             warmup=self.options.run.warmup,
         ).run()
 

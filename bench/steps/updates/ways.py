@@ -31,7 +31,6 @@ class ServerWays:
 
     job: StepJob
     protocol: UpdateProtocol
-    learners: int
     places: Sequence[slice]
     dtype: np.dtype[Any]
     one_clock: bool
@@ -55,13 +54,13 @@ class ServerWays:
             callers = self._callers() if opens else None
             if server:
                 end = MpiServer(comm, world.mpi, servers)
-                yield end if callers is None else OpenServer(end, callers, self.learners)
+                yield end if callers is None else OpenServer(end, callers, self.protocol.learners)
             else:
                 yield MpiLearner(comm, world.mpi, weights, self.places)
             if not world.goes_on():  # else some may be gone
                 comm.Free()
             return
-        post = world.once(lambda: Post(servers, self.learners))
+        post = world.once(lambda: Post(servers, self.protocol.learners))
         if server:
             yield ThreadServer(post, world.rank)
         else:
@@ -72,11 +71,13 @@ class ServerWays:
         """This server's socket, once all learners, which rank 0 starts, have called."""
         world, end = self.job.world, self._callers()
         assert end is not None  # all ranks serve
-        with LearnerProcesses(end.name, self.learners if world.rank == 0 else 0) as learners:
-            end.gather(self.learners, learners.look)
+        with LearnerProcesses(
+            end.name, self.protocol.learners if world.rank == 0 else 0
+        ) as learners:
+            end.gather(self.protocol.learners, learners.look)
             if world.rank == 0:
                 pids = ", ".join(map(str, learners.pids))
-                self.job.note(f"{self.learners} learners are here (pid {pids})")
+                self.job.note(f"{self.protocol.learners} learners are here (pid {pids})")
             yield end
             learners.wait()
 
@@ -89,7 +90,7 @@ class ServerWays:
             about = {
                 "words": list(options.words),
                 "update": self.job.choice.label,
-                "learners": self.learners,
+                "learners": self.protocol.learners,
                 "servers": options.servers,
                 # The code of a gradient is at most an index and a value for each element.
                 "bytes": (part.stop - part.start) * (self.dtype.itemsize + 8) + 4096,

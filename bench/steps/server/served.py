@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.steps.options import StepOptions
+from bench.steps.server.hooks import Learner, PlainTraining, Server, Training, Vector
 from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.rates import Arrived, FixedRate, UpdateRule
 from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
@@ -23,8 +26,8 @@ from bench.steps.training.telling import (
     curve_lines,
     relative_error,
 )
+from collectives.schedule.dtypes import dtype
 
-Vector = NDArray[Any]
 #: Bytes of earlier weights that a server keeps, for rules that need the weights that were read.
 _REMEMBERED = 64 << 20
 _LEAST, _MOST = 16, 1024
@@ -32,15 +35,33 @@ _LEAST, _MOST = 16, 1024
 _MOST_CHECKED = 1 << 20
 
 
-class CodedTraining(ABC):
-    """The hooks of `bench.steps.server.hooks.Training` where gradients are float32 and coded."""
+def training(options: StepOptions, learners: int) -> Training:
+    """The training that the options ask for: a problem, or arrays of the model's size.
+
+    It is the same on every rank, and in every process that joins. Raises Unsupported.
+    """
+    asked = options.training
+    shared = asked.shared(learners, options.seed)
+    return exchanged(options) if shared is None else ProblemTraining(shared, asked.codec)
+
+
+def exchanged(options: StepOptions) -> Training:
+    """Arrays of the same size that are only exchanged, in the same code."""
+    asked = options.training
+    if asked.compress != "none":
+        return NoiseTraining(options.workload.elements, asked.codec, options.seed)
+    return PlainTraining(options.workload.elements, dtype(options.dtype))
+
+
+class CodedTraining(Training):
+    """A training whose gradients are float32 and coded."""
 
     def __init__(self, elements: int, codec: Codec) -> None:
-        self.elements, self._codec = elements, codec
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        super().__init__(elements, np.dtype(np.float32))
+        self._codec = codec
 
     def coding(self, places: Sequence[slice]) -> GradientCoding:
-        """A rank's own. ``places``: the servers' parts."""
+        """See `Training`."""
         return GradientCoding(self._codec, [place.stop - place.start for place in places])
 
     @abstractmethod
@@ -92,17 +113,18 @@ class ProblemTraining(CodedTraining):
         more, last = super().told(kept, moments, alike)
         return facts | more, lines + last
 
-    def learner(self, number: int) -> RealLearner:
-        """That of a learner; one that joins late has a number of its own."""
-        return RealLearner(self._shared, number)
+    def learner(self, number: int) -> Learner:
+        """See `Training`: every gradient is of the next samples of the learner's own."""
+        numbers = count()
+        return lambda weights, _: self._shared.gradient(weights, number, next(numbers))
 
     def server(self, part: slice) -> RealServer:
-        """That of a part of the weights."""
+        """See `Training`."""
         return RealServer(self._shared.problem.start()[part], self._shared.rule())
 
 
 class NoiseTraining(CodedTraining):
-    """Arrays of a model's size: gradients are random, and mean nothing."""
+    """Arrays of a model's size: a learner's one gradient is random, and means nothing."""
 
     def __init__(self, elements: int, codec: Codec, seed: int) -> None:
         super().__init__(elements, codec)
@@ -110,49 +132,26 @@ class NoiseTraining(CodedTraining):
 
     def example(self) -> Vector:
         """The first learner's."""
-        return self.learner(0).gradient(np.empty(0), 0)
+        return self.learner(0)(np.empty(0), 0)
 
-    def learner(self, number: int) -> NoiseLearner:
-        """That of a learner."""
+    def learner(self, number: int) -> Learner:
+        """See `Training`."""
         random = np.random.default_rng((self._seed, number))
-        return NoiseLearner(random.standard_normal(self.elements, np.float32))
+        gradient = random.standard_normal(self.elements, np.float32)
+        return lambda *_: gradient
 
     def server(self, part: slice) -> RealServer:
-        """That of a part of the weights, which nobody looks at."""
+        """See `Training`; nobody looks at its weights."""
         return RealServer(np.zeros(part.stop - part.start, np.float32), FixedRate(1.0), False)
 
 
-class NoiseLearner:
-    """Has one gradient only."""
-
-    def __init__(self, gradient: Vector) -> None:
-        self._gradient = gradient
-
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        """That gradient."""
-        return self._gradient
-
-
-class RealLearner:
-    """Takes the next samples of its own with every gradient."""
-
-    def __init__(self, shared: SharedProblem, number: int) -> None:
-        self._shared, self._number, self._next = shared, number, 0
-
-    def gradient(self, weights: Vector, version: int) -> Vector:
-        """The gradient of these weights on the next samples."""
-        found = self._shared.gradient(weights, self._number, self._next)
-        self._next += 1
-        return found
-
-
-class RealServer:
+class RealServer(Server):
     """A part of the weights, its rule, and what is kept for the curve of loss."""
 
     def __init__(self, weights: Vector, rule: UpdateRule, curve: bool = True) -> None:
         """``curve``: whether weights are kept for one."""
-        self.weights, self._rule = weights, rule
-        self.updates = 0
+        super().__init__(weights)
+        self._rule, self._updates = rule, 0
         self.history = WeightHistory(weights) if curve else None
         self._arrived: list[tuple[int, Arrived]] = []
         fits = _REMEMBERED // max(1, weights.nbytes)
@@ -160,27 +159,21 @@ class RealServer:
         self._remember()
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """Take a learner's gradient in, of weights that were so many updates younger.
-
-        Where that is longer ago than there are weights kept, the oldest are taken for them.
-        """
+        """See `Server`. For weights that are no longer kept the oldest are taken."""
         read = None
         if self._rule.remembers:
             read = self._before[-1 - min(staleness, len(self._before) - 1)]
         self._arrived.append((learner, Arrived(gradient.copy(), staleness, read)))
 
     def update(self, count: int) -> None:
-        """Make the next weights of the gradients since the last.
-
-        They are added by learner, not as they came: so the same gradients give the same bits.
-        """
+        """See `Server`. Gradients are added by learner: so the same ones give the same bits."""
         self._arrived.sort(key=lambda one: one[0])
         with np.errstate(all="ignore"):  # what diverges is seen in the loss
             self._rule(self.weights, [arrived for _, arrived in self._arrived])
         self._arrived.clear()
-        self.updates += 1
+        self._updates += 1
         if self.history is not None:
-            self.history.add(self.updates, self.weights)
+            self.history.add(self._updates, self.weights)
         self._remember()
 
     def kept(self) -> Any:
@@ -194,18 +187,18 @@ class RealServer:
 
 
 class GradientCoding:
-    """A codec with a memory for each server's part."""
+    """A `Coding`: a codec with a memory for each server's part."""
 
     def __init__(self, codec: Codec, lengths: Sequence[int]) -> None:
         self._codec, self._lengths = codec, lengths
         self._feedback = [Feedback(codec, length) for length in lengths]
 
     def encode(self, gradient: Vector, server: int) -> Vector:
-        """The bytes of a server's part of a gradient."""
+        """See `Coding`."""
         return self._feedback[server].encode(gradient)
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
-        """The part of a gradient whose bytes have come."""
+        """See `Coding`."""
         return self._codec.decode(data, self._lengths[server])
 
 
