@@ -5,13 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.cli.main import listing, names
-from bench.options.options import parse
-from bench.run.work import read_counts, rows
-from busbar.errors import Unsupported
+from bench.run.work import read_counts
 from collectives.schedule.catalogue import spec
 from tests.conftest import Mpi, Run, good, on_threads, table_rows, thorough, under
 
@@ -41,23 +37,6 @@ def test_there_is_a_module_to_run(collective: str) -> None:
     assert sum(line.split()[:1] == [collective] for line in listing()) == 1
 
 
-@given(
-    st.sampled_from(["allgather", "reduce_scatter", "alltoall", "gather", "scatter"]),
-    st.integers(1, 40),
-    st.integers(2**12, 2**24),
-    st.sampled_from(["int8", "half", "float", "double"]),
-)
-def test_sizes_are_rounded_as_nccl_tests_does(
-    collective: str, ranks: int, size: int, kind: str
-) -> None:
-    """Rule: per-rank count × ranks, the count rounded down to 16 bytes; the column shows that."""
-    options = parse(["-b", str(size), "-e", str(size), "-d", kind], collective)
-    (row,) = rows(spec(collective), options, ranks)
-    width = {"int8": 1, "half": 2, "float": 4, "double": 8}[kind]
-    assert row.count == size // ranks // 16 * 16 // width
-    assert row.size == row.count * ranks * width <= size
-
-
 def test_all_roots_are_swept() -> None:
     """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
     _, out, _ = on_threads("broadcast", "--ranks 3", *KIB, "-A flat -r all")
@@ -73,20 +52,6 @@ def test_counts_come_from_a_file(tmp_path: Path) -> None:
     argv = ["--ranks", "3", "--counts", str(file), "-n", "1", "-A", "pairwise,direct"]
     out = good(on_threads("alltoallv", *argv))
     assert "4012" in out and "Out of bounds values : 0 OK" in out
-
-
-@given(st.text(max_size=60))
-def test_any_counts_file_is_a_matrix_or_one_error(text: str) -> None:
-    """Rule: a bad counts file is our error and names the file, nothing else."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "c.csv"
-        path.write_text(text, encoding="utf-8")
-        try:
-            assert read_counts(path, 2).shape == (2, 2)
-        except Unsupported as error:
-            assert str(error)
 
 
 def test_pairs_exchange_between_neighbours() -> None:

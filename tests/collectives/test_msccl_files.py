@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from busbar.errors import BusbarError, Unsupported
+from busbar.errors import Unsupported
 from collectives.cli import main
 from collectives.formats.chakra import chakra
 from collectives.formats.goal import goal
 from collectives.formats.parse import MscclError, parse
-from collectives.formats.prove import prove
 from collectives.formats.traffic import turns
 from collectives.formats.write import write
 from collectives.schedule.catalogue import build, spec
@@ -81,24 +78,6 @@ def test_older_files_say_only_in_place() -> None:
     old = TEXT.replace(' outofplace="1"', "")
     assert parse(old.encode()).placements() == (True,)
     assert parse(old.replace('inplace="1"', 'inplace="0"').encode()).placements() == (False,)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_garbage_is_refused_not_crashed_on(data: st.DataObject) -> None:
-    """Whatever bytes come, they are an algorithm, proven or refused, or one of our errors."""
-    text = bytearray(TEXT.encode())
-    for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, len(text) - 1))
-        end = data.draw(st.integers(at, min(len(text), at + 30)))
-        text[at:end] = data.draw(st.one_of(st.binary(max_size=8), st.sampled_from(DIGITS)))
-    try:
-        prove(parse(bytes(text)))
-    except BusbarError as error:
-        assert "\n" not in str(error)
-
-
-DIGITS = [b"-1", b"0", b"7", b"i", b"nop", b"rrcs", b'"', b"<step/>", b"&amp;", b"\xff"]
 
 
 def test_goal_runs_to_its_end() -> None:

@@ -25,6 +25,7 @@ from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import said as nccl_said
 from collectives.formats import parse as msccl
+from collectives.formats.prove import prove
 from collectives.model import fitfile, nccl
 from collectives.schedule import catalogue
 from reports import cli as reports_cli
@@ -84,9 +85,18 @@ class Printed(NamedTuple):
 
 
 def source(name: str, data: bytes) -> None:
-    """Read a map: it is shown and checked, and our JSON gives the same map back."""
+    """Read a map: it is shown and checked, and our JSON gives the same map back.
+
+    A refusal names a line of the text, or none.
+    """
     module = importlib.import_module(f"topology.sources.{name}")
-    topology = module.parse(data.decode("utf-8", "replace"))
+    text = data.decode("utf-8", "replace")
+    try:
+        topology = module.parse(text)
+    except ProbeError as error:
+        if error.line is not None and not 1 <= error.line <= text.count("\n") + 1:
+            raise Broken(f"line {error.line}: {error}") from error
+        raise
     shown = [matrix.text(topology), matrix.as_csv(topology), tree.text(topology)]
     shown.append(findings_view.text(topology, check(topology)))
     for text in shown:
@@ -156,7 +166,10 @@ def _counts(path: Path) -> object:
 
 
 def _targets() -> dict[str, Target]:
-    found = [Target(f"map-{name}", partial(source, name), seeds.topology) for name in _SOURCES]
+    found = [
+        Target(f"map-{name}", partial(source, name), partial(seeds.topology, name))
+        for name in _SOURCES
+    ]
     found += [
         Target(f"reports-{name}", partial(command, words), lambda _: seeds.records())
         for name, words in COMMANDS.items()
@@ -165,7 +178,7 @@ def _targets() -> dict[str, Target]:
         "log": (log, seeds.records),
         "parquet": (log, lambda: [seeds.parquet()]),
         "records": (_own, seeds.records),
-        "msccl": (lambda data: void(msccl.parse(data)), seeds.msccl),
+        "msccl": (lambda data: void(prove(msccl.parse(data))), seeds.msccl),
         "fit": (partial(_text, fitfile.load), seeds.fits),
         "fit-file": (partial(_path, fitfile.read), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
