@@ -128,7 +128,7 @@ def machines(draw: st.DrawFn) -> Machine:
         return f"{draw(domains)}:{next(buses):02x}"
 
     def item(depth: int) -> Card | Switch:
-        kind = draw(st.sampled_from([GPU, GPU, NIC, SCREEN, "switch", "switch"][: 6 - 2 * depth]))
+        kind = draw(st.sampled_from([GPU, GPU, NIC, SCREEN, "switch", "switch"][: 6 - depth]))
         if kind != "switch":
             card = f"{bus()}:00"
             ports = draw(st.integers(1, 2)) if kind == NIC else 1

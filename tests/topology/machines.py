@@ -9,26 +9,11 @@ from hypothesis import strategies as st
 from topology.model.facts import Fact
 from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
+from .mock_nvml import description
+
 SOURCE = "test"
 #: NVLinks of a DGX-1V, by pair.
-DGX_1V = {
-    (0, 1): 1,
-    (0, 2): 1,
-    (0, 3): 2,
-    (0, 4): 2,
-    (1, 2): 2,
-    (1, 3): 1,
-    (1, 5): 2,
-    (2, 3): 2,
-    (2, 6): 1,
-    (3, 7): 1,
-    (4, 5): 1,
-    (4, 6): 1,
-    (4, 7): 2,
-    (5, 6): 2,
-    (5, 7): 1,
-    (6, 7): 2,
-}
+DGX_1V = {(a, b): count for a, b, count in description("dgx-1v")["nvlink"]}
 
 
 def stated(levels: dict[tuple[int, int], str], size: int) -> Topology:

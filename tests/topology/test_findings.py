@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from topology.diagnostics.findings import check
@@ -27,6 +29,14 @@ def _machine(
         for name, value in facts.items()
     )
     return Topology(devices, (), stated, sources=("x",))
+
+
+def _with_nic(machine: Topology, levels: Sequence[str], **facts: Value) -> Topology:
+    """The machine and a NIC, so far from each of its GPUs."""
+    known = tuple(Fact(name, value, "x") for name, value in facts.items())
+    nic = Device("NIC0", Kind.NIC, 0, name="eno1", busid="0000:01:00.0", facts=known)
+    far = (PairFact(f"GPU{n}", "NIC0", Fact("level", level, "x")) for n, level in enumerate(levels))
+    return Topology((*machine.devices, nic), (), (*machine.pairs, *far))
 
 
 def _codes(topology: Topology) -> dict[str, tuple[str, ...]]:
@@ -149,11 +159,7 @@ def test_a_machine_without_tree_is_a_virtual_one() -> None:
     pairs: dict[tuple[int, int], Facts] = {(0, 1): {"level": "SYS"}}
     for homes, expected in ((("0", "0"), "hidden-tree"), (("0", "1"), "far-from-nic")):
         machine = _machine(*({"numa_affinity": home} for home in homes), pairs=pairs)
-        nic = Device("NIC0", Kind.NIC, 0, name="mlx5_0")
-        far = tuple(PairFact(f"GPU{n}", "NIC0", Fact("level", "SYS", "x")) for n in (0, 1))
-        assert set(_codes(Topology((*machine.devices, nic), (), (*machine.pairs, *far)))) == {
-            expected
-        }
+        assert set(_codes(_with_nic(machine, ("SYS", "SYS")))) == {expected}
 
 
 @pytest.mark.parametrize(
@@ -163,13 +169,7 @@ def test_a_machine_without_tree_is_a_virtual_one() -> None:
 )  # fmt: skip
 def test_far_means_farther_than_it_has_to_be(levels: tuple[str, str], far: tuple[str, ...]) -> None:
     """Rule: a GPU is far if its nearest NIC is on another socket, or others have one nearer."""
-    machine = _machine({}, {})
-    nic = Device("NIC0", Kind.NIC, 0, name="mlx5_0")
-    pairs = tuple(
-        PairFact(f"GPU{n}", "NIC0", Fact("level", level, "x")) for n, level in enumerate(levels)
-    )
-    topology = Topology((*machine.devices, nic), (), pairs)
-    assert _codes(topology).get("far-from-nic", ()) == far
+    assert _codes(_with_nic(_machine({}, {}), levels)).get("far-from-nic", ()) == far
 
 
 def test_findings_come_in_order_of_harm() -> None:
@@ -239,18 +239,13 @@ def test_a_pair_below_its_likes() -> None:
 
 def test_management_ports_are_nobodys_nic() -> None:
     """Rule: a port below 10 Gbit/s has no findings and is not what GPUs are far from."""
-    machine = _machine({}, {})
     slow: Facts = {"net_rate": 125e6, "pcie_width": 1, "pcie_width_max": 4}
     for facts, expected in (
         (slow, set()),
         (slow | {"net_rate": 12.5e9}, {"pcie-width", "far-from-nic"}),
     ):
-        nic = Device(
-            "NIC0", Kind.NIC, 0, name="eno1", busid="0000:01:00.0",
-            facts=tuple(Fact(k, v, "x") for k, v in facts.items()),
-        )  # fmt: skip
-        pairs = tuple(PairFact(f"GPU{n}", "NIC0", Fact("level", "SYS", "x")) for n in (0, 1))
-        assert set(_codes(Topology((*machine.devices, nic), (), pairs))) == expected
+        machine = _with_nic(_machine({}, {}), ("SYS", "SYS"), **facts)
+        assert set(_codes(machine)) == expected
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_relations_are_symmetric(topology: Topology) -> None:
     assert matrix == tuple(zip(*matrix, strict=True))
 
 
-def _gpu(n: int, parent: str | None = None, busid: str | None = None) -> Device:
-    return Device(f"GPU{n}", Kind.GPU, n, busid=busid, parent=parent)
+def _gpu(n: int, parent: str | None = None) -> Device:
+    return Device(f"GPU{n}", Kind.GPU, n, parent=parent)
 
 
 @pytest.mark.parametrize(
@@ -80,29 +80,6 @@ def test_a_map_that_does_not_hang_together_is_refused(
     """Rule: no duplicate ids, no absent ends, no cycles."""
     with pytest.raises(ProbeError, match=reason):
         Topology(devices, links)
-
-
-def test_levels_follow_from_the_tree() -> None:
-    """Rule: switch PIX, switches PXB, root complex PHB, NUMA node NODE, else SYS; functions PIX."""
-    inner = [
-        Device("HOST", Kind.HOST),
-        Device("NUMA0", Kind.NUMA, 0, parent="HOST"),
-        Device("NUMA1", Kind.NUMA, 1, parent="HOST"),
-        Device("R0", Kind.ROOT, parent="NUMA0"),
-        Device("R1", Kind.ROOT, parent="NUMA0"),
-        Device("R2", Kind.ROOT, parent="NUMA1"),
-        Device("S0", Kind.BRIDGE, parent="R0"),
-        Device("S1", Kind.BRIDGE, parent="S0"),
-    ]
-    parents = ["S1", "S1", "S0", "R0", "R1", "R2", "R2"]
-    buses = [f"0000:{n:02x}:00.0" for n in range(6)] + ["0000:05:00.1"]
-    gpus = [
-        _gpu(n, parent, bus) for n, (parent, bus) in enumerate(zip(parents, buses, strict=True))
-    ]
-    topology = Topology((*inner, *gpus))
-    row = [level.name for n in range(1, 6) if (level := topology.tree_level("GPU0", f"GPU{n}"))]
-    assert row == ["PIX", "PXB", "PHB", "NODE", "SYS"]
-    assert topology.tree_level("GPU5", "GPU6") is Level.PIX
 
 
 def test_statements_come_before_the_tree_and_keep_their_sources() -> None:

@@ -18,20 +18,6 @@ ROWS = (
     "GPU1\tPXB\t X \tPXB\t0-3,8\t0\t\tN/A\n"
     "mlx5_7\tPIX\tPXB\t X \t\t\t\t\n"
 )
-ESCAPES = ["\x1b", "", "\ufffd", "\u241b", "^[", "\\u001b", "\\033", "\\x1b", "\\e"]
-
-
-@pytest.mark.parametrize("escape", ESCAPES)
-def test_an_underlined_header_is_read_whatever_became_of_its_escape_characters(escape: str) -> None:
-    """Rule: web forms show, write out or lose the escape character.
-
-    The header is the same header.
-    """
-    text = f"{escape}[4m{HEADER}{escape}[0m\n{ROWS}"
-    assert recognise.recognise(text) == ("smi_topo",)
-    topology = smi_topo.parse(text)
-    assert topology.matrix() == (("X", "PXB", "PIX"), ("PXB", "X", "PXB"), ("PIX", "PXB", "X"))
-    assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == ["0-3,8", "0-3,8"]
 
 
 def _wide(gpus: int, nics: int = 0) -> list[str]:

@@ -67,30 +67,26 @@ def test_dgx_1v_sets_with_nvlink_rings_come_first() -> None:
     assert "8 of 70 sets of 4 hold a ring of NVLinks" in reasons(ranking)
 
 
-def test_dgx_1v_ring_of_eight_stays_on_nvlink() -> None:
-    """Rule: one of the 30 of 2520 orders is found; the identity order is known not to be one."""
+def test_all_of_a_dgx_1v_stay_on_nvlink() -> None:
+    """Rule: one of the 30 of 2520 ring orders is found, and a grid whose lines are rings as well.
+
+    The identity order is known not to be one.
+    """
     ranking = pick(dgx_1v(), 8)
-    order = [int(id.removeprefix("GPU")) for id in ranking.picks[0].order]
-    hops = zip(order, [*order[1:], order[0]], strict=True)
-    assert all((min(hop), max(hop)) in DGX_1V for hop in hops)
-    assert len(ranking.picks[0].rings) == 3
-    assert ranking.picks[0].busbw == pytest.approx(120 * GB)
+    best = ranking.picks[0]
+    assert best.grid is not None
+    rows = best.grid.rows
+    assert sorted(id for row in rows for id in row) == list(ids(*range(8)))
+    for line in (best.order, *rows, *zip(*rows, strict=True)):
+        numbers = [int(id.removeprefix("GPU")) for id in line]
+        hops = zip(numbers, [*numbers[1:], numbers[0]], strict=True)
+        assert all((min(hop), max(hop)) in DGX_1V for hop in hops)
+    assert len(best.rings) == 3
+    assert best.busbw == pytest.approx(120 * GB)
     assert (
         "30 of 2520 orders of these GPUs stay on NVLink; index order does not "
         "(GPU3→GPU4, GPU7→GPU0)" in reasons(ranking)
     )
-
-
-def test_dgx_1v_of_eight_is_a_torus_of_nvlinks() -> None:
-    """Rule: when k suits, rows and columns of the grid stay on the fast links too."""
-    grid = pick(dgx_1v(), 8).picks[0].grid
-    assert grid is not None
-    lines = [*grid.rows, *zip(*grid.rows, strict=True)]
-    assert sorted(id for row in grid.rows for id in row) == list(ids(*range(8)))
-    for line in lines:
-        numbers = [int(id.removeprefix("GPU")) for id in line]
-        hops = zip(numbers, [*numbers[1:], numbers[0]], strict=True)
-        assert all((min(hop), max(hop)) in DGX_1V for hop in hops)
 
 
 def test_machines_have_their_expected_picks(machine: Loaded) -> None:

@@ -23,7 +23,7 @@ from topology.views import matrix
 
 from . import drawn
 from .drawn import Machine, machines
-from .machines import DGX_1V, ranks, shapes, switched
+from .machines import ranks, shapes, switched
 from .test_model import topologies
 
 Table = list[list[int]]
@@ -226,17 +226,6 @@ def _most(rings: list[tuple[int, ...]], counts: Table) -> int:
                 left[b][a] -= 1
             best = max(best, 1 + _most(rings[at:], left))
     return best
-
-
-def test_all_links_of_a_dgx_1v_fall_into_three_rings() -> None:
-    """Rule: the packing that its wiring was made for is found: three rings take all 24 links."""
-    counts = [[0] * 8 for _ in range(8)]
-    for (a, b), n in DGX_1V.items():
-        counts[a][b] = counts[b][a] = n
-    assert len(list(ring_orders(tuple(map(tuple, counts))))) == 30
-    rings = disjoint_rings(tuple(map(tuple, counts)))
-    used = Counter(frozenset(edge) for ring in rings for edge in edges(ring))
-    assert used == Counter({frozenset(pair): n for pair, n in DGX_1V.items()})
 
 
 def test_sixteen_devices_with_many_classes_are_still_exact() -> None:

@@ -86,15 +86,8 @@ def test_nccl_xml_survives_the_way_out_and_back() -> None:
     assert back.matrix() == topology.matrix()
     for device in (*topology.endpoints, *topology.of(Kind.NUMA)):
         same = back.device(device.id)
-        for fact in (
-            "sm",
-            "pcie_gen_max",
-            "pcie_width_max",
-            "net_rate",
-            "cpus",
-            "cpu_model",
-            "gdr",
-        ):
+        kept = "sm pcie_gen_max pcie_width_max net_rate cpus cpu_model gdr"
+        for fact in kept.split():
             assert same.get(fact) == device.get(fact), (device.id, fact)
 
 
@@ -141,19 +134,11 @@ def test_nccl_xml_that_is_wrong(xml: str, line: int, reason: str) -> None:
     assert caught.value.line == line
 
 
-def test_hwloc_gives_cpus_caches_and_switches() -> None:
-    """Rule: ports become one switch, screens are no GPUs, memory hangs beside its caches."""
+def test_hwloc_gives_caches_ports_and_facts() -> None:
+    """Rule: memory hangs beside its caches, and a GPU knows its port; `test_drawn` has the tree."""
     topology = hwloc.parse(texts.HWLOC)
-    assert [gpu.busid for gpu in topology.gpus] == ["0000:00:03.0", "0000:03:00.0"]
-    assert [nic.name for nic in topology.nics] == ["mlx5_0"]
-    assert topology.relation("GPU1", "NIC0").level is Level.PIX
-    assert topology.relation("GPU0", "GPU1").level is Level.PHB
-    assert [device.id for device in topology.ancestors("CORE0")] == [
-        "L3:0",
-        "NUMA0",
-        "PKG0",
-        "HOST",
-    ]
+    above = [device.id for device in topology.ancestors("CORE0")]
+    assert above == ["L3:0", "NUMA0", "PKG0", "HOST"]
     assert topology.device("L3:0").get("size") == 32 * 2**20
     assert topology.get("vendor") == "AuthenticAMD"
     assert topology.device("GPU1").get("port_busid") == "0000:02:01.0"
