@@ -1,15 +1,17 @@
-"""Pure functions from results to bytes, by the ending of the file they are for."""
+"""Pure functions from results to bytes; `reports.exports.store` has them by the file's ending."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from busbar.cells import csv_text
-from busbar.statistics import interval
-from reports.records.record import FORMAT, Result, Sample
+from reports.readers import own
+from reports.readers.own_csv import CSV
+from reports.records.record import FORMAT, Result
 from reports.statistics.quantities import bandwidths, center
 
 
@@ -66,13 +68,6 @@ def to_object(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, indent=1).encode() + b"\n"
 
 
-_CSV_HEAD = "collective algorithm transport ranks size count dtype op root"
-_CSV_HALF = "placement iterations"
-_CSV_DERIVED = "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s"
-_CSV_LAST = "wrong stopped skipped limit_s schedule ranks_per_core worksharing"
-_CSV_BYTES = "sent_bytes received_bytes total_bytes"
-
-
 class CsvLines:
     """One line a placement with derived figures; raw times are left to the other forms."""
 
@@ -84,16 +79,11 @@ class CsvLines:
         lines: list[list[Any]] = []
         if not self._started:
             self._started = True
-            names = (_CSV_HEAD, _CSV_HALF, _CSV_DERIVED, _CSV_LAST, _CSV_BYTES)
-            lines.append(" ".join(names).split())
-        head = [getattr(result, name) for name in _CSV_HEAD.split()]
-        for placement in ("out", "in"):
-            s = result.sample(placement)
-            if s is not None:
-                half = [placement, s.iterations, *_derived(result, s)]
-                last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
-                last += [result.ranks_per_core or None, int(result.worksharing)]
-                lines.append([*head, *half, *last, s.sent, s.received, s.total])
+            lines.append(list(CSV))
+        for row in own.rows([result]):
+            mean = fmean(row.times_s) if row.times_s else None
+            told = {"median_s": row.time_s, "mean_s": mean, "worksharing": int(row.worksharing)}
+            lines.append([told[name] if name in told else getattr(row, name) for name in CSV])
         return csv_text(lines, "\r\n").encode()
 
 
@@ -101,15 +91,6 @@ def to_csv(results: Sequence[Result]) -> bytes:
     """The records as CSV, see `CsvLines`."""
     lines = CsvLines()
     return b"".join(map(lines.line, results))
-
-
-def _derived(result: Result, s: Sample) -> list[object]:
-    """The values of ``_CSV_DERIVED``."""
-    seconds = center(s)
-    if seconds is None:
-        return [None] * len(_CSV_DERIVED.split())
-    low, high = interval(s.times) or (None, None)
-    return [seconds, low, high, center(s, "mean"), *bandwidths(result, seconds)]
 
 
 def nccl_json(results: Sequence[Result]) -> bytes:
@@ -168,10 +149,3 @@ def _nccl_result(r: Result) -> dict[str, object]:
     line["experiment_name"] = f"{r.collective} {r.algorithm}"
     line["algorithm"], line["transport"] = r.algorithm, r.transport
     return line
-
-
-EXPORTS: dict[str, Callable[[Sequence[Result]], bytes]] = {
-    ".json": to_json,
-    ".jsonl": to_jsonl,
-    ".csv": to_csv,
-}

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
 from busbar.cells import uncelled
 from reports.readers.gathered import Gathered
 from reports.readers.upgrade import shared_work
-from reports.records.rows import Reading, Row, Run
+from reports.records.rows import KINDS, Reading, Row, Run
 
-# What every version wrote, and what later ones did; the columns are a row's own.
-_TEXTS = ("collective", "placement", "algorithm", "transport", "dtype", "op", "stopped", "skipped")
-_WHOLE = ("size", "ranks", "count", "root", "iterations")
-_FIGURES = (
-    "low_s", "high_s", "limit_s", "algbw_bytes_per_s", "busbw_bytes_per_s", "ranks_per_core",
+#: The columns: fields of a `Row`, but for the two that say which figure a time is. Files of before
+#: format 3 end with ``schedule`` or earlier.
+CSV = (
+    "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
+    "placement", "iterations", "median_s", "low_s", "high_s", "mean_s", "algbw_bytes_per_s",
+    "busbw_bytes_per_s", "wrong", "stopped", "skipped", "limit_s", "schedule", "ranks_per_core",
+    "worksharing", "sent_bytes", "received_bytes", "total_bytes",
 )  # fmt: skip
-_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 
 
 def read_csv(source: str, text: str) -> Reading:
@@ -31,6 +32,8 @@ def read_csv(source: str, text: str) -> Reading:
             cells = next(table, None)
             if cells is None:
                 break
+            if None in cells.values():
+                raise ValueError("it is cut")
             texts = {k: uncelled(v) for k, v in cells.items() if isinstance(v, str)}
             found.take(table.line_num, _csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
@@ -39,31 +42,28 @@ def read_csv(source: str, text: str) -> Reading:
 
 
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
-    def figure(column: str) -> float | None:
-        value = float(cells[column]) if cells.get(column) else None
-        if value is not None and not 0 <= value < inf:
-            raise ValueError(f"{column} is no figure")
-        return value
-
-    def count(column: str) -> int | None:
-        return int(cells[column]) if cells.get(column) else None
-
     if cells["placement"] not in ("out", "in"):
         raise ValueError(f"placement {cells['placement'][:20]!r} is neither out nor in")
-    shared = cells.get("worksharing")
-    if shared is None:  # written before format 3
-        names = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))
-        shared = str(int(shared_work(*names)))
-    known: dict[str, Any] = {name: cells[name] for name in _TEXTS}
-    known |= {name: int(cells[name]) for name in _WHOLE}
-    known |= {name: figure(name) for name in _FIGURES} | {name: count(name) for name in _COUNTS}
-    return Row(
-        run=run,
-        line=line,
-        **known,
-        message=known["size"],
-        statistic="median",
-        time_s=figure("median_s"),
-        schedule=cells.get("schedule", ""),
-        worksharing=shared == "1",
-    )
+    told = {name: cells[name] for name in CSV if name in cells and name in KINDS}
+    known: dict[str, Any] = {name: _READ[KINDS[name]](name, text) for name, text in told.items()}
+    if "worksharing" not in known:  # written before format 3
+        what = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))
+        known["worksharing"] = shared_work(*what)
+    time_s = _figure("median_s", cells["median_s"])
+    message = known["size"]
+    return Row(run=run, line=line, **known, message=message, statistic="median", time_s=time_s)
+
+
+def _figure(name: str, text: str) -> float | None:
+    value = float(text) if text else None
+    if value is not None and not 0 <= value < inf:
+        raise ValueError(f"{name} is no figure")
+    return value
+
+
+_READ: Mapping[str, Callable[[str, str], Any]] = {
+    "str": lambda name, text: text,
+    "int | None": lambda name, text: int(text) if text else None,
+    "float | None": _figure,
+    "bool": lambda name, text: text == "1",
+}
