@@ -137,7 +137,7 @@ def culprits(
         known = places if len(places.nodes) == len(pairs.ids) else Places((), ())
         for w in worse(pairs, margin):
             _put(found, _by_matrix(w, pairs, known))
-        notes.append(f"matrix of {_QUANTITY[pairs.name]}: {len(pairs.cells)} pairs compared")
+        notes.append(f"matrix of {_QUANTITY[pairs.name]}: {len(pairs.compared)} pairs compared")
     ordered = sorted(found.values(), key=lambda s: (not s.sure, -s.amount))
     return Findings(tuple(ordered), tuple(n for n in notes if n))
 

@@ -43,7 +43,7 @@ class Pairs:
     """One measured quantity between the ends 0 … n − 1, whose names are in ``ids``.
 
     ``nodes``: the node of each end. ``cells``: by (from, to); where ``directed`` is False both ways
-    are one measurement, and each pair stands once, (lower, higher).
+    are one measurement. ``slow``: pairs that are worse than their class by more than the noise.
     """
 
     name: str
@@ -52,6 +52,16 @@ class Pairs:
     ids: tuple[str, ...]
     nodes: tuple[str, ...]
     cells: Mapping[Pair, Cell]
+    slow: frozenset[Pair] = frozenset()
+
+    @property
+    def compared(self) -> dict[Pair, Cell]:
+        """The cells that can be judged: each measurement once, (lower, higher) if undirected."""
+        return {
+            (a, b): cell
+            for (a, b), cell in self.cells.items()
+            if a != b and cell.value > 0 and (self.directed or a < b)
+        }
 
 
 @dataclass(frozen=True)
@@ -98,11 +108,11 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
         if touched:
             found.setdefault(touched, unit)
 
-    cells = list(pairs.cells)
+    cells = pairs.compared
     for pair in cells:
         add(SlowUnit("link", pair, one_way=pairs.directed), (pair,))
     for a, b in combinations(range(len(pairs.ids)), 2):
-        add(SlowUnit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in pairs.cells])
+        add(SlowUnit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in cells])
     of_end: dict[int, list[Pair]] = {}
     for cell in cells:
         for end in cell:
@@ -125,7 +135,7 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
 
 def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
     """Units that are worse than their likes by more than ``margin`` and than chance explains."""
-    left, found = dict(pairs.cells), list[Worse]()
+    left, found = pairs.compared, list[Worse]()
     tried = units(pairs)
     while left and len(found) < _MOST:
         best: tuple[float, frozenset[Pair], Worse] | None = None

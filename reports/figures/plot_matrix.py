@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.analysis.machine import MeasuredMatrix
+from reports.analysis.machine import shown
+from reports.analysis.stragglers_matrix import Pairs
 from reports.figures.canvas import canvas
 
 if TYPE_CHECKING:
@@ -16,18 +17,18 @@ _MOST_NUMBERS = 16
 _MOST_NAMES = 32
 
 
-def heat_map(matrix: MeasuredMatrix) -> Figure:
+def heat_map(matrix: Pairs) -> Figure:
     """Rows send to columns. Dark is bad, whatever the quantity; slow pairs have a frame."""
     from matplotlib.patches import Rectangle
 
-    p = len(matrix.ids)
-    values = np.array([[np.nan if c is None else c[0] for c in row] for row in matrix.cells])
+    p, (title, unit, cells) = len(matrix.ids), shown(matrix)
+    values = np.array([[np.nan if c is None else c[0] for c in row] for row in cells])
     side = min(10.0, max(4.5, 0.55 * p + 1.5))
     figure = canvas(side + 1.2, side)
     axes = figure.subplots()
     colours = "viridis" if matrix.more_is_better else "viridis_r"
     image = axes.imshow(values, cmap=colours)
-    figure.colorbar(image, ax=axes, label=matrix.unit, shrink=0.8)
+    figure.colorbar(image, ax=axes, label=unit, shrink=0.8)
     step = -(-p // _MOST_NAMES)
     named = range(0, p, step)
     axes.set_xticks(named, [matrix.ids[n] for n in named], rotation=90 if p > 4 else 0)
@@ -45,5 +46,5 @@ def heat_map(matrix: MeasuredMatrix) -> Figure:
             Rectangle((b - 0.5, a - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2)
         )
     slow = "\nframed: slow for a pair of its class" if matrix.slow else ""
-    axes.set_title(f"{matrix.title} ({matrix.unit}){slow}", fontsize=10)
+    axes.set_title(f"{title} ({unit}){slow}", fontsize=10)
     return figure

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.analysis.machine import MachinePart, MeasuredMatrix
+from reports.analysis.machine import MachinePart, MatrixShown, shown
+from reports.analysis.stragglers_matrix import Pairs
 from reports.page.markup import details, section, table, text
 
 _KINDS = {
@@ -32,38 +33,40 @@ def matrix_data(machine: MachinePart | None) -> list[dict[str, Any]]:
     return [
         {
             "name": m.name,
-            "unit": m.unit,
+            "unit": seen.unit,
             "better": "more" if m.more_is_better else "less",
             "ids": m.ids,
             "values": [
-                [None if c is None else float(f"{c[0]:.5g}") for c in row] for row in m.cells
+                [None if c is None else float(f"{c[0]:.5g}") for c in row] for row in seen.cells
             ],
-            "hover": [[_cell_text(m, a, b) for b in range(len(m.ids))] for a in range(len(m.ids))],
+            "hover": [
+                [_cell_text(m, seen, a, b) for b in range(len(m.ids))] for a in range(len(m.ids))
+            ],
         }
         for m in (machine.matrices if machine else ())
+        for seen in (shown(m),)
     ]
 
 
-def _cell_text(m: MeasuredMatrix, a: int, b: int) -> str:
-    cell = m.cells[a][b]
+def _cell_text(m: Pairs, seen: MatrixShown, a: int, b: int) -> str:
+    cell = seen.cells[a][b]
     if cell is None:
         return f"{text(m.ids[a])} to {text(m.ids[b])}: not measured"
     slow = "<br>slow for a pair of its class" if (a, b) in m.slow else ""
     low, high = cell[1:]
     return (
-        f"{text(m.ids[a])} to {text(m.ids[b])}: {cell[0]:.4g} {m.unit}"
+        f"{text(m.ids[a])} to {text(m.ids[b])}: {cell[0]:.4g} {seen.unit}"
         f"<br>95 %: {low:.4g} to {high:.4g}{slow}"
     )
 
 
-def _matrix(m: MeasuredMatrix) -> str:
-    values = [
-        (cell[0], a, b) for a, row in enumerate(m.cells) for b, cell in enumerate(row) if cell
-    ]
+def _matrix(m: Pairs) -> str:
+    title, unit, cells = shown(m)
+    values = [(cell[0], a, b) for a, row in enumerate(cells) for b, cell in enumerate(row) if cell]
     least, most = min(values), max(values)
     said = (
-        f"{m.title}: {least[0]:.4g} {m.unit} ({m.ids[least[1]]} to {m.ids[least[2]]}) to "
-        f"{most[0]:.4g} {m.unit} ({m.ids[most[1]]} to {m.ids[most[2]]})"
+        f"{title}: {least[0]:.4g} {unit} ({m.ids[least[1]]} to {m.ids[least[2]]}) to "
+        f"{most[0]:.4g} {unit} ({m.ids[most[1]]} to {m.ids[most[2]]})"
     )
     slow = [f"{m.ids[a]} to {m.ids[b]}" for a, b in sorted(m.slow)]
     said += (
@@ -81,12 +84,12 @@ def _matrix(m: MeasuredMatrix) -> str:
                     for b, c in enumerate(row)
                 ),
             ]
-            for a, row in enumerate(m.cells)
+            for a, row in enumerate(cells)
         )
-        caption = f"{m.title} ({m.unit}); * slow for its class"
+        caption = f"{title} ({unit}); * slow for its class"
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
-        f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
+        f'<figure class="plot"><h3>{text(title)} ({text(unit)})</h3>'
         f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" '
         f'aria-label="{text(said)}"></div>'
         f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"

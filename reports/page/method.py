@@ -78,7 +78,7 @@ def _where(r: Row) -> str:
 
 def findings_part(rows: Sequence[Row], machine: MachinePart | None, notes: Sequence[str]) -> str:
     """Warnings about the figures, worst first, and what could not be read."""
-    found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
+    found = [_suspect(s) for s in culprits(rows, machine.matrices if machine else ()).suspects]
     found += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
         where = ", ".join(f.subjects)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.errors import ReportError
+from busbar.errors import ProbeError, ReportError
 from reports.analysis.machine import read_machine
 from reports.figures.series import COLOURS, colours, fitted
 from reports.page import page
@@ -184,7 +184,7 @@ def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
     assert text.count('<g class="box gpu">') == 2 and '<g class="link nvlink">' in text
     assert "Devices and links as text" in text
     assert [a["role"] for tag, a in _elements(text) if tag == "svg"] == ["img"]
-    with pytest.raises(ReportError, match="none"):
+    with pytest.raises(ProbeError, match="none"):
         read_machine([tmp_path / "none"])
 
 

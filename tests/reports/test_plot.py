@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
-from reports.analysis.machine import MeasuredMatrix
+from reports.analysis.stragglers_matrix import Cell, Pairs
 from reports.cli import main
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
@@ -171,22 +171,22 @@ def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:
     assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0 (us)"]
 
 
-def _matrix(slow: frozenset[tuple[int, int]]) -> MeasuredMatrix:
-    cells = tuple(
-        tuple(None if a == b else (float(a + b), float(a + b), float(a + b)) for b in range(4))
-        for a in range(4)
+def _matrix(*slow: tuple[int, int]) -> Pairs:
+    times = {(a, b): (a + b) * 1e-6 for a in range(4) for b in range(4) if a != b}
+    cells = {at: Cell(time, time, time, "") for at, time in times.items()}
+    return Pairs(
+        "latency", False, False, ("R0", "R1", "R2", "R3"), ("",) * 4, cells, frozenset(slow)
     )
-    return MeasuredMatrix("latency", "Latency", "us", False, ("R0", "R1", "R2", "R3"), cells, slow)
 
 
 def test_a_matrix_shows_numbers_and_frames_the_slow() -> None:
     """Rule: a number a measured pair, nothing on the diagonal, a frame around each slow pair."""
-    axes = heat_map(_matrix(frozenset({(3, 1)}))).axes[0]
+    axes = heat_map(_matrix((3, 1))).axes[0]
     assert {(t.get_position(), t.get_text()) for t in axes.texts} == {
         ((b, a), f"{a + b:g}") for a in range(4) for b in range(4) if a != b
     }
     assert [p.get_xy() for p in axes.patches] == [(0.5, 2.5)] and "framed" in axes.get_title()
-    assert not heat_map(_matrix(frozenset())).axes[0].patches
+    assert not heat_map(_matrix()).axes[0].patches
 
 
 # -- Markdown
