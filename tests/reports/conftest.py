@@ -17,7 +17,6 @@ from tests.reports.runs import MEASURED, TOPO, records, rows
 @pytest.fixture(scope="package")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One browser for all tests; pages are opened anew."""
-    pytest.importorskip("plotly")
     with chromium(tmp_path_factory.mktemp("profile")) as found:
         yield found
 

@@ -11,6 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -81,7 +83,6 @@ def test_damaged_parquet_is_a_damaged_file(
     at: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rule: the file is named, not standard output."""
-    pytest.importorskip("pyarrow")
     data = bytearray(to_parquet([one()]))
     data[at : at + 4] = b"\xff\xff\xff\xff"
     path = tmp_path / "a.parquet"
@@ -102,7 +103,6 @@ def test_parquet_of_rows_that_are_none(
     column: str, values: list[object], said: str, tmp_path: Path
 ) -> None:
     """Rule: ranks with fewer times than their row, and other placements, are damage in Parquet."""
-    pa = pytest.importorskip("pyarrow")
     table = pa.parquet.read_table(io.BytesIO(to_parquet([one()])))
     changed = table.set_column(table.column_names.index(column), column, pa.array(values))
     pa.parquet.write_table(changed, tmp_path / "a.parquet")

@@ -5,9 +5,11 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from busbar.statistics import interval
 from reports.exports.formats import to_jsonl
@@ -18,8 +20,6 @@ from reports.readers.parquet import to_parquet
 from reports.records.record import FORMAT, Result, Sample
 from reports.records.rows import Row
 from tests.reports.runs import allreduce
-
-pytest.importorskip("pyarrow")
 
 TIMES = st.lists(st.floats(1e-9, 1e3), max_size=9).map(tuple)
 PLAIN = st.builds(
@@ -148,8 +148,6 @@ def test_rows_of_others_are_not_folded() -> None:
 
 def test_an_old_parquet_file_is_worked_out_as_its_records_are() -> None:
     """Rule: a file of format 2 lacks columns; they hold what its JSON lines would have given."""
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     old = [
         replace(_measured((1.0,), name), transport=transport, environment=MAPPED, format=2)
         for name in ("ring", "library")

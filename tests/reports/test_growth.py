@@ -199,7 +199,6 @@ def test_the_command_ends_in_a_verdict(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: tables, growth and verdict fit the terminal; the figure's title is the verdict."""
-    pytest.importorskip("matplotlib")
     monkeypatch.setenv("COLUMNS", str(width))
     run, figure = tmp_path / "r.jsonl", tmp_path / "f.svg"
     saved(run, _results(by_links, sizes=(1 << 16, 1 << 22), ranks_per_core=8.0))

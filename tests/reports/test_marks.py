@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from reports.analysis.cautions import warnings_of
 from reports.analysis.differences import differences
+from reports.figures.plot import figures
+from reports.figures.plot_kinds import FIGURES, scaling
+from reports.figures.series import Palette
+from reports.page import page
 from reports.page.payload import payload
 from reports.records.cores import SHARED, marked, per_core_text
 from reports.records.record import Result
 from reports.records.rows import Row
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
-from tests.reports.browser import chromium, column, opened, traces
+from tests.reports.browser import column, opened, traces
 from tests.reports.runs import cli, records, rows, saved
 
 MOVED = {"sent": 3 << 19, "received": 3 << 20, "total": 3 << 21}  # of 1 MiB: 1.5, 3 and 6 times
@@ -132,13 +137,6 @@ def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
 
     The title says it.
     """
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    from reports.figures.plot import figures
-    from reports.figures.plot_kinds import FIGURES, scaling
-    from reports.figures.series import Palette
-
     for per_core, expected in ((1.0, []), (2.0, [[1 << 20]] * 2)):
         found = rows(_made(per_core))
         for kind in ("busbw", "latency"):
@@ -156,12 +154,6 @@ def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
 
 def test_a_series_whose_work_was_shared_is_named_so() -> None:
     """Rule: the legend marks it and says what the mark means."""
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    from reports.figures.plot_kinds import FIGURES
-    from reports.figures.series import Palette
-
     found = rows(_made(2.0, worksharing=True))
     axes = Figure().subplots()
     FIGURES["busbw"](axes, Palette.of(found).series(found), None)
@@ -179,24 +171,20 @@ def test_the_data_of_a_page() -> None:
     assert [s["worksharing"] for s in data["series"]] == [True, False]
 
 
-def test_a_page_shows_them(tmp_path: Path) -> None:
+def test_a_page_shows_them(driver: Any, tmp_path: Path) -> None:
     """Rule: the table's columns, explained hollow marks, findings, and figures of the best."""
-    pytest.importorskip("plotly")
-    from reports.page import page
-
     file = tmp_path / "page.html"
     file.write_bytes(page(rows(_made(2.0, worksharing=True))))
-    with chromium(tmp_path / "profile") as tab:
-        opened(tab, file)
-        assert column(tab, "algorithm") == ["ring*", "library"]
-        assert column(tab, "ranks per core") == ["2.00", "2.00"]
-        assert column(tab, "busiest port out (x size)") == ["1.5", ""]
-        assert column(tab, "busiest port in (x size)") == ["3", ""]
-        assert column(tab, "all links (x size)") == ["6", ""]
-        assert column(tab, "work") == ["shared by ranks", "its own"]
-        symbols = traces(tab, "busbw", ".filter(t => t.marker).map(t => t.marker.symbol)")
-        assert all(one.endswith("-open") for some in symbols for one in some)
-        said = "return document.querySelector('#busbw .said').textContent"
-        assert "Hollow marks: ranks shared cores" in tab.execute_script(said)
-        text = tab.execute_script("return document.body.textContent")
-        assert "2 of 2 rows are oversubscribed: 2 ranks per core" in text
+    opened(driver, file)
+    assert column(driver, "algorithm") == ["ring*", "library"]
+    assert column(driver, "ranks per core") == ["2.00", "2.00"]
+    assert column(driver, "busiest port out (x size)") == ["1.5", ""]
+    assert column(driver, "busiest port in (x size)") == ["3", ""]
+    assert column(driver, "all links (x size)") == ["6", ""]
+    assert column(driver, "work") == ["shared by ranks", "its own"]
+    symbols = traces(driver, "busbw", ".filter(t => t.marker).map(t => t.marker.symbol)")
+    assert all(one.endswith("-open") for some in symbols for one in some)
+    said = "return document.querySelector('#busbw .said').textContent"
+    assert "Hollow marks: ranks shared cores" in driver.execute_script(said)
+    text = driver.execute_script("return document.body.textContent")
+    assert "2 of 2 rows are oversubscribed: 2 ranks per core" in text

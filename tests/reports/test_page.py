@@ -42,7 +42,6 @@ def _elements(text: str) -> list[tuple[str, dict[str, str | None]]]:
 @pytest.fixture(scope="module")
 def made() -> str:
     """A page with everything in it."""
-    pytest.importorskip("plotly")
     return page(rows(records()), limit=5e9).decode()
 
 
@@ -104,7 +103,6 @@ def test_a_table_is_made_of_text_only(text: str) -> None:
 
 def test_hostile_names_stay_names(tmp_path: Path) -> None:
     """Rule: algorithm, host, library, CPU, file and title are text wherever the page shows them."""
-    pytest.importorskip("plotly")
     plain = page(rows(records(["ring"])), title="a").decode()
     evil = page(
         rows(records([EVIL], hosts=[EVIL], library=EVIL, cpu=EVIL, **{EVIL: EVIL}), EVIL),
@@ -118,7 +116,6 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
 
 def test_the_page_says_what_to_take() -> None:
     """Rule: any page says who is fastest, by size and ranks, and how long the library takes."""
-    pytest.importorskip("plotly")
     text = page(rows(records())).decode()
     assert "The fastest of allreduce, float, sum, out-of-place, by size and ranks" in text
     assert "The fastest of allreduce, float, sum, in-place, 4 ranks, by size" in text
@@ -134,7 +131,6 @@ def test_the_page_says_what_to_take() -> None:
 
 def test_shared_cores_are_said_first() -> None:
     """Rule: a page with oversubscribed rows says so above everything else; others do not."""
-    pytest.importorskip("plotly")
     found = rows(records(["ring"], [4], [1024]))
     crowded = page([replace(found[0], ranks_per_core=2.0), *found[1:]]).decode()
     assert "1 of 2 rows are oversubscribed: 2 ranks per core" in crowded.split("<main")[0]
@@ -177,7 +173,6 @@ def test_no_line_is_fitted_through_three_points(sizes: int, drawn: bool) -> None
 
 def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
     """Rule: the picture has a box for each device, a text that says the same, and the matrices."""
-    pytest.importorskip("plotly")
     file = tmp_path / "topo.txt"
     file.write_text(TOPO)
     text = page(rows(records()), read_machine([file])).decode()
@@ -190,7 +185,6 @@ def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
 
 def test_who_is_slow_is_said(tmp_path: Path) -> None:
     """Rule: what ranks' own times and a measured matrix accuse stands among the findings."""
-    pytest.importorskip("plotly")
     ids = range(6)
     pairs = [
         {"a": f"RANK{a}", "b": f"RANK{b}", "name": "bandwidth" + part, "source": "measured",
@@ -241,7 +235,6 @@ def test_large_runs_are_reduced_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: rows of one thing become one, with all iterations; what does not fit is counted."""
-    pytest.importorskip("plotly")
     run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
     saved(run, records(["ring"], [4], [1024]) * 3)
     monkeypatch.setattr("reports.page.payload.MOST_ROWS", 5)
@@ -290,7 +283,6 @@ def test_a_colour_comes_from_the_name(name: str) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     """Rule: the page is named on stdout; a bad ending, map or run costs one line and no file."""
-    pytest.importorskip("plotly")
     run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
     saved(run, records())
     assert cli("html", run, "--out", out, "--limit", "5GB/s").out.strip() == str(out)

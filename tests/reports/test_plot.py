@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
@@ -16,16 +18,11 @@ from reports.analysis.stragglers_matrix import Cell, Pairs
 from reports.cli import main
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
+from reports.figures.plot_matrix import heat_map
 from reports.figures.series import Palette, fitted
 from reports.records.rows import Row
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.reports.runs import MEASURED, cli, launches, noisy, records, rows, saved
-
-pytest.importorskip("matplotlib")
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
-
-from reports.figures.plot_matrix import heat_map
 
 
 def _drawn(kind: str, found: list[Row], limit: float | None = None) -> Any:

@@ -60,7 +60,6 @@ def test_likeness_of_neighbours_is_no_change() -> None:
 
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     """Rule: a line a row with its verdict and what it left out, and the graphs as files."""
-    pytest.importorskip("matplotlib")
     made = noisy(0)[:2]
     assert made[0].out is not None
     times = tuple((_series(1)).tolist())

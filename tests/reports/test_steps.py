@@ -72,7 +72,6 @@ def test_only_steps_with_times_are_drawn() -> None:
 
 def test_a_picture_is_what_its_name_says() -> None:
     """Rule: every protocol is drawn, with and without curves, in the form asked for."""
-    pytest.importorskip("matplotlib")
     names = ("sync", "k-sync:2", "k-batch-sync:2", "async", "k-async:2", "k-batch-async:3", "ring")
     given = [_result(name, curve=CURVE, predicted_s=0.1) for name in names]
     drawn = picture(summaries(given), "svg")

@@ -195,7 +195,6 @@ def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
 
 def test_without_runs_it_predicts(tmp_path: Path) -> None:
     """Rule: `reports model` alone predicts, says by which costs, and draws."""
-    pytest.importorskip("matplotlib")
     target = tmp_path / "model.svg"
     out, err = cli("model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", target)
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
