@@ -53,10 +53,6 @@ class MissingLibrary(Unavailable, ReportError):
 class StoreError(ReportError):
     """A file cannot be written; the message names it and the reason."""
 
-    def __init__(self, message: str, exit_status: int = BAD) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
-
 
 class ProbeError(BusbarError):
     """A source that cannot be read, or a text that cannot be understood.

@@ -11,7 +11,7 @@ from bench.options.options import Options
 from bench.run.environment import machine
 from bench.run.layout import report_width
 from bench.run.screen import Screen
-from busbar.errors import StoreError, Unavailable, Unsupported
+from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from collectives.execution.world import World
 from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
@@ -46,7 +46,7 @@ class Keeper:
         if world.rank == 0:
             try:
                 self._stores = _opened(options)
-            except StoreError as error:
+            except ReportError as error:
                 problem, status = str(error), error.exit_status
         problem, status = world.broadcast([problem, status])
         if status:
@@ -132,7 +132,7 @@ def _opened(options: Options) -> list[Store]:
         stores += (Store([sink(target, machine, earlier)]) for target in options.out)
         if options.nccl_json is not None:
             stores.append(Store([nccl_sink(options.nccl_json)]))
-    except StoreError:
+    except ReportError:
         for store in stores:
             store.close()
         raise

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from busbar.errors import BusbarError, ReportError
+from busbar.files import decoded
 from collectives.model import fitfile, nccl
 from collectives.model.fitfile import Fit, digest
 from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
 from collectives.schedule.catalogue import draft, spec
+from reports.readers.text import read_bytes
 from reports.records.record import LIBRARY, Result
 from reports.records.rows import Expected, Row
 
@@ -115,11 +117,7 @@ def sources(path: Path) -> set[str]:
 
 def nccl_system(log: Path, sm: int, ranks: int, nodes: int) -> nccl.System:
     """The system that NCCL's log of its graphs describes. Raises ReportError naming the file."""
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ReportError(f"{log}: cannot be read: {error.strerror}") from None
-    graphs = nccl.graphs(text)
+    graphs = nccl.graphs(decoded(read_bytes(log)[0]))
     if not graphs:
         raise ReportError(
             f"{log}: no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan, nan, sqrt
+from math import isfinite, sqrt
 from statistics import fmean, median, stdev
-from typing import Any, overload
+from typing import Any
 
 from busbar.statistics import interval
 from reports.records.record import Result
@@ -56,7 +56,7 @@ def figures(result: Result) -> StepFigures | None:
     paced = sample.timing == "loop"
     between = numbers(step.get("interval_s")) if paced else interval(sample.times) or ()
     whole = Uncertain(middle, *(between if len(between) == 2 else ()))
-    gradients = number(step.get("gradients"), 1.0)
+    gradients = number(step.get("gradients")) or 1.0
     own, exchange = numbers(step.get("compute_s")), numbers(step.get("exchange_s"))
     exposed = _kept(step, "exposed") or _exposed(sample.times, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
@@ -67,15 +67,16 @@ def figures(result: Result) -> StepFigures | None:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
-    predicted = number(step.get("predicted_s"), 0.0)
+    predicted = number(step.get("predicted_s")) or 0.0
+    learners = number(step.get("learners")) or result.ranks
     return StepFigures(
         whole,
-        whole.under(gradients * number(step.get("batch"), 1.0)),
+        whole.under(gradients * (number(step.get("batch")) or 1.0)),
         compute,
         exposed,
         hidden,
         speedup,
-        None if speedup is None else speedup.times(1 / number(step.get("learners"), result.ranks)),
+        None if speedup is None else speedup.times(1 / learners),
         predicted if predicted > 0 else None,
         whole.times(1 / predicted) if predicted > 0 else None,
     )
@@ -83,9 +84,9 @@ def figures(result: Result) -> StepFigures | None:
 
 def _kept(step: Mapping[str, Any], name: str) -> Uncertain | None:
     """A figure that the record itself has, with its interval; None where it has none."""
-    value = number(step.get(f"{name}_s"), nan)
+    value = number(step.get(f"{name}_s"))
     ends = numbers(step.get(f"{name}_interval_s"))
-    return None if isnan(value) else Uncertain(value, *(ends if len(ends) == 2 else ()))
+    return None if value is None else Uncertain(value, *(ends if len(ends) == 2 else ()))
 
 
 def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
@@ -108,13 +109,9 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
     return median_of([step - own for step, own in zip(steps, compute, strict=True)])
 
 
-@overload
-def number(value: object, otherwise: float) -> float: ...
-@overload
-def number(value: object, otherwise: None) -> float | None: ...
-def number(value: object, otherwise: float | None) -> float | None:
-    """A finite number of a file, else ``otherwise``."""
-    return float(value) if isinstance(value, int | float) and isfinite(value) else otherwise
+def number(value: object) -> float | None:
+    """A finite number of a file, else None."""
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 def numbers(values: object) -> tuple[float, ...]:
@@ -182,7 +179,7 @@ def _summary(result: Result) -> StepSummary | None:
         k,
         fmean(times),
         wide,
-        number(step.get("predicted_s"), None),
+        number(step.get("predicted_s")),
         _loss(step.get("curve")),
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from busbar.errors import ReportError, StoreError
+from busbar.errors import StoreError
 from busbar.filelock import Claim
 from busbar.files import append, check, replace, special, write
 from reports.exports.formats import CsvLines, Lines, nccl_json, to_json, to_object
@@ -172,10 +172,7 @@ class Directory:
 def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
     from reports.readers.parquet import library, to_parquet
 
-    try:
-        library()
-    except ReportError as error:
-        raise StoreError(f"{path}: {error}", 3) from None
+    library(str(path))
     return Rewritten(path, to_parquet, earlier)
 
 
@@ -197,7 +194,7 @@ def sink(
 
     ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before
     this one; a directory has a record of each launch. Raises StoreError with the endings there are,
-    or where nothing can be written.
+    or where nothing can be written, and MissingLibrary.
     """
     path = Path(target)
     if target.endswith("/") or path.is_dir():

@@ -33,13 +33,13 @@ _FLOATS = (*FIGURES, "bus_factor", "alg_factor")
 _NEW = ("ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes")
 
 
-def library() -> ModuleType:
-    """Pyarrow. Raises MissingLibrary where it is not installed."""
+def library(place: str = "") -> ModuleType:
+    """Pyarrow. Raises MissingLibrary, with the file that it is for, where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise MissingLibrary("pyarrow") from None
+        raise MissingLibrary("pyarrow", place) from None
     return pyarrow  # type: ignore[no-any-return]
 
 

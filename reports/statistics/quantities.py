@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,11 +82,8 @@ def center(sample: Sample, statistic: str = "median") -> float | None:
     if not sample.times:
         return None
     mean = statistic == "mean" or sample.timing == "loop"
-    if mean:
-        return float(np.mean(sample.times))
-    ordered, n = sorted(sample.times), len(sample.times)
-    # Several times as fast as numpy's for the few values that a row has.
-    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    # The standard library's median is several times as fast as numpy's for few values.
+    return float(np.mean(sample.times)) if mean else median(sample.times)
 
 
 def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
