@@ -139,6 +139,18 @@ def right(layout: Layout, before: Slots, after: Slots, alias: Slots) -> bool:
     )
 
 
+def computes(schedule: Schedule, what: Collective, root: int = 0, *, in_place: bool) -> bool:
+    """Whether a placed schedule, carried out naively, does what its collective asks for.
+
+    A step's writes in either order: that must make no difference.
+    """
+    layout = Layout.of(schedule, what, root)
+    alias = aliases(layout) if in_place else {}
+    before = filled(layout, alias)
+    ends = [naive(schedule, layout, before, alias=alias, backwards=b) for b in (False, True)]
+    return all(right(layout, before, after, alias) for after in ends)
+
+
 def all_cases(ranks: tuple[int, ...] = RANKS) -> Iterator[tuple[Collective, str, int, int]]:
     """(collective, algorithm, ranks, root) of everything that there is."""
     for collective, name in PAIRS:

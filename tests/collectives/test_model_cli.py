@@ -82,21 +82,8 @@ def test_a_fit_is_written_and_used(tmp_path: Path) -> None:
     status, out, _ = collectives_cli("fit", str(matrix), "--out", str(fit))
     assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
     assert float(read(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
-    command = (
-        "cost",
-        "ring",
-        "-c",
-        "allgather",
-        "-n",
-        "2",
-        "-b",
-        "1M",
-        "-e",
-        "1M",
-        "--fit",
-        str(fit),
-    )
-    status, out, _ = collectives_cli(*command, "--format json")
+    command = "cost ring -c allgather -n 2 -b 1M -e 1M --format json --fit"
+    status, out, _ = collectives_cli(command, str(fit))
     (row,) = json.loads(out)["rows"]
     # start, α, and β times half of the vector
     assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)

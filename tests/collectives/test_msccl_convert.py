@@ -22,7 +22,7 @@ from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move
 from collectives.schedule.schedule import Schedule
-from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, right, roots
+from tests.collectives.cases import PAIRS, Case, built, computes, placements, roots
 from tests.collectives.msccl_files import EACH_FILE, OWN, two
 from tests.collectives.test_execution import _all
 
@@ -55,7 +55,7 @@ def test_exports_are_proven_and_come_back_the_same(collective: str, name: str) -
             algorithm = parse(write(export(schedule, Layout.of(schedule, what, root))))
             proof = prove(algorithm)
             assert proof.notes == ()
-            assert proof.placements == (False, True)[: 1 + what.in_place]
+            assert proof.placements == placements(what)
             assert messages(convert(algorithm, proof)) == messages(schedule)
 
 
@@ -104,7 +104,7 @@ def test_schedules_of_files_run(path: Path) -> None:
     schedule = load(path, what.name, algorithm.ngpus)
     cases = [
         Case(what, path.stem, schedule, 0, in_place, elements, "float", "sum")
-        for in_place in (False, True)[: 1 + what.in_place]
+        for in_place in placements(what)
         for elements in ((131,) if len(schedule.all_moves[0]) > 500 else (1, 131))
     ]
     _all(algorithm.ngpus, cases)
@@ -122,12 +122,8 @@ def test_for_something_else() -> None:
 
 
 def _naively_right(schedule: Schedule, where: Layout) -> bool:
-    for in_place in (False, True)[: 1 + where.spec.in_place]:
-        alias = aliases(where) if in_place else {}
-        before = filled(where, alias)
-        if not right(where, before, naive(schedule, where, before, alias=alias), alias):
-            return False
-    return True
+    each = placements(where.spec)
+    return all(computes(schedule, where.spec, where.root, in_place=here) for here in each)
 
 
 def test_scratch_that_is_exchanged() -> None:

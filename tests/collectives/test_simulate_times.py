@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,54 +130,44 @@ def ends(made: Machine, *steps: list[tuple[int, int, int, bool]]) -> list[float]
     return [round(float(t), 9) for t in fast.ranks]
 
 
-def test_two_messages_share_a_link_equally() -> None:
-    """Two messages of 3 bytes on one link of 1 byte/s take 6 s; a third elsewhere takes 3 s."""
-    made = wired([1, 1], [0, 0], {(0, 1): [0], (2, 3): [0], (4, 5): [1]})
-    assert ends(made, [(0, 1, 3, False), (2, 3, 3, False), (4, 5, 3, False)]) == [6, 6, 6, 6, 3, 3]
+Route = dict[tuple[int, int], list[int]]
+Sent = tuple[int, int, int]
+#: Rates and delays of links, the links of each pair, steps of (src, dst, bytes), ends of the ranks.
+BY_HAND: dict[str, tuple[list[float], list[float], Route, list[list[Sent]], list[float]]] = {
+    "two messages of 3 bytes on one link of 1 byte/s take 6 s; a third elsewhere takes 3 s": (
+        [1, 1], [0, 0], {(0, 1): [0], (2, 3): [0], (4, 5): [1]},
+        [[(0, 1, 3), (2, 3, 3), (4, 5, 3)]], [6, 6, 6, 6, 3, 3],
+    ),
+    # The third, of 3 bytes, ends after 2 s; A still holds the others, which end after 6 s.
+    "one over A, one over A and B, one over B (A 1, B 2 bytes/s) have 1/2, 1/2, 3/2 bytes/s": (
+        [1, 2], [0, 0], {(0, 1): [0], (2, 3): [0, 1], (4, 5): [1]},
+        [[(0, 1, 3), (2, 3, 3), (4, 5, 3)]], [6, 6, 6, 6, 2, 2],
+    ),
+    "3 bytes alone until 1 s, then beside 1 late byte: that ends at 3 s, the first at 4 s": (
+        [1, 9], [0, 1], {(0, 1): [0], (2, 3): [0, 1]}, [[(0, 1, 3), (2, 3, 1)]], [4, 4, 3, 3],
+    ),
+    "1, 2 and 3 bytes on one link end at 3, 5 and 6 s": (
+        [1], [0], {(0, 1): [0], (2, 3): [0], (4, 5): [0]},
+        [[(0, 1, 1), (2, 3, 2), (4, 5, 3)]], [3, 3, 5, 5, 6, 6],
+    ),
+    # Link 0: 2 bytes of step 0 and 1 of step 1 end at 3 s and 2 s; step 1 of rank 1 takes 1 s.
+    "a message of step 1 shares a link with one of step 0: there is no barrier between steps": (
+        [1, 1], [0, 0], {(0, 1): [0], (3, 4): [0], (1, 2): [1]},
+        [[(0, 1, 2)], [(1, 2, 1), (3, 4, 1)]], [3, 4, 4, 2, 2],
+    ),
+    "rank 2 is busy until 4 s with step 0, so what rank 1 has for it in step 1 waits: 5 s": (
+        [1, 1, 1], [0, 0, 0], {(0, 1): [0], (3, 2): [1], (1, 2): [2]},
+        [[(0, 1, 1), (3, 2, 4)], [(1, 2, 1)]], [1, 5, 5, 4],
+    ),
+}  # fmt: skip
 
 
-def test_three_messages_are_max_min_fair() -> None:
-    """One over A, one over A and B, one over B (A 1, B 2 bytes/s) have ½, ½, 1½ bytes/s.
-
-    The third, of 3 bytes, ends after 2 s; A still holds the others, which end after 6 s.
-    """
-    made = wired([1, 2], [0, 0], {(0, 1): [0], (2, 3): [0, 1], (4, 5): [1]})
-    assert ends(made, [(0, 1, 3, False), (2, 3, 3, False), (4, 5, 3, False)]) == [6, 6, 6, 6, 2, 2]
-
-
-def test_whoever_comes_later_shares_from_then_on() -> None:
-    """3 bytes alone until 1 s, then beside 1 late byte: that ends at 3 s, the first at 4 s."""
-    made = wired([1, 9], [0, 1], {(0, 1): [0], (2, 3): [0, 1]})
-    assert ends(made, [(0, 1, 3, False), (2, 3, 1, False)])[:4] == [4, 4, 3, 3]
-
-
-def test_what_ends_leaves_its_share_to_the_others() -> None:
-    """1, 2 and 3 bytes on one link end at 3, 5 and 6 s."""
-    made = wired([1], [0], {(0, 1): [0], (2, 3): [0], (4, 5): [0]})
-    assert ends(made, [(0, 1, 1, False), (2, 3, 2, False), (4, 5, 3, False)]) == [3, 3, 5, 5, 6, 6]
-
-
-def test_there_is_no_barrier_between_steps() -> None:
-    """A message of step 1 shares a link with one of step 0, as its ranks have nothing in step 0.
-
-    Link 0: 2 bytes of step 0 and 1 of step 1 end at 3 s and 2 s; then step 1 of rank 1 takes 1 s.
-    """
-    made = wired([1, 1], [0, 0], {(0, 1): [0], (3, 4): [0], (1, 2): [1]})
-    assert ends(made, [(0, 1, 2, False)], [(1, 2, 1, False), (3, 4, 1, False)]) == [
-        3,
-        4,
-        4,
-        2,
-        2,
-        0,
-    ]
-
-
-def test_a_message_waits_for_both_of_its_ranks() -> None:
-    """Rank 2 is busy until 4 s with step 0, so what rank 1 has for it in step 1 waits: 5 s."""
-    made = wired([1, 1, 1], [0, 0, 0], {(0, 1): [0], (3, 2): [1], (1, 2): [2]})
-    first = [(0, 1, 1, False), (3, 2, 4, False)]
-    assert ends(made, first, [(1, 2, 1, False)]) == [1, 5, 5, 4, 0, 0]
+@pytest.mark.parametrize("case", BY_HAND.values(), ids=BY_HAND)
+def test_messages_share_links_as_computed_by_hand(case: Any) -> None:
+    """Max-min fair shares of links, from when a message begins to when it ends, rank by rank."""
+    rates, delays, routes, steps, wanted = case
+    sent = [[(*message, False) for message in step] for step in steps]
+    assert ends(wired(rates, delays, routes), *sent) == [*wanted, 0, 0, 0][:6]
 
 
 def test_additions_follow_one_another_as_messages_arrive() -> None:

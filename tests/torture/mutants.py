@@ -18,9 +18,8 @@ from types import ModuleType
 
 from busbar.errors import ScheduleError
 from collectives.schedule.catalogue import build, spec
-from collectives.schedule.layout import Layout
 from collectives.schedule.verify import verify
-from tests.collectives.cases import PAIRS, aliases, filled, naive, placements, right, roots
+from tests.collectives.cases import PAIRS, computes, placements, roots
 from tests.torture.bounds import TooLong, bounded
 from tests.torture.campaign import Failure, run_campaign
 
@@ -125,16 +124,9 @@ def play(case: Case) -> Failure | None:
         return None
     finally:
         sys.modules[name] = module
-    if what.idempotent:
+    if what.idempotent or computes(schedule, what, root, in_place=in_place):
         return None
-    layout = Layout.of(schedule, what, root)
-    alias = aliases(layout) if in_place else {}
-    before = filled(layout, alias)
-    for backwards in (False, True):
-        after = naive(schedule, layout, before, alias=alias, backwards=backwards)
-        if not right(layout, before, after, alias):
-            return Failure("proven, and computes something else", asdict(case), "")
-    return None
+    return Failure("proven, and computes something else", asdict(case), "")
 
 
 if __name__ == "__main__":
