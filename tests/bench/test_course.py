@@ -18,7 +18,7 @@ from bench.tuning.decide import slower
 from bench.tuning.launches import Launch
 from reports.statistics.inference import ratio_interval
 from tests.bench.test_pace import Clock
-from tests.conftest import REPO, Mpi, environment, interruptible
+from tests.conftest import REPO, Mpi, Run, environment, interruptible
 
 _RUNS = st.lists(st.builds(Effort, st.integers(1, 500), st.floats(0.1, 1e4)), min_size=1)
 
@@ -119,7 +119,7 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
     assert {one.transport for one in load(out)} == {"inproc"} and "allreduce, 2 ranks" in text
 
 
-def test_a_budget_ends_what_would_not_end(mpich: Mpi, tmp_path: Path) -> None:
+def test_a_budget_ends_what_would_not_end(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: --budget MINUTES holds for all runs; one whose time is over gives what it has."""
     out = tmp_path / "t.json"
     line = [
@@ -127,9 +127,7 @@ def test_a_budget_ends_what_would_not_end(mpich: Mpi, tmp_path: Path) -> None:
         "-A", "ring,one_shot", "-b", "1K", "-e", "1K", "-n", "400000", "--rounds", "50",
         "--budget", "0.05", "--out", str(out),
     ]  # fmt: skip
-    done = subprocess.run(
-        line, env=environment(), cwd=REPO, capture_output=True, text=True, check=False, timeout=300
-    )
+    done = run(*line)
     assert done.returncode in (0, 1), done.stderr
     assert "within 3 s" in done.stderr and "Traceback" not in done.stderr
     assert out.exists() == (done.returncode == 0)

@@ -12,7 +12,6 @@ from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype, limits
 from collectives.schedule.layout import Layout
-from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import OPS, op, scale
 
 
@@ -75,26 +74,6 @@ def test_one_wrong_element_is_found_and_named(index: int, kind: str, nranks: int
     wrong = inputs.check(0, total)
     assert (wrong.count, wrong.index) == (1, index)
     assert (wrong.got, wrong.expected) == (str(total[index]), str(good))
-
-
-def test_nan_is_wrong() -> None:
-    """Rule: a result that was never written (NaN poison) does not pass."""
-    inputs, _ = _inputs("allreduce", 2, "float", "max", 10)
-    assert inputs.check(0, np.full(10, np.nan, np.float32)).count == 10
-
-
-def test_a_vector_shifted_by_one_element_is_wrong() -> None:
-    """Rule: right values in the wrong place do not pass."""
-    inputs, layout = _inputs("allgather", 3, "int32", "sum", 100)
-    out = np.empty(300, np.int32)
-    for rank in range(3):
-        assert layout.elements(rank, Buffer.IN, 100) == 100
-        inputs.fill(rank, out[100 * rank : 100 * rank + 100])
-    moved = Inputs(layout, dtype("int32"), None, 100)
-    for rank in range(3):
-        moved.fill(rank, out[100 * rank : 100 * rank + 100])
-    assert moved.check(0, out).count == 0
-    assert moved.check(0, np.roll(out, 1)).count > 290
 
 
 FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]

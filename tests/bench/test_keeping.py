@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from bench.run.keeping import Keeper
 from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
 from reports.records.record import Result
-from tests.conftest import REPO, environment
+from tests.conftest import Run, on_threads
 
 # A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
 KILLED = """
@@ -47,13 +46,12 @@ main("allreduce", ["--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "8
 
 @pytest.mark.parametrize("step", ["add", "print"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_row_is_on_disk_before_it_is_printed(tmp_path: Path, step: str, when: str) -> None:
+def test_a_row_is_on_disk_before_it_is_printed(
+    tmp_path: Path, run: Run, step: str, when: str
+) -> None:
     """Rule: whichever step a run is killed at, every row that was printed is on disk."""
     out = tmp_path / "rows.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(out), step, when],
-        capture_output=True, text=True, env=environment(), cwd=REPO, check=False,
-    )  # fmt: skip
+    done = run(sys.executable, "-c", KILLED, str(out), step, when)
     printed = len(re.findall(r"^ +\d+ +\d+ +float ", done.stdout, re.MULTILINE))
     kept = out.read_text().count('"collective"') if out.exists() else 0
     assert done.returncode == -9 and kept - printed in (0, 1), (printed, kept)
@@ -127,11 +125,7 @@ def test_whoever_ends_a_run_does_not_wait_for_a_pager(
 def test_two_runs_with_one_file(tmp_path: Path) -> None:
     """Rule: the second is refused in one line, before it measures."""
     keeper, path = _keeper(tmp_path)
-    argv = ["--transport", "inproc", "--ranks", "2", "--out", str(path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.allreduce", *argv],
-        capture_output=True, text=True, env=environment(), cwd=REPO, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert "is being written by a run" in done.stderr
+    status, out, err = on_threads("allreduce", "--ranks 2 --out", str(path))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "is being written by a run" in err
     keeper.end(list)

@@ -88,21 +88,8 @@ def test_a_terminal_decides(width: int) -> None:
     """Rule: the default follows the width of the terminal that standard output is."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    argv = [
-        "--threads",
-        "2",
-        "--transport",
-        "inproc",
-        "-b",
-        "8",
-        "-e",
-        "8",
-        "-n",
-        "6",
-        "-A",
-        "ring",
-    ]
-    command = [sys.executable, "-m", "bench.allreduce", *argv]
+    argv = "--threads 2 --transport inproc -b 8 -e 8 -n 6 -A ring"
+    command = [sys.executable, "-m", "bench.allreduce", *argv.split()]
     text = b""
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL) as run:
         os.close(theirs)

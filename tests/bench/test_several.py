@@ -91,13 +91,6 @@ def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
     assert {ranks for ranks, _ in _counts(out)} >= {2} and "Traceback" not in err
 
 
-def test_several_counts_are_refused_under_a_launcher(run: Run, mpich: Mpi) -> None:
-    """Rule: under mpirun every rank would start launches of its own; one line, status 2."""
-    env = {"PMI_RANK": "0", "PMI_SIZE": "2"}
-    done = run(mpich.python, "-m", "bench.allreduce", "--ranks", "2,4", env=env)
-    assert done.returncode == 2 and "without mpirun" in done.stderr and not done.stdout
-
-
 def test_a_dry_run_of_several_counts_tells_each() -> None:
     """Rule: --dry-run prints what would run on every count, and starts nothing."""
     status, out, _ = on_threads("allreduce", "--ranks 2,4 --dry-run", *SMALL, "-A ring")
@@ -204,13 +197,20 @@ def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1] == ["1024", "2048"] * 2
 
 
-def test_launches_start_their_ranks_themselves(run: Run) -> None:
-    """Rule: without a number of ranks, or under a launcher, one line says so."""
-    words = (sys.executable, "-m", "bench.allreduce", "--launches", "2")
-    done = run(*words)
-    assert done.returncode == 2 and "--ranks N" in done.stderr and not done.stdout
-    done = run(*words, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
-    assert done.returncode == 2 and "without mpirun" in done.stderr and not done.stdout
+@pytest.mark.parametrize(
+    ("words", "env", "said"),
+    [
+        ("--launches 2", {}, "--ranks N"),
+        ("--launches 2", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
+        ("--ranks 2,4", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
+    ],
+)
+def test_launches_start_their_ranks_themselves(
+    run: Run, words: str, env: dict[str, str], said: str
+) -> None:
+    """Rule: without a number of ranks, or under a launcher, one line says so; status 2."""
+    done = run(sys.executable, "-m", "bench.allreduce", *words.split(), env=env)
+    assert done.returncode == 2 and said in done.stderr and not done.stdout
 
 
 def test_all_counts_have_their_turn_with_every_launch() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from bench.launch.line import VARIABLE, Phase
 from bench.launch.segments import Segments, room
 from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
-from tests.conftest import REPO, environment
+from tests.conftest import Run, environment
 
 # Starts ranks, each a piece of Python with `line` and `rank`, and then does what it is told itself.
 LAUNCHER = """
@@ -198,7 +197,7 @@ def test_a_signal_to_one_rank_is_a_signal_to_the_run(monkeypatch: pytest.MonkeyP
     assert (status, run.why) == (143, "interrupted by SIGTERM (rank 1)")
 
 
-def test_output_that_cannot_be_written_ends_the_run() -> None:
+def test_output_that_cannot_be_written_ends_the_run(run: Run) -> None:
     """Rule: a launcher says nothing when it cannot hand output on; the starter knows."""
     code = (
         "import sys; from busbar.process import serve; from tests.bench.test_starter import _run; "
@@ -206,25 +205,20 @@ def test_output_that_cannot_be_written_ends_the_run() -> None:
         "sys.argv[1]])[0]))"
     )
     for out, status in (("/dev/full", 2), ("/dev/null", 0)):
-        done = subprocess.run(
-            ["sh", "-c", f'exec "$@" > {out}', "sh", sys.executable, "-c", code, LEAVES % 0],
-            env=environment(), cwd=REPO, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+        words = ("sh", "-c", f'exec "$@" > {out}', "sh", sys.executable, "-c", code, LEAVES % 0)
+        done = run(*words)
         assert done.returncode == status, done.stderr
         assert ("standard output cannot be written" in done.stderr) == (status == 2)
 
 
-def test_nobody_else_is_listened_to() -> None:
+def test_nobody_else_is_listened_to(run: Run) -> None:
     """Rule: a rank without a starter tells nobody, and is not held up by that."""
     code = (
         "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); "
         "l.leave(); print(l.here)"
     )
     for variable in ({}, {VARIABLE: "gone"}):
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment(variable), cwd=REPO,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run(sys.executable, "-c", code, env=variable)
         assert (done.stdout, done.stderr) == ("False\n", "")
 
 
