@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from bench.cluster.running import Cluster, checked, privileges
 from bench.cluster.text import Down, rate_text
 from busbar.errors import Unavailable
 from busbar.files import check, write
+from busbar.printable import note
 from busbar.process import serve
 
 
@@ -78,7 +78,7 @@ def _started(wanted: Asked) -> list[str]:
 def _run(wanted: Asked) -> int:
     words, network = _started(wanted), wanted.network
     with Cluster(network, wanted.ranks_per_host) as cluster:
-        _note(checked(cluster))
+        note(checked(cluster))
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.down):
             try:
@@ -89,7 +89,7 @@ def _run(wanted: Asked) -> int:
             return 128 + ended.interrupted
         seconds = time.monotonic() - start
         uses = use.used(network, before, _counted(cluster), seconds)
-        _note(use.said(uses, seconds))
+        note(use.said(uses, seconds))
         if wanted.svg is not None:
             write(wanted.svg, picture(network, uses).encode())
     return ended.status
@@ -101,10 +101,6 @@ def _environment(wanted: Asked) -> dict[str, str]:
         return dict(os.environ)
     names = [Network.name(host) for host in range(wanted.network.hosts)]
     return {**os.environ, VARIABLE: wanted.clocks.of(names, time.perf_counter())}
-
-
-def _note(line: str) -> None:
-    print(f"busbar: {line}", file=sys.stderr, flush=True)
 
 
 def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
@@ -134,6 +130,6 @@ def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
 def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Timer:
     def act() -> None:
         cluster.call(raised(cluster.network, host, up).words)
-        _note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
+        note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
 
     return threading.Timer(after, act)

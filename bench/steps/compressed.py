@@ -213,11 +213,6 @@ class CompressedMean(Encoded):
         return sum(len(step.sends) for plan in self._plans for step in plan.program.steps)
 
     @property
-    def left(self) -> Vector:
-        """The error-feedback memory of this rank: as long as the vector, or empty."""
-        return np.concatenate([one.left for one in self._feedback])
-
-    @property
     def sent(self) -> int:
         """See `Action.sent`."""
         return sum(plan.sent for plan in self._plans)

@@ -1,20 +1,28 @@
-"""The expected time of a synchronous step, by the cost model with a fit of this machine."""
+"""The expected time of a synchronous step, by the cost model with a fit of this machine.
+
+Exchanges follow one another in the order of readiness. Each begins when its last gradient is ready
+on all ranks. Without overlap all gradients are ready when the backward pass ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.steps import pipeline
 from bench.steps.exchange import Exchange
-from bench.steps.fusion import TensorRange
+from bench.steps.fusion import TensorRange, filled
 from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob
 from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.schedule.catalogue import spec
+
+Seconds = Callable[[TensorRange], float]
+"""The seconds of a range's exchange."""
 
 
 def expected(
@@ -66,15 +74,46 @@ def expected(
         if not options.overlap:
             ready = np.full(len(ready), ready[-1])
         if options.fusion.cycle is None or not options.overlap:
-            end = pipeline.in_turn(ready, spans, lambda span: one(0, span))
+            end = in_turn(ready, spans, partial(one, 0))
         else:
-            end = pipeline.cycles(
-                ready,
-                layout.sizes,
-                options.fusion.buffer,
-                options.fusion.cycle,
-                lambda span: one(0, span),
-                layout.kinds,
-            )
+            buffer, cycle = options.fusion.buffer, options.fusion.cycle
+            end = cycles(ready, layout.sizes, buffer, cycle, partial(one, 0), layout.kinds)
         found.append(end + after)
     return median(found), "fit" if options.fit is not None else "topology"
+
+
+def in_turn(ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds) -> float:
+    """Seconds from the step's start until the last of fixed buckets is exchanged.
+
+    ``ready``: when each tensor's gradient is there on the last rank.
+    """
+    free = 0.0
+    for span in spans:
+        free = max(free, float(ready[span[1] - 1])) + seconds(span)
+    return max(free, float(ready[-1]))
+
+
+def cycles(
+    ready: NDArray[np.float64],
+    sizes: Sequence[int],
+    buffer: int,
+    cycle: float,
+    seconds: Seconds,
+    kinds: Sequence[str] = (),
+) -> float:
+    """The same where every ``cycle`` seconds the gradients that are ready fill buffers.
+
+    A cycle that takes longer than ``cycle`` is followed by the next at once.
+    """
+    done, now = 0, 0.0
+    while done < len(sizes):
+        now = max(now, cycle)
+        begun, count = now, int(np.searchsorted(ready, now, side="right"))
+        for span in filled(sizes, done, count, buffer, kinds):
+            now += seconds(span)
+        if count <= done:
+            # The cycle in which the next one is there.
+            now = max(now, cycle * np.ceil(float(ready[done]) / cycle))
+            continue
+        done, now = count, max(now, begun + cycle) if count < len(sizes) else now
+    return now

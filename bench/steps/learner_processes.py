@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from subprocess import DEVNULL, Popen, TimeoutExpired
-from types import TracebackType
 
 from bench.launch import child
 from busbar.errors import RankFailure, Unavailable
@@ -59,10 +58,5 @@ class LearnerProcesses:
     def __enter__(self) -> LearnerProcesses:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kill()

@@ -22,7 +22,10 @@ from bench.steps.arguments import MOST_MS, parser
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
 from bench.steps.fusion import Fusion
 from bench.steps.gradients import GradientLayout
-from bench.steps.training.asked import TrainingOptions, training_options
+from bench.steps.training.asked import TrainingOptions
+from bench.steps.training.codecs import codec
+from bench.steps.training.problem import shape
+from bench.steps.training.rates import rule
 from bench.steps.workloads import file as model_file
 from bench.steps.workloads.file import PRECISIONS
 from bench.steps.workloads.models import model
@@ -178,7 +181,15 @@ def _training(given: argparse.Namespace) -> TrainingOptions:
         raise Unsupported(f"--plot {given.plot}: its name ends with .png, .svg or .pdf")
     if given.plot is not None and find_spec("matplotlib") is None:
         raise MissingLibrary("matplotlib")  # before anything is measured
-    return training_options(given.problem, given.batch, given.rule, given.rate, given.compress)
+    return TrainingOptions(
+        None if given.problem is None else shape(given.problem, given.batch),
+        given.problem or "",
+        given.rule,
+        given.rate,
+        rule(given.rule, given.rate),
+        given.compress,
+        codec(given.compress),
+    )
 
 
 def _problem(training: TrainingOptions) -> Workload | None:

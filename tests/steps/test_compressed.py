@@ -35,7 +35,8 @@ def _summed(
             action()
             assert np.array_equal(vector, _given(world.rank, turn, n)), "it is left alone"
             ended.append(total.copy())
-        found[world.rank] = ended, action.left, action.sent, action.received
+        left = np.concatenate([feedback.left for feedback in action._feedback])
+        found[world.rank] = ended, left, action.sent, action.received
         action.close()
 
     run(ranks, body, deadline=60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from bench.options.argument_types import at_least
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
+from busbar.printable import note
 from busbar.sizes import ranks
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
@@ -41,11 +41,11 @@ def main(argv: Sequence[str]) -> int:
             sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
             sweep = Sweep(args.algorithm.split(","), sizes, args.iters)
             with Cluster(network) as cluster:
-                _note(checked(cluster))
-                _note("ports of the first hosts")
+                note(checked(cluster))
+                note("ports of the first hosts")
                 ports(cluster, folder)
                 for hosts in counts:
-                    measure(cluster, hosts, sweep, folder, _note)
+                    measure(cluster, hosts, sweep, folder, note)
         points, measured = saved(folder)
         found = fit(measured, network.burst(network.rate))
         rows = compared(points, found, network.rate)
@@ -54,10 +54,6 @@ def main(argv: Sequence[str]) -> int:
         if args.svg is not None:
             showing.draw(rows, network.rate, args.svg)
     return 0
-
-
-def _note(line: str) -> None:
-    print(f"busbar: {line}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

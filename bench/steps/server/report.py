@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, sqrt
 from textwrap import wrap
@@ -83,8 +84,8 @@ def learners_figures(learned: Sequence[Mapping[str, Any]], mean: float) -> dict[
 class Paced(NamedTuple):
     """The figures of a run, as JSON values; ``lines`` show them below its row.
 
-    ``times``: means over blocks of ``block`` updates (the last may be longer); single ones are in
-    the facts.
+    ``times``: means over blocks of ``block`` updates (the first may have one more); single ones are
+    in the facts.
     """
 
     times: tuple[float, ...]
@@ -114,10 +115,7 @@ def paced(
     spent, beside = costs(first, len(servers))
     with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
     mean = float(times.mean())
-    counts: dict[int, int] = {}
-    for one in servers:
-        for value, n in one.staleness.items():
-            counts[value] = counts.get(value, 0) + n
+    counts = sum((one.staleness for one in servers), Counter[int]())
     waits = np.concatenate([np.asarray(one.waits) for one in servers])
     facts = {
         "learners": protocol.learners,

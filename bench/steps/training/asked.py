@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from bench.steps.training.codecs import Codec, codec
-from bench.steps.training.problem import ProblemShape, TrainingProblem, shape
-from bench.steps.training.rates import UpdateRule, rule
+from bench.steps.training.codecs import Codec
+from bench.steps.training.problem import ProblemShape, TrainingProblem
+from bench.steps.training.rates import UpdateRule
 from bench.steps.training.shared import SharedProblem
 
 
@@ -23,8 +23,8 @@ class TrainingOptions:
     rule: str
     rate: float
     make_rule: Callable[[], UpdateRule]
-    compress: str = "none"
-    codec: Codec = field(default_factory=lambda: codec("none"))
+    compress: str
+    codec: Codec
 
     def shared(self, learners: int, seed: int) -> SharedProblem | None:
         """The problem with its data for so many learners; None without one."""
@@ -47,18 +47,3 @@ class TrainingOptions:
         if self.compress != "none":
             said["compress"] = self.compress
         return said
-
-
-def training_options(
-    problem: str | None, batch: int, rule_text: str, rate: float, compress: str
-) -> TrainingOptions:
-    """The options from their texts. Raises Unsupported with one line for whatever is wrong."""
-    return TrainingOptions(
-        None if problem is None else shape(problem, batch),
-        problem or "",
-        rule_text,
-        rate,
-        rule(rule_text, rate),
-        compress,
-        codec(compress),
-    )

@@ -7,7 +7,9 @@ it (``--overlap off``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -87,14 +89,15 @@ class _Update:
         self._layout = GradientLayout.of(job.workload, job.options.dtype)
         self._fusion = job.options.fusion
         self._training = RankTraining(job)
-        first, *rest = (Exchange(job, *stage, self._training) for stage in stages(job.choice))
-        self._first, self._rest = first, rest
-        self.spans = self._fixed()
+        self._exchanges = [Exchange(job, *one, self._training) for one in stages(job.choice)]
+        self._first = self._exchanges[0]
+        self._spans = self._fixed()
         self._check_memory()
         self._gradients = Gradients(self._layout, job.transport)
         self._gradients.fill(job.world.rank + 1)
-        for one in (first, *rest):
-            for span in self.spans:
+        self._computed = count()
+        for one in self._exchanges:
+            for span in self._spans:
                 one.plan(self._gradients, span)
 
     def _fixed(self) -> list[TensorRange]:
@@ -107,9 +110,7 @@ class _Update:
     def _check_memory(self) -> None:
         """Raise Unsupported on all ranks where one lacks memory for gradients and staging."""
         job, layout = self._job, self._layout
-        staging = sum(
-            one.need(layout, span) for one in (self._first, *self._rest) for span in self.spans
-        )
+        staging = sum(one.need(layout, span) for one in self._exchanges for span in self._spans)
         need = Need(layout.nbytes + staging, mapped=job.transport.shares_memory)
         lack = Room(job.world, job.transport).lack(need)
         if lack is not None:
@@ -125,9 +126,8 @@ class _Update:
         if self._training.real:  # it goes on however well the time of a step is known
             rules = replace(rules, precise=0.0)
         step = TrainingStep(
-            job, self._fusion, self._layout, self._gradients, [self._first, *self._rest],
-            self._training,
-        )  # fmt: skip
+            job, self._fusion, self._layout, self._gradients, self._exchanges, self._training
+        )
         before = self._moved()
         made = self._first.made
         try:
@@ -138,8 +138,8 @@ class _Update:
         made = self._first.made - made
         n = len(timed.times)
         facts, lines = self._told(timed, int(moved[0]))
-        alone = self._timed(_ComputeAlone(job, self._training), Timing(0, n, per_rank=True))
-        exchange = self._timed(_ExchangeAlone(self), Timing(1, min(n, _ALONE)))
+        alone = self._timed(_Alone(self._compute), Timing(0, n, per_rank=True))
+        exchange = self._timed(_Alone(self._exchange_all), Timing(1, min(n, _ALONE)))
         wrong = 0
         if self._training.source is None:
             wrong = self._gradients.wrong((job.world.size + 1) / 2, job.world.size)
@@ -147,8 +147,8 @@ class _Update:
             [*(moved / timed.runs).tolist(), step.messages / timed.runs, wrong]
         )
         sent, received, messages, wrongs = zip(*everyone, strict=True)
-        ours = all(one.ours(self._layout, self.spans) for one in (self._first, *self._rest))
-        predicted, model = expected(job, self._layout, self.spans, [self._first, *self._rest], n)
+        ours = all(one.ours(self._layout, self._spans) for one in self._exchanges)
+        predicted, model = expected(job, self._layout, self._spans, self._exchanges, n)
         if predicted is not None and self._training.compressed:
             coding = facts["encode_s"] + facts["decode_s"]
             lines = [*lines, f"    predicted without coding, {seconds(coding)} of a step"]
@@ -194,7 +194,7 @@ class _Update:
     def _exchanged_afresh(self) -> Array:
         """The mean of the gradients as they are, exchanged once more without a memory of others."""
         self._first.forget()
-        self.exchange_all()
+        self._exchange_all()
         return self._gradients.view((0, len(self._layout.kinds)))
 
     def _timed(self, action: Action, rules: Timing) -> Timed:
@@ -202,50 +202,38 @@ class _Update:
         return measure(action, job.world, job.transport.clock(), rules, job.watch.arrived)
 
     def _moved(self) -> tuple[int, int]:
-        all_ = (self._first, *self._rest)
-        return sum(one.sent for one in all_), sum(one.received for one in all_)
+        every = self._exchanges
+        return sum(one.sent for one in every), sum(one.received for one in every)
 
-    def exchange_all(self) -> None:
+    def _exchange_all(self) -> None:
         """All buckets back to back."""
-        for one in (self._first, *self._rest):
-            for span in self.spans:
+        for one in self._exchanges:
+            for span in self._spans:
                 one.plan(self._gradients, span)()
+
+    def _compute(self) -> None:
+        """The next step with nothing to exchange."""
+        job, number = self._job, next(self._computed)
+        end = job.transport.clock()() + job.compute.seconds(job.world.rank, number)
+        self._training.compute(number)
+        spend_until(end, job.options.burn)
 
     def close(self) -> None:
         """Free all plans."""
-        for one in (self._first, *self._rest):
+        for one in self._exchanges:
             one.close()
 
 
-class _ExchangeAlone(Action):
-    """The exchange of all gradients with nothing to compute."""
+class _Alone(Action):
+    """A part of steps, timed without the other."""
 
     sent = received = 0
 
-    def __init__(self, update: _Update) -> None:
-        self._update = update
+    def __init__(self, part: Callable[[], None]) -> None:
+        self._part = part
 
     def __call__(self) -> None:
-        self._update.exchange_all()
-
-    def close(self) -> None:
-        """See `Action.close`."""
-
-
-class _ComputeAlone(Action):
-    """The same steps with nothing to exchange."""
-
-    sent = received = 0
-
-    def __init__(self, job: StepJob, training: RankTraining) -> None:
-        self._job, self._training, self._number = job, training, 0
-
-    def __call__(self) -> None:
-        job, clock = self._job, self._job.transport.clock()
-        end = clock() + job.compute.seconds(job.world.rank, self._number)
-        self._training.compute(self._number)
-        spend_until(end, job.options.burn)
-        self._number += 1
+        self._part()
 
     def close(self) -> None:
         """See `Action.close`."""
