@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -64,22 +63,6 @@ def test_a_buffer_holds_no_more_than_its_size(
         assert sum(sizes[a : b + 1]) > buffer, (a, b, d)
 
 
-@pytest.mark.parametrize(
-    ("text", "cycle", "said"),
-    [
-        ("ddp:1M", None, "ddp:FIRST,REST"),
-        ("ddp", 0.005, "--cycle goes with"),
-        ("none", 0.005, "--cycle goes with"),
-        ("0", None, "at least 1 byte"),
-        ("many", None, "no size"),
-    ],
-)
-def test_fusion_that_cannot_be_is_one_line(text: str, cycle: float | None, said: str) -> None:
-    """Rule: bad input is one line that says what to write."""
-    with pytest.raises(Unsupported, match=re.escape(said)):
-        fusion.parse(text, cycle)
-
-
 # -- laws
 
 
@@ -119,23 +102,6 @@ def test_recorded_times_are_replayed(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(Unsupported, match=said):
             compute(str(path))
-
-
-@pytest.mark.parametrize(
-    "text", ["exp:-1", "exp:nan", "fixed:", "fixed:1e99", "often", "exp:1,", "model"]
-)
-def test_no_law_is_one_line(text: str) -> None:
-    """Rule: a law that is none is refused with those that there are."""
-    with pytest.raises(Unsupported) as error:
-        compute(text)
-    assert "--compute" in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["1", "1:0", "x:2", "1:-2", "1:inf"])
-def test_no_straggler_is_one_line(text: str) -> None:
-    """Rule: a straggler is a rank and a factor above 0."""
-    with pytest.raises(Unsupported, match="RANK:FACTOR"):
-        compute("fixed:1", None, 0, [text])
 
 
 # -- the formula

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
-from busbar.errors import Unsupported
 
 SMALL = ":features=5:samples=64"
 
@@ -69,27 +68,6 @@ def test_weights_that_are_no_numbers_have_no_loss() -> None:
     weights = np.full(problem.shape.size, np.float32(np.inf))
     assert not np.isfinite(problem.loss(weights))
     assert not np.isfinite(problem.gradient(weights, problem.samples(0))).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("resnet", "no problem 'resnet'; there are: softmax, network"),
-        ("softmax:hidden=3", "problem softmax has no parameter 'hidden'"),
-        ("network:hidden=0", "problem network: 0 of something"),
-        ("network:samples=-1", "problem network: -1 of something"),
-        ("network:batch=8", "problem network has no parameter 'batch'"),
-        ("network:hidden=2.5", "hidden must be a whole number, not 2.5"),
-        ("softmax:samples=15", "a batch of 16 from 15 samples"),
-        ("softmax:samples=100000000", "at most 16777216"),
-        ("network:hidden", "is not one key=value"),
-    ],
-)
-def test_a_problem_that_cannot_be(text: str, said: str) -> None:
-    """Rule: what cannot be is refused in a line with the value and what there is."""
-    with pytest.raises(Unsupported) as caught:
-        shape(text, 16)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_tensors_fill_the_vector() -> None:

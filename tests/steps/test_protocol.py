@@ -104,28 +104,6 @@ def test_those_who_are_left_wait_for_nobody_who_is_gone() -> None:
         core.leave(2)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("k-sync:0", "K is a number from 1 to 4"),
-        ("k-async:5", "K is a number from 1 to 4"),
-        ("k-async:-1", "K is a number from 1 to 4"),
-        ("k-async:²", "K is a number from 1 to 4"),
-        ("k-async:", "K is a number from 1 to 4"),
-        ("k-async", "k-async needs its K, as k-async:2"),
-        ("async:2", "there is k-async:K"),
-        ("batch-sync", "no protocol"),
-        ("batch-sync:2", "no protocol"),
-        ("k-", "no protocol"),
-        ("", "no protocol ''; there are: sync, "),
-    ],
-)
-def test_what_is_no_protocol(text: str, said: str) -> None:
-    """Rule: an unknown protocol and a K that cannot be are refused with what there is."""
-    with pytest.raises(Unsupported, match=said):
-        update_protocol(text, 4)
-
-
 def _standstill(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
     """Whether any order in which messages may arrive leaves every learner waiting."""
     learners = range(protocol.learners)

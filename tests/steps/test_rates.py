@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.training.rates import RULES, Arrived, rule
-from busbar.errors import Unsupported
 
 RATE = 0.5
 _numbers = st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6)
@@ -89,21 +88,3 @@ def test_a_rule_leaves_the_gradients_alone() -> None:
         gradient = np.ones(3, np.float32)
         rule(name, RATE)()(np.zeros(3, np.float32), [Arrived(gradient, 1, np.ones(3, "f4"))] * 2)
         assert np.array_equal(gradient, np.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("text", "rate", "said"),
-    [
-        ("momentum", 0.1, "no rule 'momentum'; there are: fixed, staleness, distance, adagrad"),
-        ("fixed", 0.0, "--rate 0: a rate is a number above 0"),
-        ("fixed", float("nan"), "--rate nan"),
-        ("fixed", float("inf"), "--rate inf"),
-        ("distance:c=0", 0.1, "c must be above 0, not 0"),
-        ("fixed:c=1", 0.1, "rule fixed has no parameter 'c'; its parameters: none"),
-    ],
-)
-def test_a_rule_that_cannot_be(text: str, rate: float, said: str) -> None:
-    """Rule: what cannot be is refused before anything runs, in a line."""
-    with pytest.raises(Unsupported) as caught:
-        rule(text, rate)
-    assert said in str(caught.value)
