@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,13 @@ def patience(timeout: float | None, ranks: int) -> float | None:
 def address(name: str) -> str:
     """The socket of a name: an abstract one, of which nothing is left on any disk."""
     return f"\0busbar-{name}"
+
+
+def process(end: socket.socket) -> int | None:
+    """The process at the other end of such a socket; None where it is another user's."""
+    packed = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, _ = struct.unpack("3i", packed)
+    return int(pid) if user == os.geteuid() else None
 
 
 class Hotline:

@@ -7,9 +7,8 @@ import json
 import os
 import signal
 import socket
-import struct
 
-from bench.launch.line import Phase, address
+from bench.launch.line import Phase, address, process
 
 # A record has the times of every iteration of every rank, where that is asked for.
 _LONGEST = 1 << 28
@@ -91,9 +90,8 @@ class Callers:
     def accept(self) -> Peer | None:
         """A rank that calls; None for who is none of ours."""
         end, _ = self.listener.accept()
-        packed = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, user, _ = struct.unpack("3i", packed)
-        if user != os.geteuid():
+        pid = process(end)
+        if pid is None:
             end.close()
             return None
         try:

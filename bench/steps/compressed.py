@@ -8,15 +8,16 @@ The sum is sent back in float32, since no rank keeps error feedback for it.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback, suits
+from bench.steps.training.shared import parts
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Tell, Transport
@@ -56,13 +57,9 @@ def legs(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[Leg]:
     """The collectives that a vector of so many elements takes as a codec's bytes."""
     how = _MOVES[algorithm]
     shards = nranks if how.shards else 1
-    wire = sum(codec.nbytes(b - a) for a, b in pairwise(_edges(elements, shards)))
+    wire = sum(codec.nbytes(one.stop - one.start) for one in parts(elements, shards))
     push = Leg(*how.push, wire if how.shards else nranks * wire, 1)
     return [push] if how.answer is None else [push, Leg(*how.answer, 4 * elements, 4)]
-
-
-def _edges(elements: int, shards: int) -> list[int]:
-    return [elements * n // shards for n in range(shards + 1)]
 
 
 class Spent(NamedTuple):
@@ -76,52 +73,57 @@ class Spent(NamedTuple):
 class Encoded(Action):
     """An exchange of what a rank's vector is made into first. ``spent``: where its time went."""
 
-    def __init__(self) -> None:
-        self.spent = Spent()
+    def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
+        self._source, self._plans, self.spent = source, plans, Spent()
+
+    def __call__(self) -> None:
+        """Encode, exchange and decode."""
+        self._run(self._plans)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        self._run([partial(plan.traced, tell) for plan in self._plans])
+
+    @abstractmethod
+    def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
+        """The whole, with these in place of its plans."""
 
     def forget(self) -> None:
         """Drop what error feedback keeps back on this rank."""
         return
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return sum(plan.sent for plan in self._plans)
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return sum(plan.received for plan in self._plans)
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        for plan in self._plans:
+            plan.close()
 
 
 class CastFirst(Encoded):
     """An exchange in place of a buffer that a vector is copied into first, in the buffer's type."""
 
     def __init__(self, exchange: Action, source: Vector, buffer: NDArray[Any]) -> None:
-        super().__init__()
-        self._exchange, self._source, self._buffer = exchange, source, buffer
+        super().__init__(source, [exchange])
+        self._buffer = buffer
 
-    def __call__(self) -> None:
-        """Cast, then exchange."""
-        self._run(self._exchange)
-
-    def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
-        self._run(partial(self._exchange.traced, tell))
-
-    def _run(self, exchange: Callable[[], None]) -> None:
+    def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         start = time.perf_counter()
         with np.errstate(over="ignore"):  # what is too large for the type is infinite
             np.copyto(self._buffer, self._source, casting="unsafe")
         cast = time.perf_counter()
-        exchange()
+        exchanges[0]()
         encode, exchanged, decode = self.spent
         passed = time.perf_counter() - cast
         self.spent = Spent(encode + cast - start, exchanged + passed, decode)
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._exchange.sent
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._exchange.received
-
-    def close(self) -> None:
-        """See `Action.close`."""
-        self._exchange.close()
 
 
 class CompressedMean(Encoded):
@@ -140,10 +142,8 @@ class CompressedMean(Encoded):
         if algorithm not in _MOVES:
             raise Unsupported(f"{algorithm} exchanges more than once; take {', '.join(_MOVES)}")
         how = _MOVES[algorithm]
-        super().__init__()
-        self._codec, self._source, self._target = codec, source, target
-        edges = _edges(len(target), nranks if how.shards else 1)
-        self._shards = [slice(*pair) for pair in pairwise(edges)]
+        self._codec, self._target, self._nranks = codec, target, nranks
+        self._shards = parts(len(target), nranks if how.shards else 1)
         lengths = [part.stop - part.start for part in self._shards]
         self._feedback = [Feedback(codec, n) for n in lengths]
         # Which of its shards this rank adds up: every rank all of one, or the root alone.
@@ -153,26 +153,22 @@ class CompressedMean(Encoded):
         self._sent = transport.allocate(sum(sizes))
         arriving = 0 if self._own is None else nranks * sizes[adds]
         self._arrived = transport.allocate(arriving)
-        self._nranks = nranks
-        parts: Elements = np.tile(sizes, nranks) if how.shards else sizes[0]
-        make = _Planner(transport, rank, nranks)
-        self._plans = [make.plan(how.push, self._sent, self._arrived, parts)]
+
+        def plan(
+            what: tuple[str, str], source: NDArray[np.generic], target: NDArray[np.generic],
+            elements: Elements, *, in_place: bool,
+        ) -> Plan:  # fmt: skip
+            collective, algorithm = what
+            schedule = build(collective, algorithm, nranks)
+            where = (transport, rank, source, target, None, elements)
+            return Plan(schedule, spec(collective), *where, in_place=in_place)
+
+        each: Elements = np.tile(sizes, nranks) if how.shards else sizes[0]
+        self._moves = [plan(how.push, self._sent, self._arrived, each, in_place=False)]
         if how.answer is not None:
-            self._plans.append(self._back(make, how.answer, np.array(lengths), rank))
-
-    def _back(
-        self, make: _Planner, answer: tuple[str, str], lengths: NDArray[np.int64], rank: int
-    ) -> Plan:
-        source = self._target[:0] if self._own is None else self._target[self._own]
-        return make.plan(answer, source, self._target, lengths, in_place=True)
-
-    def __call__(self) -> None:
-        """Encode, exchange, decode and add."""
-        self._run(self._plans)
-
-    def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
-        self._run([partial(plan.traced, tell) for plan in self._plans])
+            own = target[:0] if self._own is None else target[self._own]
+            self._moves.append(plan(how.answer, own, target, np.array(lengths), in_place=True))
+        super().__init__(source, self._moves)
 
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         start = time.perf_counter()
@@ -210,36 +206,4 @@ class CompressedMean(Encoded):
     @property
     def messages(self) -> int:
         """Messages that this rank sends with an iteration."""
-        return sum(len(step.sends) for plan in self._plans for step in plan.program.steps)
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return sum(plan.sent for plan in self._plans)
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return sum(plan.received for plan in self._plans)
-
-    def close(self) -> None:
-        """See `Action.close`."""
-        for plan in self._plans:
-            plan.close()
-
-
-class _Planner(NamedTuple):
-    """Plans of a rank, without an operation."""
-
-    transport: Transport
-    rank: int
-    nranks: int
-
-    def plan(
-        self, what: tuple[str, str], source: NDArray[np.generic], target: NDArray[np.generic],
-        elements: Elements, in_place: bool = False,
-    ) -> Plan:  # fmt: skip
-        collective, algorithm = what
-        schedule = build(collective, algorithm, self.nranks)
-        where = (self.transport, self.rank, source, target, None, elements)
-        return Plan(schedule, spec(collective), *where, in_place=in_place)
+        return sum(len(step.sends) for plan in self._moves for step in plan.program.steps)

@@ -26,10 +26,8 @@ from bench.steps.training.asked import TrainingOptions
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import shape
 from bench.steps.training.rates import rule
-from bench.steps.workloads import file as model_file
-from bench.steps.workloads.file import PRECISIONS
+from bench.steps.workloads.file import PRECISIONS, read, text_of
 from bench.steps.workloads.models import model
-from bench.steps.workloads.text import text_of
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import MissingLibrary, Unsupported
 
@@ -220,7 +218,7 @@ def _choice(text: str) -> UpdateChoice:
 def workload_of(name: str) -> Workload:
     """The model of a name or of a file. Raises Unsupported."""
     if name.endswith((".csv", ".json")):
-        return model_file.read(Path(name))
+        return read(Path(name))
     return model(name)
 
 

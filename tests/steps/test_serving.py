@@ -11,11 +11,12 @@ import pytest
 
 from bench.steps.server import learning
 from bench.steps.server.ends import Answer, LearnerEnd
-from bench.steps.server.hooks import Learner, PlainTraining, Server, Vector, parts
+from bench.steps.server.hooks import Learner, PlainTraining, Server, Vector
 from bench.steps.server.learning import Learned, Rounds
 from bench.steps.server.protocol import UpdateProtocol, update_protocol
 from bench.steps.server.serving import Served, Serving
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
+from bench.steps.training.shared import parts
 from busbar.errors import RankFailure
 
 ELEMENTS = 1001

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.steps.server.ends import HEADER, Answer, LearnerEnd, MessageKind, headed, header
+from bench.launch.line import process
+from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, header
 from bench.steps.server.hooks import Vector
-from bench.steps.server.wire import LONGEST, address, fill, memory, peer
+from bench.steps.server.wire import LONGEST, address, fill, head, memory
 from busbar.errors import RankFailure, Unavailable
 
 
@@ -32,9 +33,8 @@ class SocketLearner(LearnerEnd):
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """See `LearnerEnd.push`."""
         data = np.ascontiguousarray(gradient).view(np.uint8)
-        head = header(MessageKind.GRADIENT, version, data.nbytes)
         with _lost(server):
-            self._ends[server].sendall(head)
+            self._ends[server].sendall(header(MessageKind.GRADIENT, version, data.nbytes))
             self._ends[server].sendall(memory(data))
 
     def wait(self, seconds: float | None) -> Answer | None:
@@ -44,10 +44,8 @@ class SocketLearner(LearnerEnd):
         if not readable:
             return None
         server = self._ends.index(readable[0])
-        head = bytearray(HEADER.size)
         with _lost(server):
-            fill(readable[0], memoryview(head))
-            kind, version, nbytes, sent, cause = headed(head)
+            kind, version, nbytes, sent, cause = head(readable[0])
             if kind == MessageKind.STOP:
                 self._over.add(server)
                 return Answer(server, None, sent, cause)
@@ -87,11 +85,9 @@ def call(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socke
     Raises Unavailable where there is no such run, or it is another user's.
     """
     ends = [_connect(name, 0)]
-    head = bytearray(HEADER.size)
     try:
         ends[0].sendall(header(MessageKind.HELLO, number, 0))
-        fill(ends[0], memoryview(head))
-        nbytes = headed(head).nbytes
+        nbytes = head(ends[0]).nbytes
         if not 0 < nbytes <= LONGEST:
             raise EOFError
         text = bytearray(nbytes)
@@ -105,12 +101,11 @@ def call(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socke
 
 def _connect(name: str, server: int) -> socket.socket:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with suppress(OSError):
         end.connect(address(name, server))
-        peer(end)
-    except (OSError, Unavailable):
-        end.close()
-        raise Unavailable(
-            f"no run {name!r} of yours on this host takes learners; it prints its name at first"
-        ) from None
-    return end
+        if process(end) is not None:
+            return end
+    end.close()
+    raise Unavailable(
+        f"no run {name!r} of yours on this host takes learners; it prints its name at first"
+    )

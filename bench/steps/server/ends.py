@@ -51,11 +51,6 @@ def header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
     return HEADER.pack(kind, version, nbytes, time.perf_counter(), cause)
 
 
-def headed(data: bytes | bytearray) -> MessageHeader:
-    """The fields that `header` packed."""
-    return MessageHeader(*HEADER.unpack(data))
-
-
 class Arrival(NamedTuple):
     """A message at a server. ``began``: when it took it up; ``data``: valid until the next."""
 

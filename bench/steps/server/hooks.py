@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,12 +83,6 @@ class Training(ABC):
         ``alike``: all learners' gradients went into every update, as in one process.
         """
         return {}, []
-
-
-def parts(elements: int, servers: int) -> list[slice]:
-    """The contiguous parts of so many servers, as equal as can be."""
-    edges = [elements * n // servers for n in range(servers + 1)]
-    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 class PlainTraining(Training):

@@ -9,11 +9,11 @@ import numpy as np
 
 from bench.steps.options import parse
 from bench.steps.server.calling import SocketLearner, call
-from bench.steps.server.hooks import parts
 from bench.steps.server.learning import Rounds
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.served import training
 from bench.steps.trace import Trace
+from bench.steps.training.shared import parts
 from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human

@@ -24,7 +24,6 @@ from bench.steps.server.ends import (
     MessageHeader,
     MessageKind,
     ServerEnd,
-    headed,
     header,
 )
 from bench.steps.server.hooks import Vector
@@ -58,7 +57,7 @@ class _Ranks:
             return None
         source = int(self._status.Get_source())
         self.comm.Recv([self._head, self.mpi.BYTE], source, _HEAD)
-        return source, headed(self._head)
+        return source, MessageHeader(*HEADER.unpack(self._head))
 
     @contextmanager
     def noticing(self) -> Iterator[None]:

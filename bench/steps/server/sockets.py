@@ -18,18 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.server.ends import (
-    HEADER,
-    NOTHING,
-    Arrival,
-    MessageKind,
-    ServerEnd,
-    headed,
-    header,
-)
+from bench.launch.line import process
+from bench.steps.server.ends import NOTHING, Arrival, MessageKind, ServerEnd, header
 from bench.steps.server.hooks import Vector
-from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, memory, peer
-from busbar.errors import RankFailure, Unavailable
+from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, head, memory
+from busbar.errors import RankFailure
 
 
 class _Line:
@@ -148,21 +141,18 @@ class SocketServer(ServerEnd):
 
     def _accept(self) -> None:
         end, _ = self._listener.accept()
-        try:
-            line = _Line(end, peer(end))
-        except Unavailable:
+        pid = process(end)
+        if pid is None:
             end.close()
-            return
-        self._lines[end.fileno()] = line
+        else:
+            self._lines[end.fileno()] = _Line(end, pid)
 
     def _head(self, line: _Line) -> None:
-        data = bytearray(HEADER.size)
         try:
-            fill(line.end, memoryview(data))
+            kind, version, nbytes, sent, _ = head(line.end)
         except (EOFError, OSError):
             self._lose(line)
             return
-        kind, version, nbytes, sent, _ = headed(data)
         if kind == MessageKind.HELLO:
             self._describe(line, version)
         elif not 0 <= nbytes <= _most(kind, self._about):
@@ -175,8 +165,7 @@ class SocketServer(ServerEnd):
         if number < 0:
             number, self._next = self._next, self._next + 1
         text = json.dumps({**self._about, "number": number}).encode()
-        head = header(MessageKind.HELLO, 0, len(text))
-        line.out += [memoryview(head), memoryview(text)]
+        line.out += [memoryview(header(MessageKind.HELLO, 0, len(text))), memoryview(text)]
         with suppress(OSError):
             line.flush()
 
@@ -194,12 +183,12 @@ class SocketServer(ServerEnd):
     ) -> None:
         """See `ServerEnd.put`."""
         data = data.copy()
-        head = header(kind, version, data.nbytes, cause)
+        begins = memoryview(header(kind, version, data.nbytes, cause))
         for learner in learners:
             line = self._learners.get(learner)
             if line is None:
                 continue
-            line.out.append(memoryview(head))
+            line.out.append(begins)
             if data.nbytes:
                 line.out.append(memory(data))
             with suppress(OSError):

@@ -1,17 +1,16 @@
-"""Shared by both ends of a learner's socket: addresses, the peer's user, whole messages."""
+"""Shared by both ends of a learner's socket: addresses, whole messages."""
 
 from __future__ import annotations
 
-import os
 import select
 import socket
-import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unavailable
+from bench.launch import line
+from bench.steps.server.ends import HEADER, MessageHeader
 
 #: A learner that has begun a message and sends nothing for so long is lost.
 PATIENCE_S = 30.0
@@ -20,17 +19,8 @@ LONGEST = 1 << 20
 
 
 def address(name: str, server: int) -> str:
-    """The socket of a server: an abstract one, of which nothing is left on any disk."""
-    return f"\0busbar-steps-{name}-{server}"
-
-
-def peer(end: socket.socket) -> int:
-    """The process at the other end. Raises Unavailable where it is another user's."""
-    packed = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, user, _ = struct.unpack("3i", packed)
-    if user != os.geteuid():
-        raise Unavailable("the other end is another user's")
-    return int(pid)
+    """The socket of a server."""
+    return line.address(f"steps-{name}-{server}")
 
 
 def fill(end: socket.socket, data: memoryview) -> None:
@@ -45,6 +35,13 @@ def fill(end: socket.socket, data: memoryview) -> None:
         if not got:
             raise EOFError
         data = data[got:]
+
+
+def head(end: socket.socket) -> MessageHeader:
+    """Receive a header. Raises as `fill` does."""
+    data = bytearray(HEADER.size)
+    fill(end, memoryview(data))
+    return MessageHeader(*HEADER.unpack(data))
 
 
 def memory(data: NDArray[Any]) -> memoryview:

@@ -1,9 +1,10 @@
-"""Real training: which samples belong to whom, the loss, and the result of a single process."""
+"""Real training: whose samples and weights are whose, the loss, and what one process would get."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,12 @@ from bench.steps.training.rates import Arrived, UpdateRule
 Vector = NDArray[Any]
 #: Gradients that are computed again at most, to compare: some seconds.
 _MOST_REPEATED = 20_000
+
+
+def parts(elements: int, shards: int) -> list[slice]:
+    """The contiguous parts of a vector in so many shards, as equal as can be."""
+    edges = [elements * n // shards for n in range(shards + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 @dataclass(frozen=True)

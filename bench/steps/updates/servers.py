@@ -12,13 +12,14 @@ from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.ends import LearnerEnd, ServerEnd
-from bench.steps.server.hooks import Training, parts
+from bench.steps.server.hooks import Training
 from bench.steps.server.learning import Rounds, in_blocks
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.report import paced
 from bench.steps.server.served import exchanged, training
 from bench.steps.server.serving import Served, Serving
 from bench.steps.trace import Trace
+from bench.steps.training.shared import parts
 from bench.steps.updates.ways import ServerWays
 from bench.steps.waking import one_core
 from busbar.errors import RankFailure, Unsupported

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import Any
 
 import numpy as np
 
+from bench.launch import child
 from bench.steps.job import StepJob
-from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.server.both import OpenServer
 from bench.steps.server.ends import LearnerEnd, ServerEnd
 from bench.steps.server.hooks import Vector
@@ -19,7 +22,11 @@ from bench.steps.server.messages import MpiLearner, MpiServer
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
+from busbar.errors import RankFailure, Unavailable
 from collectives.execution.mpi.world import MpiWorld
+
+# How long learners that are processes take to end.
+_ENDS_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,15 +78,13 @@ class ServerWays:
         """This server's socket, once all learners, which rank 0 starts, have called."""
         world, end = self.job.world, self._callers()
         assert end is not None  # all ranks serve
-        with LearnerProcesses(
-            end.name, self.protocol.learners if world.rank == 0 else 0
-        ) as learners:
-            end.gather(self.protocol.learners, learners.look)
+        count = self.protocol.learners
+        with _processes(end.name, 0 if world.rank else count) as started:
+            end.gather(count, lambda: _look(started))
             if world.rank == 0:
-                pids = ", ".join(map(str, learners.pids))
-                self.job.note(f"{self.protocol.learners} learners are here (pid {pids})")
+                pids = ", ".join(str(process.pid) for process in started)
+                self.job.note(f"{count} learners are here (pid {pids})")
             yield end
-            learners.wait()
 
     def _callers(self) -> SocketServer | None:
         """This server's socket, once learners may call all servers; None on a rank that learns."""
@@ -100,3 +105,34 @@ class ServerWays:
         if world.rank == 0:
             self.job.note(f"learners may join: python -m bench.step --join {name}")
         return end
+
+
+@contextmanager
+def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
+    """So many processes of ``bench.step --join NAME``, which end when this one is killed.
+
+    None is left behind. Raises Unavailable where one cannot be started.
+    """
+    started: list[Popen[str]] = []
+    with ExitStack() as ends:
+        for number in range(learners):
+            command = [sys.executable, "-m", "bench.step", "--join", f"{name}:{number}"]
+            try:
+                process = child.popen(command, os.environ, stdout=DEVNULL)
+            except OSError as error:
+                raise Unavailable(f"a learner cannot be started: {error.strerror}") from None
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            started.append(process)
+        yield started
+        with suppress(TimeoutExpired):
+            for process in started:
+                process.wait(_ENDS_S)
+
+
+def _look(started: Sequence[Popen[str]]) -> None:
+    """Raise RankFailure where a learner has ended before it began."""
+    for process in started:
+        if process.poll() is not None:
+            status, pid = child.shell(process.returncode), process.pid
+            raise RankFailure(f"a learner (pid {pid}) ended with {status} before it began")

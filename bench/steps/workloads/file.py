@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.steps.workloads.text import text_of
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import Unsupported
 
@@ -30,6 +29,7 @@ _TYPES = {
     "float": "float",
     "half": "half",
 }
+_MOST_BYTES = 16 << 20
 _MOST_TENSORS = 100_000
 _MOST_ELEMENTS = 1 << 44
 _MOST_MS = 3.6e6
@@ -65,6 +65,21 @@ def parse(text: str, name: str) -> Workload:
     if sum(tensor.elements for tensor in tensors) > _MOST_ELEMENTS:
         raise Unsupported(f"{name}: more than {_MOST_ELEMENTS:,} parameters")
     return Workload(title, tuple(tensors), sum(known) if known else None)
+
+
+def text_of(path: Path) -> str:
+    """The text of a user's small file, UTF-8. Raises Unsupported, naming the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise Unsupported(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_BYTES:
+        raise Unsupported(f"{path}: more than {_MOST_BYTES >> 20} MiB; it is no table of this kind")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unsupported(f"{path}: no UTF-8 text (byte {error.start})") from None
 
 
 def _csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
