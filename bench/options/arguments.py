@@ -253,7 +253,7 @@ def _output(add: Add) -> None:
     # Between us and the launches that we start: the rows of those before, and which one it is.
     add("--after", type=Path)
     add("--launch", type=parse_turn)
-    # For bench.selfcheck: slow what is timed by these shares, a cycle (-N) each.
+    # For bench.selfcheck: slow what is timed by these shares, each in every cycle (-N).
     add("--inject", type=shares, default=())
     add("--per-rank", "keep every rank's own times in the records", action="store_true")
     add(

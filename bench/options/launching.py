@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from secrets import randbelow
@@ -37,14 +37,20 @@ class LaunchTurn:
         """The options that make a run this launch."""
         return ["--launches", "1", "--launch", str(self)]
 
-    def order(self, n: int, cycle: int = 0) -> list[int]:
-        """The numbers below n as the seed shuffles them for this launch and cycle.
+    def order(self, blocks: Sequence[Hashable], cycle: int = 0) -> list[int]:
+        """The numbers of rows as the seed shuffles them for this launch and cycle.
 
-        So what a row owes to its neighbours in time is another with every launch.
+        ``blocks``: a row's block, such as its size. Blocks come in random order, and so do the
+        rows of a block, which stand together: what is compared is measured side by side. What a
+        row owes to its neighbours in time is another with every launch.
         """
-        found = list(range(n))
-        Random(f"{self.seed}/{self.number}/{cycle}").shuffle(found)
-        return found
+        random = Random(f"{self.seed}/{self.number}/{cycle}")
+        rows: dict[Hashable, list[int]] = {}
+        for at, block in enumerate(blocks):
+            rows.setdefault(block, []).append(at)
+        found = list(rows.values())
+        random.shuffle(found)
+        return [at for block in found for at in random.sample(block, len(block))]
 
 
 def turns(

@@ -59,7 +59,7 @@ class Options:
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
     ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
     which of them this is. ``settle``: leave out what came before iterations
-    were steady. ``inject``: by what shares plans are slowed, a cycle each. ``after``: a
+    were steady. ``inject``: by what shares plans are slowed, each in every cycle. ``after``: a
     file of records that the files of results begin with. ``pairing``: what pairs of ranks do, where
     that is measured.
     """

@@ -68,8 +68,7 @@ class RowResults:
             nonblocking=chosen.nonblocking,
         )
         # A row that was slowed as was asked for is no time of ours.
-        slower = self._bench.slower
-        injected = {} if slower is None else {"injected": slower}
+        injected = {} if work.slower is None else {"injected": work.slower}
         carrier = self._opened.baseline if chosen.library else self._opened.transport
         halves: dict[str, Half] = {}
         said: dict[str, dict[str, object]] = {}
@@ -77,7 +76,7 @@ class RowResults:
             self._bench.pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             arrival = self._entering.at(work.arrival, line.size, earlier)
-            halves[placement] = self._half(case, placement, chosen, arrival)
+            halves[placement] = self._half(case, placement, work, chosen, arrival)
             said[placement] = dict(carrier.said)
         measured = {name: half for name, half in halves.items() if half.sample.times}
         waits = {name: self._waits(half) for name, half in measured.items()}
@@ -112,10 +111,17 @@ class RowResults:
         shares = [round(share, 3) for share in half.waits]
         return shares if noted(shares) and not crowded else []
 
-    def _half(self, case: Case, placement: str, chosen: Chosen, arrival: ArrivalPattern) -> Half:
+    def _half(
+        self,
+        case: Case,
+        placement: str,
+        work: PlannedRow,
+        chosen: Chosen,
+        arrival: ArrivalPattern,
+    ) -> Half:
         try:
             begin = self._entering.begin(arrival)
-            half = self._bench.sample(case, placement == "in", begin)
+            half = self._bench.sample(case, placement == "in", begin, work.slower)
         except Unsupported as error:  # this type on this library, say: the same on every rank
             return Half(Sample(skipped=str(error)))
         if half.complaint:

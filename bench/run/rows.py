@@ -81,11 +81,15 @@ class Bench:
         self._arena = Arena(opened.transport, opened.world.rank)
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
-        #: By what share of itself an iteration is made longer; None times actions as they are.
-        self.slower: float | None = None
 
-    def sample(self, case: Case, in_place: bool, begin: Begin | None = None) -> Half:
-        """Measure one placement; ``begin``: see `bench.run.measure.measure`."""
+    def sample(
+        self, case: Case, in_place: bool, begin: Begin | None = None, slower: float | None = None
+    ) -> Half:
+        """Measure one placement; ``begin``: see `bench.run.measure.measure`.
+
+        ``slower``: by what share of itself an iteration is made longer; None times plans as they
+        are.
+        """
         if in_place and not case.spec.in_place:
             return Half(Sample(skipped=f"{case.spec.name} has no in-place form"))
         layout = case.layout(self._world.size)
@@ -102,8 +106,8 @@ class Bench:
         proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
-        if self.slower is not None:
-            action = Slowed(action, self.slower, self._transport.clock())
+        if slower is not None:
+            action = Slowed(action, slower, self._transport.clock())
         try:
             self._gauges.begin()
             noise, overlap = Noise(self._world), None

@@ -137,10 +137,8 @@ class Session:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
         options = self._options
         done: dict[int, Result] = {}
-        if options.inject:
-            self._bench.slower = options.inject[cycle % len(options.inject)]
         if options.launch is not None:
-            for at in order(options, len(work), cycle):
+            for at in order(options, work, cycle):
                 done[at] = self._measured(work[at])
                 self._keeper.row(done[at], ())
         for _, numbered in groupby(enumerate(work), lambda one: one[1].table):

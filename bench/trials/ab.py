@@ -16,7 +16,7 @@ from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
 from bench.trials.pairs import UNDECIDED, PairedRows
-from bench.trials.sides import Side, launch, side
+from bench.trials.sides import SharedLaunch, Side, launch, side, together
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
 from busbar.launchers import launched
@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
         prog=own,
         usage=f"{own} [options] -- A… -- B…",
         description="Interleave two commands, in random order, until every row is decided or the"
-        " time is up, and say whether B is slower or faster than A.",
+        " time is up, and say whether B is slower or faster than A. Two algorithms (-A) of one"
+        " benchmark take turns within each launch.",
         epilog="A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any"
         " command that writes our records or prints a log that reports read, such as that of"
         " another build. See docs/measuring.md.",
@@ -51,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     counts = "least difference that counts (default 1%%)"
     add("--noise SHARE", counts, type=parse_share, default=0.01)
     add("--seed N", "seed of the order of sides and rows (default: drawn)", type=seed)
-    add("--out DIR", "keep the records of every launch: a-001.jsonl, b-001.jsonl, …", type=Path)
+    kept = "keep the records of every launch: a-001.jsonl, b-001.jsonl, … or ab-001.jsonl, …"
+    add("--out DIR", kept, type=Path)
+    apart = "launch A and B on their own, even where one launch can measure both"
+    add("--separate", apart, action="store_true")
     return p
 
 
@@ -73,7 +77,8 @@ def _run(argv: Sequence[str]) -> int:
         raise Unsupported("two commands are needed; write -- A… -- B…")
     if launched() is not None:
         raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
-    sides = tuple(side(name, words) for name, words in zip("AB", commands, strict=True))
+    a, b = (side(name, words) for name, words in zip("AB", commands, strict=True))
+    both = None if given.separate else together(a, b)
     seed = randbelow(MOST_SEED) if given.seed is None else given.seed
     pairs, status = PairedRows(given.noise), 0
     with ExitStack() as stack:
@@ -83,11 +88,11 @@ def _run(argv: Sequence[str]) -> int:
         except OSError as error:
             raise Unsupported(f"{folder}: {error.strerror}") from None
         try:
-            _rounds(sides, pairs, folder, seed, given)
+            _rounds((a, b), both, pairs, folder, seed, given)
         except Interrupted as end:
             status = end.exit_status
     if pairs.found:
-        Screen(0).lines([f"A: {sides[0]}", f"B: {sides[1]}", *pairs.lines()])
+        Screen(0).lines([f"A: {a}", f"B: {b}", *pairs.lines()])
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
             of = f"{undecided} of {len(pairs.words)} rows"
@@ -96,7 +101,12 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _rounds(
-    sides: Sequence[Side], pairs: PairedRows, folder: Path, seed: int, given: argparse.Namespace
+    sides: Sequence[Side],
+    both: SharedLaunch | None,
+    pairs: PairedRows,
+    folder: Path,
+    seed: int,
+    given: argparse.Namespace,
 ) -> None:
     """Run rounds of both sides until all rows are decided or there is no time for another."""
     random, begin, longest = Random(seed), time.monotonic(), 0.0
@@ -104,13 +114,16 @@ def _rounds(
         start = time.monotonic()
         if start - begin + longest > given.budget and number > 1:
             return
-        order = random.sample(sides, 2)
+        order = [both.side] if both else random.sample(sides, 2)
         which = LaunchTurn(number, 0, seed)
         rows = {
             one.name: launch(one, folder / f"{one.name.lower()}-{number:03}.jsonl", which)
             for one in order
         }
-        pairs.add(rows["A"], rows["B"])
+        if both:
+            pairs.add(*([r for r in rows["AB"] if r.algorithm == x] for x in both.algorithms))
+        else:
+            pairs.add(rows["A"], rows["B"])
         longest = max(longest, time.monotonic() - start)
         done = sum(word != UNDECIDED for word in pairs.words)
         first = "".join(one.name for one in order)

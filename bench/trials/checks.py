@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import sqrt
+from statistics import mean, variance
 
 import numpy as np
 
 from busbar.statistics import interval
-from reports.analysis.compare import Joined, compare, join
-from reports.records.rows import Row
+from reports.analysis.compare import compare, join
+from reports.records.rows import Row, grouped
 from reports.records.shown import size_text
-from reports.statistics.inference import launch_scatter, launches_to_see, least_seen
+from reports.statistics.inference import launch_scatter, least_seen
 
 #: A window of a row's iterations, and of how many windows around it, half before and half after,
 #: the median is that its interval is to hold.
 WINDOW, WINDOWS = 100, 10
-#: A slowdown by this share and more is to be found in 95 % of the pairs.
-ASKED = 0.05
+#: A slowdown by this share and more is to be found in so many of the pairs, and as many equal ones
+#: are to be called so.
+ASKED, ASKED_SHARE = 0.05, 0.95
 
 
 @dataclass(frozen=True)
@@ -38,25 +40,51 @@ class CheckLine:
         return f"{self.name}: {self.found} ({self.target}): {'kept' if self.kept else 'NOT KEPT'}"
 
 
-def words(a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]]) -> Counter[str]:
-    """How often compare says what of launches of A and of B, each row by itself.
+def words(a: Iterable[Row], b: Iterable[Row]) -> Counter[str]:
+    """How often compare says what of the rows of A and of B, each row by itself.
 
     Without the correction for the number of rows, which would make false alarms rarer still.
     """
-    joined = join([r for rows in a for r in rows], [r for rows in b for r in rows])[0]
-    return Counter(compare([one])[0].word for one in joined)
+    return Counter(compare([one])[0].word for one in join(list(a), list(b))[0])
 
 
 def equal_sides(found: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides."""
-    total = sum(found.values())
+    """The result for equal sides of so many launches each."""
+    total = found.total()
     if launches == 1:
         told = sum(found[word] for word in ("faster", "slower", "indistinguishable"))
         text = f"{found['cannot tell']} of {total} pairs cannot tell"
         return CheckLine("A/A, one launch a side", text, "no verdict", not told and total > 0)
-    share = found["indistinguishable"] / total if total else 0.0
-    text = f"{100 * share:.1f} % of {total} pairs indistinguishable"
-    return CheckLine(f"A/A, {launches} launches a side", text, "95 % at least", share >= 0.95)
+    name, share = f"A/A, {launches} launches a side", found["indistinguishable"] / (total or 1)
+    return CheckLine(name, _indistinguishable(found), "95 % at least", share >= ASKED_SHARE)
+
+
+def equal_within(found: Counter[str], launches: int) -> CheckLine:
+    """The result for equal sides that take turns within launches.
+
+    These pairs are few, so what chance alone allows is no failure: one in twenty such checks has
+    more false alarms than that, if each pair has one in twenty.
+    """
+    total = found.total()
+    name, wrong = f"A/A within {launches} launches", total - found["indistinguishable"]
+    most = most_by_chance(total, 1 - ASKED_SHARE)
+    target = f"95 %, which by chance {most} of {total} miss"
+    return CheckLine(name, _indistinguishable(found), target, wrong <= most and total > 0)
+
+
+def _indistinguishable(found: Counter[str]) -> str:
+    share = 100 * found["indistinguishable"] / (found.total() or 1)
+    return f"{share:.1f} % of {found.total()} pairs indistinguishable"
+
+
+def most_by_chance(n: int, p: float) -> int:
+    """The least number that n independent cases of probability p exceed in 5 % at most."""
+    below, k = (1 - p) ** n, 0
+    chance = below
+    while below < ASKED_SHARE:
+        chance *= (n - k) / (k + 1) * p / (1 - p)
+        below, k = below + chance, k + 1
+    return k
 
 
 Cell = tuple[str, int]
@@ -65,96 +93,78 @@ Cell = tuple[str, int]
 
 @dataclass
 class SlowedSides:
-    """What compare said of one side slowed, and by how much launches differ, cell by cell."""
+    """What compare said of one side slowed, and by how much launches differ, cell by cell.
+
+    ``launches``: of a set; each measures A and, slowed by each share, B.
+    """
 
     launches: int
-    words: dict[float, dict[Cell, Counter[str]]] = field(default_factory=dict)
-    variances: dict[Cell, list[float]] = field(default_factory=dict)
-    #: The same of times held to one core clock, where clocks are known.
-    clocked: dict[Cell, list[float]] = field(default_factory=dict)
+    words: dict[float, Counter[str]] = field(default_factory=dict)
+    #: The same of sides that were launched on their own: A of one set against B of another.
+    separate: dict[float, Counter[str]] = field(default_factory=dict)
+    equal: Counter[str] = field(default_factory=Counter)
+    #: The variance of launches, and that of the difference within them.
+    between: dict[Cell, list[float]] = field(default_factory=dict)
+    within: dict[Cell, list[float]] = field(default_factory=dict)
+    _before: dict[str, Sequence[Row]] = field(default_factory=dict)
 
-    def add(self, share: float, a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]]) -> None:
-        """A set: launches of A, and of B, which was slowed by a share."""
-        cells = self.words.setdefault(share, {})
-        sides = [[r for rows in side for r in rows] for side in (a, b)]
-        for one in join(*sides)[0]:
-            cells.setdefault(_cell(one), Counter())[compare([one])[0].word] += 1
-            _add(self.variances, one)
-        if all(r.clock_core_hz for rows in sides for r in rows):
-            for one in join(*([_at_one_clock(r) for r in rows] for rows in sides))[0]:
-                _add(self.clocked, one)
-
-    def scatter(self, cell: Cell) -> float:
-        """By how much launches differ there, over all sets; infinite where nothing is known."""
-        return _root_mean(self.variances.get(cell))
-
-    @property
-    def able(self) -> set[Cell]:
-        """Where launches are so alike that so many a side can see what is asked for."""
-        return {c for c in self.variances if least_seen(self.scatter(c), self.launches) <= ASKED}
+    def add(self, shares: Mapping[float, Sequence[Row]]) -> None:
+        """A set of launches over one transport: all rows by what they were slowed by, 0 for A."""
+        base = shares[0.0]
+        before = self._before.get(base[0].transport)
+        self._before[base[0].transport] = base
+        self.equal += words(*_turns(base))
+        for share in sorted(shares.keys() - {0.0}):
+            found = self.words.setdefault(share, Counter())
+            for one in join(base, shares[share])[0]:
+                found[compare([one])[0].word] += 1
+                cell = one.base.transport, one.base.size or 0
+                self.within.setdefault(cell, []).append(variance(one.within))
+                scatter = launch_scatter(one.base_runs, one.new_runs) or 0.0
+                self.between.setdefault(cell, []).append(scatter**2)
+            if before:
+                self.separate.setdefault(share, Counter()).update(words(before, shares[share]))
 
     def lines(self) -> Iterator[CheckLine]:
-        """A line a share, and a line a cell."""
-        for share, cells in self.words.items():
-            yield slowed_side(cells, share, self.launches, self.able)
-        for cell in sorted(self.variances):
+        """A line for equal sides, one a share, and one a cell."""
+        yield equal_within(self.equal, self.launches)
+        for share, found in self.words.items():
+            yield slowed_side(found, share, self.launches)
+        for share, found in self.separate.items():
+            name = f"slowed by {100 * share:g} %, {self.launches} separate launches a side"
+            yield CheckLine(name, f"{_slower(found)}, {found['faster']} faster")
+        for cell in sorted(self.within):
             yield self._line(cell)
 
     def _line(self, cell: Cell) -> CheckLine:
-        scatter = self.scatter(cell)
-        least = 100 * least_seen(scatter, self.launches)
-        many = launches_to_see(scatter, ASKED)
-        would = "more than 1000" if many is None else str(many)
+        apart, within = (sqrt(mean(found[cell])) for found in (self.between, self.within))
+        seen = least_seen(apart, self.launches), least_seen(within, self.launches, within=True)
         text = (
-            f"launches differ by {100 * scatter:.2g} %: {self.launches} a side see {least:.2g} %"
-            f" and more, {would} a side would see {100 * ASKED:g} %"
+            f"launches differ by {100 * apart:.2g} %, differences within them by"
+            f" {100 * within:.2g} %: {self.launches} launches of both sides see"
+            f" {100 * seen[1]:.2g} %, separate ones {100 * seen[0]:.2g} %"
         )
-        if cell in self.clocked:
-            alike = 100 * _root_mean(self.clocked[cell])
-            text += f"; at one core clock they would differ by {alike:.2g} %"
         return CheckLine(f"  {cell[0]}, {size_text(cell[1])}", text)
 
 
-def _cell(one: Joined) -> Cell:
-    return one.base.transport, one.base.size or 0
+def _turns(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """The first, third … visit of each launch to a row, and the second, fourth …."""
+    sides: tuple[list[Row], list[Row]] = [], []
+    for visits in grouped(rows, lambda r: (id(r.run), r.size)).values():
+        for side, one in zip(sides, (visits[::2], visits[1::2]), strict=True):
+            side.extend(one)
+    return sides
 
 
-def _add(variances: dict[Cell, list[float]], one: Joined) -> None:
-    scatter = launch_scatter(one.base_runs, one.new_runs)
-    if scatter is not None:
-        variances.setdefault(_cell(one), []).append(scatter**2)
-
-
-def _root_mean(variances: Sequence[float] | None) -> float:
-    return sqrt(sum(variances) / len(variances)) if variances else float("inf")
-
-
-def _at_one_clock(row: Row) -> Row:
-    """The row with its times scaled to a core clock of 1 GHz, as if memory took none of them."""
-    factor = (row.clock_core_hz or 0.0) * 1e-9
-    return replace(row, times_s=tuple(t * factor for t in row.times_s))
-
-
-def slowed_side(
-    cells: Mapping[Cell, Counter[str]], share: float, launches: int, able: Collection[Cell]
-) -> CheckLine:
-    """Of one side slowed by a share: none is to be called faster.
-
-    From 5 % on 95 % are to be found where the launches' scatter lets so many of them see 5 %
-    (``able``); how many there are of all is told.
-    """
-    total = sum((found for found in cells.values()), Counter[str]())
-    seen = sum((found for cell, found in cells.items() if cell in able), Counter[str]())
-    text = f"{_slower(total)}, {total['faster']} faster"
-    name = f"slowed by {100 * share:g} %, {launches} launches a side"
-    right = not total["faster"] and bool(total)
+def slowed_side(found: Counter[str], share: float, launches: int) -> CheckLine:
+    """One side slowed by a share: never faster, and from 5 % on found in 95 % of the pairs."""
+    text = f"{_slower(found)}, {found['faster']} faster"
+    name = f"slowed by {100 * share:g} % within {launches} launches"
+    right = not found["faster"] and bool(found)
     if share < ASKED:
         return CheckLine(name, text, "never faster", right)
-    where = f"in the {len([c for c in cells if c in able])} of {len(cells)} cells that can"
-    text += f"; {where} {_slower(seen)}"
-    target = f"95 % slower where {100 * ASKED:g} % can be seen, never faster"
-    found = bool(seen) and seen["slower"] >= 0.95 * seen.total()
-    return CheckLine(name, text, target, right and found)
+    enough = found["slower"] >= ASKED_SHARE * found.total()
+    return CheckLine(name, text, "95 % slower, never faster", right and enough)
 
 
 def _slower(found: Counter[str]) -> str:

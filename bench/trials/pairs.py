@@ -1,4 +1,4 @@
-"""Verdicts on rows from paired launches: B against A, decided or not. Pure; no I/O."""
+"""Verdicts on rows of two sides, round by round: B against A, decided or not. Pure; no I/O."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from busbar.errors import ReportError
 from reports.analysis.compare import samples
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 from reports.records.shown import seconds, size_text
-from reports.statistics.inference import launch_center
+from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
 
 #: What makes a row the same on both sides; where each side has one value of its own for it, that
@@ -33,16 +33,18 @@ class Pair:
     row: Row
     a: list[float] = field(default_factory=list)
     b: list[float] = field(default_factory=list)
+    #: The logarithm of B over A, one a round.
+    logs: list[float] = field(default_factory=list)
 
     def interval(self, of: int) -> tuple[float, float] | None:
         """The interval of B's time over A's that holds at all looks, for one of so many rows."""
-        found = always_interval(self._logs(), _LEVEL / of)
+        found = always_interval(self.logs, _LEVEL / of)
         return None if found is None else (exp(found[0]), exp(found[1]))
 
     @property
     def ratio(self) -> float:
         """B's time over A's."""
-        return exp(float(np.mean(self._logs())))
+        return exp(float(np.mean(self.logs)))
 
     def word(self, of: int, noise: float) -> str:
         """The verdict on B: slower, faster, indistinguishable (within the noise), or undecided."""
@@ -55,9 +57,6 @@ class Pair:
         if high < 1 and self.ratio < 1 / (1 + noise):
             return "faster"
         return "indistinguishable" if 1 / (1 + noise) < low and high < 1 + noise else UNDECIDED
-
-    def _logs(self) -> list[float]:
-        return [log(b / a) for a, b in zip(self.a, self.b, strict=True)]
 
 
 class PairedRows:
@@ -74,15 +73,20 @@ class PairedRows:
         """A round's rows. Raises ReportError where the sides have none in common."""
         if self._dropped is None:
             self._dropped = self._compared(a, b)
-        sides = [self._times(rows) for rows in (a, b)]
+        sides = [self._measured(rows) for rows in (a, b)]
         shared = [key for key in sides[0] if key in sides[1]]
         if not shared:
             raise ReportError("no row of A measured what a row of B did; nothing to compare")
         for key in shared:
-            (row, left), (_, right) = sides[0][key], sides[1][key]
-            pair = self.found.setdefault(key, Pair(row))
-            pair.a.append(left)
-            pair.b.append(right)
+            left, right = sides[0][key], sides[1][key]
+            pair = self.found.setdefault(key, Pair(left[0]))
+            times = [launch_center(samples(rows)) for rows in (left, right)]
+            pair.a.append(times[0])
+            pair.b.append(times[1])
+            # A launch that measured both took turns; two launches are compared as a whole.
+            together = left[0].run is right[0].run
+            visits = ([r.times_s for r in rows] for rows in (left, right))
+            pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
 
     def _compared(self, a: Sequence[Row], b: Sequence[Row]) -> tuple[str, ...]:
         told = {}
@@ -93,13 +97,10 @@ class PairedRows:
         self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
         return tuple(told)
 
-    def _times(self, rows: Sequence[Row]) -> dict[Key, tuple[Row, float]]:
-        by_key: dict[Key, list[Row]] = {}
-        kept = [name for name in _FIELDS if name not in (self._dropped or ())]
-        for row in rows:
-            if row.time_s:
-                by_key.setdefault(tuple(attrgetter(name)(row) for name in kept), []).append(row)
-        return {k: (mine[0], launch_center(samples(mine))) for k, mine in by_key.items()}
+    def _measured(self, rows: Sequence[Row]) -> dict[Key, list[Row]]:
+        """The rows that have a time, by what they measured."""
+        kept = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
+        return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in kept))
 
     @property
     def words(self) -> list[str]:

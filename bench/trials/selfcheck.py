@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -34,16 +35,13 @@ from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
 from reports.readers import own
-from reports.records.record import Result
-from reports.records.rows import Row
+from reports.records.rows import Row, grouped
 from reports.records.shown import seconds as shown
 from reports.statistics.inference import student_quantile
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
-# How often a launch of slowed sides comes to a row: what lasts for milliseconds meets few of them.
-_VISITS = 6
 _LONG = 3  # launches of long rows
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
@@ -51,16 +49,21 @@ _LOOP = Path(__file__).parents[2] / "benchmarks" / "allreduce_loop.c"
 
 
 class _Form(NamedTuple):
-    """How much is measured: sets of launches for equal and slowed sides, pairs with C."""
+    """How much is measured: sets of launches for equal and slowed sides, pairs with C.
+
+    ``visits``: how often a launch of slowed sides comes to a row, in turns with the others of its
+    size. What lasts for milliseconds meets few of them.
+    """
 
     budget: float
     equal: int
     slowed: int
+    visits: int
     pairs: int
 
 
-_WHOLE = _Form(1140.0, 10, 14, 6)
-_QUICK = _Form(100.0, 2, 2, 2)
+_WHOLE = _Form(1140.0, 10, 14, 12, 6)
+_QUICK = _Form(100.0, 2, 2, 2, 2)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -160,26 +163,23 @@ class _Check:
             files = [self._launch("equal sides", transport, *sizes) for _ in range(6)]
             self._random.shuffle(files)
             rows = [_rows(file)[0.0] for file in files]
-            three += words(rows[:3], rows[3:])
-            one += words(rows[:1], rows[3:4])
+            three += words(chain(*rows[:3]), chain(*rows[3:]))
+            one += words(rows[0], rows[3])
         yield equal_sides(one, 1)
         yield equal_sides(three, 3)
 
     def slowed(self) -> Iterator[CheckLine]:
-        """One side slowed: launches of either side in random order, a row several times in each."""
+        """One side slowed: both sides take turns in each launch."""
         found = SlowedSides(_LAUNCHES)
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
-        shares = ",".join(map(str, _SLOWED))
-        turns = [False, True] * _LAUNCHES
+        shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
         for transport in self._sets(self._form.slowed, 1):
-            sides: dict[bool, list[Path]] = {False: [], True: []}
-            for slow in self._random.sample(turns, len(turns)):
-                cycles = _VISITS * (len(_SLOWED) if slow else 1)
-                more = (f"-N{cycles}", "--inject", shares if slow else "0")
-                sides[slow].append(self._launch("slowed side", transport, *sizes, *more))
-            base, slow_rows = [_rows(f)[0.0] for f in sides[False]], [_rows(f) for f in sides[True]]
-            for share in _SLOWED:
-                found.add(share, base, [rows[share] for rows in slow_rows])
+            every: dict[float, list[Row]] = {}
+            for _ in range(_LAUNCHES):
+                file = self._launch("slowed sides", transport, *sizes, *shares)
+                for share, rows in _rows(file).items():
+                    every.setdefault(share, []).extend(rows)
+            found.add(every)
         yield from found.lines()
 
     def covers(self) -> Iterator[CheckLine]:
@@ -257,12 +257,5 @@ class _Check:
 def _rows(file: Path) -> Mapping[float, Sequence[Row]]:
     """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
     results = own.results(file.read_text())
-    shares = set(map(_injected, results))
-    return {
-        share: own.rows([r for r in results if _injected(r) == share], str(file))
-        for share in shares
-    }
-
-
-def _injected(result: Result) -> float:
-    return float(result.parameters.get("injected", 0.0))
+    shares = [float(r.parameters.get("injected", 0.0)) for r in results]
+    return grouped(own.rows(results, str(file)), lambda row: shares[row.line - 1])

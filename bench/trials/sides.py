@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,30 @@ def side(name: str, words: Sequence[str]) -> Side:
         module = (sys.executable, "-m", f"{_BENCH}{words[0]}")
         return Side(name, (*module, *words[1:]), ours=True, shuffles=True)
     return Side(name, tuple(words), ours=_ours(words), shuffles=False)
+
+
+class SharedLaunch(NamedTuple):
+    """A command whose launches measure both sides, and the algorithm that is each side."""
+
+    side: Side
+    algorithms: tuple[str, str]
+
+
+def together(a: Side, b: Side) -> SharedLaunch | None:
+    """SharedLaunch sides in one launch; None where that is not possible.
+
+    It is where both are a benchmark of this build and differ in their one algorithm (``-A``) alone.
+    """
+    if not (a.shuffles and b.shuffles and a.words[:3] == b.words[:3]):
+        return None
+    left, right = (parse(one.words[3:], one.words[2].removeprefix(_BENCH)) for one in (a, b))
+    if left == right or replace(left, algorithms=right.algorithms) != right:
+        return None
+    chosen = [choice.label for made in (left, right) for choice in made.algorithms]
+    if len(chosen) != 2:
+        return None
+    words = (*a.words, "-A", ",".join(chosen))
+    return SharedLaunch(a._replace(name="AB", words=words), (chosen[0], chosen[1]))
 
 
 def _ours(words: Sequence[str]) -> bool:

@@ -1,16 +1,19 @@
 """Two states, row by row: faster, slower or indistinguishable.
 
 Launches are the units. The iterations of one launch do not show what differs between launches
-(placement, clocks, neighbours), so one launch per side gives no verdict.
+(placement, clocks, neighbours), so one launch per side gives no verdict. Where the same launches
+measured both sides, they are compared within each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import exp, isnan
+from statistics import mean, median
 
 from busbar.errors import ReportError
+from reports.analysis.launches import LaunchedRow
 from reports.records.rows import Row, grouped
 from reports.statistics.inference import (
     Samples,
@@ -21,10 +24,11 @@ from reports.statistics.inference import (
     launch_scatter,
     launch_test,
     ratio_interval,
+    within_run,
 )
 
 Key = tuple[object, ...]
-_SIGNIFICANT = 0.05
+_SIGNIFICANT, _FEWEST_BLOCKS = 0.05, 3
 CANNOT_TELL, UNTESTED = "cannot tell", "untested"
 VERDICTS = ("faster", "slower", "indistinguishable")
 #: The words of a comparison; the last two are no verdicts.
@@ -41,6 +45,8 @@ class Joined:
     new_runs: Samples
     #: The median core clock of either side in Hz; None where it is not known.
     clocks: tuple[float, float] | None = None
+    #: Where every launch measured both sides: the logarithms of new over base in each.
+    within: tuple[float, ...] = ()
 
     @property
     def base_times(self) -> list[float]:
@@ -88,7 +94,8 @@ class Comparison:
     @property
     def scatter(self) -> float | None:
         """The relative scatter of a side's launches; None where that is not known."""
-        return None if self.p is None else launch_scatter(self.row.base_runs, self.row.new_runs)
+        known = self.p is not None and not self.row.within
+        return launch_scatter(self.row.base_runs, self.row.new_runs) if known else None
 
 
 def _seconds(row: Row, runs: Samples) -> float | None:
@@ -129,6 +136,31 @@ def samples(rows: Sequence[Row]) -> Samples:
     return list(found.values())
 
 
+def within_launches(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, ...]:
+    """The logarithm of new over base in each launch; empty unless every launch measured both.
+
+    What a launch measured several times (``-N``) is compared visit by visit (`within_run`). Empty
+    also for one or two launches: those would cost more degrees of freedom than they are worth.
+    """
+    left, right = _visits(base), _visits(new)
+    if left.keys() != right.keys() or len(left) < _FEWEST_BLOCKS:
+        return ()
+    found = tuple(within_run(visits, right[launch]) for launch, visits in left.items())
+    return () if any(map(isnan, found)) else found
+
+
+def _visits(rows: Sequence[Row]) -> dict[Hashable, list[Sequence[float]]]:
+    """The samples of each launch, a sample a visit."""
+    found: dict[Hashable, list[Sequence[float]]] = {}
+    for r in rows:
+        if isinstance(r, LaunchedRow):
+            for number, medians in r.visits_s:
+                found.setdefault((r.run.source, number), []).extend([t] for t in medians)
+        else:
+            found.setdefault(id(r.run), []).append(r.times_s or [cost(r) or 0.0])
+    return found
+
+
 def _clocks(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, float] | None:
     sides = [[r.clock_core_hz for r in rows if r.clock_core_hz] for rows in (base, new)]
     return (median(sides[0]), median(sides[1])) if all(sides) else None
@@ -139,7 +171,12 @@ def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Ro
     left, right = by_key(base), by_key(new)
     both = [
         Joined(
-            rows[0], right[key][0], samples(rows), samples(right[key]), _clocks(rows, right[key])
+            rows[0],
+            right[key][0],
+            samples(rows),
+            samples(right[key]),
+            _clocks(rows, right[key]),
+            within_launches(rows, right[key]),
         )
         for key, rows in left.items()
         if key in right
@@ -165,7 +202,7 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     ``noise`` is the least relative difference that counts. Where each side is one launch nothing
     can be told.
     """
-    found = ((n, launch_test(j.base_runs, j.new_runs)) for n, j in enumerate(joined))
+    found = ((n, launch_test(j.base_runs, j.new_runs, j.within)) for n, j in enumerate(joined))
     tests = {n: p for n, p in found if p is not None}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     return [_compared(j, corrected.get(n), noise) for n, j in enumerate(joined)]
@@ -173,7 +210,8 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
 
 def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     ratio = _ratio(j)
-    bounds = ratio_interval(j.base_runs, j.new_runs) or between_runs(j.base_runs, j.new_runs)
+    bounds = None if j.within else ratio_interval(j.base_runs, j.new_runs)
+    bounds = bounds or between_runs(j.base_runs, j.new_runs, j.within)
     if bounds is None or (p is None and not j.one_launch_a_side):
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
     word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
@@ -181,6 +219,8 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
 
 
 def _ratio(j: Joined) -> float:
+    if j.within:
+        return exp(mean(j.within))
     if len(j.base_times) > 1 and len(j.new_times) > 1:
         return launch_center(j.new_runs) / launch_center(j.base_runs)
     return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)

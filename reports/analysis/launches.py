@@ -21,11 +21,13 @@ from reports.statistics.inference import launch_center, launch_interval
 class LaunchedRow(Row):
     """A row of several launches: ``launches_s`` has the median of each, in their order.
 
-    ``time_s`` is the geometric mean of these, ``low_s`` and ``high_s`` its 95 % interval over
-    launches; all else is of their iterations together.
+    ``visits_s`` has each launch's number, and the median of each of its visits to the row
+    (``-N``). ``time_s`` is the geometric mean of ``launches_s``, ``low_s`` and ``high_s`` its 95 %
+    interval over launches; all else is of their iterations together.
     """
 
     launches_s: tuple[float, ...] = ()
+    visits_s: tuple[tuple[int, tuple[float, ...]], ...] = ()
 
 
 def launch_of(run: Run) -> tuple[int, int, int] | None:
@@ -91,7 +93,15 @@ def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
         "limit_s": min((row.limit_s for row in every if row.limit_s), default=None),
         "per_rank_s": (),
     }
-    return LaunchedRow(**known, launches_s=tuple(float(np.median(run)) for run in runs))
+    visits = (
+        (number, tuple(float(np.median(r.times_s)) for r in by_launch[number] if r.times_s))
+        for number in sorted(by_launch)
+    )
+    return LaunchedRow(
+        **known,
+        launches_s=tuple(float(np.median(run)) for run in runs),
+        visits_s=tuple((number, visit) for number, visit in visits if visit),
+    )
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from busbar.statistics import interval
-from reports.analysis.compare import samples
+from reports.analysis.compare import samples, within_launches
+from reports.analysis.launches import LaunchedRow
 from reports.records.record import LIBRARY
 from reports.records.rows import Row
 from reports.records.shown import setting
-from reports.statistics.inference import between_runs, launch_center
+from reports.statistics.inference import Samples, between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 
 
@@ -76,7 +77,7 @@ def _several_transports(rows: Sequence[Row]) -> set[str]:
 
 
 def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
-    times = {name: samples(rows) for name, rows in contenders.items()}
+    times = {name: _launches(rows) for name, rows in contenders.items()}
     middle = {name: launch_center(runs) for name, runs in times.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
     row = contenders[first][0]
@@ -86,26 +87,35 @@ def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
     if not others:
         return Winner(first, row)
     margin = middle[others[0]] / middle[first]
-    bounds = _bounds(times[first], times[others[0]])
+    within = within_launches(contenders[first], contenders[others[0]])
+    bounds = _bounds(times[first], times[others[0]], within)
     library = middle.get(LIBRARY) if first != LIBRARY else None
     against = None if library is None else library / middle[first]
     return Winner(first, row, margin, *bounds, others[0], against)
 
 
-def _bounds(
-    best: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
-) -> tuple[float | None, float | None]:
-    """The ratio of medians' interval, from the ends of both intervals: wider than it need be.
+def _launches(rows: Sequence[Row]) -> Samples:
+    """A sample a launch; of rows that stand for several launches, those launches' medians."""
+    medians = [[m] for r in rows if isinstance(r, LaunchedRow) for m in r.launches_s]
+    return medians or samples(rows)
 
-    A sweep has hundreds of such ratios, too many for a bootstrap. Of sides that were measured
-    several times it holds what differs from time to time, too (`between_runs`).
+
+def _bounds(
+    best: Samples, other: Samples, within: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """The 95 % interval of the ratio of two algorithms' times.
+
+    Over launches it is that of `between_runs`, where the same launches measured both of the ratios
+    ``within`` each. Of one launch it is from the ends of both intervals, which is wider than it
+    need be: a sweep has hundreds of such ratios, too many for a bootstrap.
     """
+    over = between_runs(best, other, within)
+    if over is not None:
+        return over
     ends = [interval([t for run in side for t in run]) for side in (best, other)]
     if ends[0] is None or ends[1] is None or not ends[0][0]:
         return None, None
-    low, high = ends[1][0] / ends[0][1], ends[1][1] / ends[0][0]
-    wider = between_runs(best, other) or (low, high)
-    return min(low, wider[0]), max(high, wider[1])
+    return ends[1][0] / ends[0][1], ends[1][1] / ends[0][0]
 
 
 @dataclass(frozen=True)

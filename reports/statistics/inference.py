@@ -3,14 +3,15 @@
 Pure functions on seconds. Iterations within a run are assumed to be at most as dependent as a
 first-order autoregression. The iterations of a launch do not show differences between launches, so
 launches are the units (`launch_test`, `between_runs`), and ``reports.analysis.compare`` gives no
-verdict for one launch per side.
+verdict for one launch per side. Where every launch measured both sides, launches are blocks, and
+what is compared is the difference within each (``within``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import atan, ceil, cos, erfc, exp, pi, sin, sqrt
+from math import atan, ceil, cos, erfc, exp, log, nan, pi, sin, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,12 @@ class _Between(NamedTuple):
     freedom: int
 
 
-def _between(base: Samples, new: Samples) -> _Between | None:
+def _between(base: Samples, new: Samples, within: Sequence[float] = ()) -> _Between | None:
     """The comparison of the runs' medians, as logarithms; see `between_runs`."""
+    if within:
+        blocks = np.array(within)
+        error = float(blocks.std(ddof=1)) / sqrt(len(blocks))
+        return _Between(float(blocks.mean()), error, len(blocks) - 1)
     medians = [np.array([np.median(run) for run in side]) for side in (base, new)]
     freedom = sum(map(len, medians)) - 2
     if freedom < 1 or min(m.min() for m in medians) <= 0:
@@ -64,13 +69,17 @@ def _between(base: Samples, new: Samples) -> _Between | None:
     return _Between(float(logs[1].mean() - logs[0].mean()), error, freedom)
 
 
-def between_runs(base: Samples, new: Samples) -> tuple[float, float] | None:
+def between_runs(
+    base: Samples, new: Samples, within: Sequence[float] = ()
+) -> tuple[float, float] | None:
     """The 95 % interval of the ratio by Student's t on the logarithms of the runs' medians.
 
     Runs of both sides are held to scatter alike, so that one run can be held against several. None
-    where no side has several, or a median is not positive.
+    where no side has several, or a median is not positive. ``within``: the logarithm of the ratio
+    in each run, where all measured both sides (`within_run`). The t is theirs then, that of a
+    randomised complete block design: what differs from run to run meets both sides alike.
     """
-    found = _between(base, new)
+    found = _between(base, new, within)
     return None if found is None else _interval(*found)
 
 
@@ -79,12 +88,27 @@ def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
     return exp(middle - off), exp(middle + off)
 
 
-def launch_test(base: Samples, new: Samples) -> float | None:
+def within_run(base: Samples, new: Samples) -> float:
+    """The logarithm of new over base where one run measured both, in several visits of each.
+
+    The median over visits, each against the other side's visit of the same number, which was
+    measured next to it. Where the visits' numbers differ it is that of the medians of all. NaN
+    where a median is not positive.
+    """
+    alike = len(base) == len(new)
+    sides = (s if alike else [[t for visit in s for t in visit]] for s in (base, new))
+    left, right = ([float(np.median(visit)) for visit in side] for side in sides)
+    if min(*left, *right) <= 0:
+        return nan
+    return float(np.median([log(b / a) for a, b in zip(left, right, strict=True)]))
+
+
+def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> float | None:
     """The two-sided p of `between_runs`: launches are the units, their medians the values.
 
     None where that gives no interval.
     """
-    found = _between(base, new)
+    found = _between(base, new, within)
     if found is None:
         return None
     if not found.error:
@@ -103,17 +127,19 @@ def launch_scatter(base: Samples, new: Samples) -> float | None:
     return found.error / sqrt(sum(1 / len(side) for side in (base, new)))
 
 
-def least_seen(scatter: float, launches: int) -> float:
+def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
     """The least slowdown that so many launches a side find in 95 % of the cases.
 
     Student's t of the level and of the power, times the error of the difference (Cohen 1988, 2.4).
+    ``scatter``: of a side's launches, or ``within`` launches of the difference of both sides.
     Raises ValueError below two launches.
     """
     if launches < 2:
         raise ValueError(f"{launches} launches a side")
-    freedom = 2 * launches - 2
+    sides = 1 if within else 2
+    freedom = sides * (launches - 1)
     t = student_quantile(0.025, freedom) + student_quantile(0.05, freedom)
-    return exp(t * scatter * sqrt(2 / launches)) - 1
+    return exp(t * scatter * sqrt(sides / launches)) - 1
 
 
 def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:

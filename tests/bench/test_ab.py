@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.trials.ab import main
 from bench.trials.pairs import PairedRows
-from bench.trials.sides import side
+from bench.trials.sides import side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from tests.conftest import Run, good
-from tests.reports.runs import noisy, rows
+from tests.reports.runs import allreduce, noisy, rows
 
 LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
 # size count type redop root time algbw busbw #wrong time algbw busbw #wrong
@@ -49,15 +50,51 @@ def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path) -> None:
-    """Rule: a benchmark is a side by its name; records have the seed; what differs is compared."""
-    rest = ("--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "2K", "-n", "9")
+    """Rule: a benchmark is a side by its name; records have the seed; what differs is compared.
+
+    Two algorithms take turns in one launch, unless they are to be separate.
+    """
+    rest = ("--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "2K", "-n", "9", "-N2")
     words = [w for name in ("ring", "ps") for w in ("--", "allreduce", *rest, "-A", name)]
-    argv = ("-m", "bench.ab", "--most", "1", "--seed", "5", "--out", str(tmp_path), *words)
-    out = good(run(sys.executable, *argv))
-    assert "compared: algorithm ring against ps" in out
-    kept = read(tmp_path / "a-001.jsonl").rows
-    assert kept[0].run.environment["launch"] == {"number": 1, "of": 0, "seed": 5}
-    assert len(out.splitlines()) == 3 + 1 + 4  # two sizes, two placements
+    for separate, files in (((), ["ab"]), (("--separate",), ["a", "b"])):
+        folder = tmp_path / "-".join(files)
+        argv = ("-m", "bench.ab", *separate, "--most", "1", "--seed", "5", "--out", str(folder))
+        out = good(run(sys.executable, *argv, *words))
+        assert "compared: algorithm ring against ps" in out
+        assert sorted(path.name for path in folder.iterdir()) == [f"{x}-001.jsonl" for x in files]
+        kept = [read(path).rows for path in folder.iterdir()]
+        assert all(
+            rows[0].run.environment["launch"] == {"number": 1, "of": 0, "seed": 5} for rows in kept
+        )
+        assert [len(rows) for rows in kept] == [16 // len(files)] * len(files)  # a placement a row
+        assert len(out.splitlines()) == 3 + 1 + 4  # two sizes, two placements
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "algorithms"),
+    [
+        (["-A", "ring"], ["-A", "ps"], ("ring", "ps")),
+        (
+            ["-A", "double_tree:segments=4"],
+            ["-A", "library"],
+            ("double_tree:segments=4", "library"),
+        ),
+        (["-A", "ring"], ["-A", "ring"], None),
+        (["-A", "ring,ps"], ["-A", "ps"], None),
+        (["-A", "ring", "-e", "1M"], ["-A", "ps"], None),
+        (["-A", "ring"], ["-A", "ring", "--sync", "window"], None),
+    ],
+)
+def test_two_algorithms_share_launches_and_nothing_else_does(
+    a: list[str], b: list[str], algorithms: tuple[str, str] | None
+) -> None:
+    """Rule: one launch measures both sides where they differ in one algorithm each, only there."""
+    both = together(*(side(name, ["allreduce", *words]) for name, words in (("A", a), ("B", b))))
+    assert (both and both.algorithms) == algorithms
+    if both and algorithms:
+        assert both.side.words[-2:] == ("-A", ",".join(algorithms))
+    other = side("B", ["allgather", "-A", "ring"])
+    assert together(side("A", ["allreduce", "-A", "ps"]), other) is None
 
 
 @pytest.mark.parametrize(
@@ -92,6 +129,23 @@ def test_builds_are_known_by_what_they_start() -> None:
     assert side("A", ["allreduce", "-n", "3"]).shuffles
     with pytest.raises(Unsupported, match="no command"):
         side("A", [])
+
+
+def test_turns_of_a_launch_are_compared_turn_by_turn() -> None:
+    """Rule: where a launch measured both sides, a level that one turn had is no difference."""
+    pairs, levels = PairedRows(0.01), (1.0, 1.5, 0.7)
+    random = np.random.default_rng(1)
+    for number in range(8):
+        place = {"launch": {"number": number, "of": 0, "seed": 1}}
+        turns = [
+            allreduce(name, 2, 1024, 1e-5 * level * slow * random.lognormal(0, 1e-3, 9),
+                      environment=place)
+            for level in levels
+            for name, slow in (("ring", 1.0), ("ps", 1.05))
+        ]  # fmt: skip
+        made = rows(turns)
+        pairs.add(*([r for r in made if r.algorithm == name] for name in ("ring", "ps")))
+    assert pairs.words == ["slower"] and "+5.0%" in list(pairs.lines())[-1]
 
 
 def test_pairs_are_decided_row_by_row() -> None:

@@ -20,6 +20,7 @@ from reports.statistics.inference import (
     ratio_interval,
     student_p,
     student_quantile,
+    within_run,
 )
 
 VALUES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
@@ -74,6 +75,38 @@ def test_false_alarms_between_launches_are_as_rare_as_said(base: int, new: int) 
     assert differ == [not low <= 1 <= high for low, high in ends]
 
 
+def _blocks(random: np.random.Generator, n: int, times: float = 1.0) -> list[float]:
+    """Logarithms within launches that scatter by 20 %, whose 6 visits of each side do by 2 %."""
+    found = []
+    for middle in random.lognormal(0, 0.2, n):
+        sides = middle * random.lognormal(0, 0.02, (2, 6, 1))
+        found.append(within_run(sides[0].tolist(), (times * sides[1]).tolist()))
+    return found
+
+
+def test_blocks_find_what_launches_hide_and_no_more_often_what_is_not_there() -> None:
+    """Rule: launches that measure both sides find 5 % where they differ by 20 % among themselves;
+    equal sides differ in about 5 % of cases, and the interval leaves 1 out in the same ones.
+    """  # noqa: D205
+    random = np.random.default_rng(8)
+    equal = [_blocks(random, 5) for _ in range(1500)]
+    differ = [(launch_test([], [], within) or 0) < 0.05 for within in equal]
+    assert 0.035 < sum(differ) / len(equal) < 0.065
+    ends = [between_runs([], [], within) or (1, 1) for within in equal]
+    assert differ == [not low <= 1 <= high for low, high in ends]
+    found = [launch_test([], [], _blocks(random, 5, 1.05)) or 0 for _ in range(200)]
+    assert sum(p < 0.05 for p in found) >= 190
+
+
+def test_visits_are_compared_in_their_turn() -> None:
+    """Rule: a level that holds for a visit of each side is no difference; where one side has more
+    visits all count together; without a time there is no ratio.
+    """  # noqa: D205
+    assert within_run([[1.0], [5.0], [2.0]], [[1.1], [5.5], [2.2]]) == pytest.approx(np.log(1.1))
+    assert within_run([[1.0], [3.0]], [[2.0], [4.0], [6.0]]) == pytest.approx(np.log(2))
+    assert np.isnan(within_run([[0.0]], [[1.0]]))
+
+
 def test_launches_are_the_units_and_not_iterations() -> None:
     """Rule: five launches a side find 10 % nearly always; one a side never tells anything."""
     random = np.random.default_rng(3)
@@ -85,16 +118,21 @@ def test_launches_are_the_units_and_not_iterations() -> None:
     assert launch_test([[1.0], [1.0]], [[1.0]]) == 1 and launch_test([[1.0], [1.0]], [[2.0]]) == 0
 
 
+@pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize(("launches", "scatter"), [(5, 0.02), (3, 0.05)])
-def test_what_can_be_seen_is_found_that_often(launches: int, scatter: float) -> None:
-    """Rule: a slowdown by `least_seen` is found in 95 % of the cases, one by half of it in few."""
+def test_what_can_be_seen_is_found_that_often(launches: int, scatter: float, within: bool) -> None:
+    """Rule: a slowdown by `least_seen` is found in 95 % of the cases, one by half of it in few;
+    also where launches measure both sides, which then scatter as their difference does.
+    """  # noqa: D205
     random = np.random.default_rng(5)
-    least = least_seen(scatter, launches)
+    least = least_seen(scatter, launches, within=within)
 
     def found(share: float) -> float:
-        sides = np.exp(scatter * random.standard_normal((600, 2, launches)))
-        sides[:, 1] *= 1 + share
-        ps = [launch_test(a[:, None].tolist(), b[:, None].tolist()) for a, b in sides]
+        logs = scatter * random.standard_normal((600, 2, launches))
+        logs[:, 1] += np.log(1 + share)
+        sides = np.exp(logs)[..., None].tolist()
+        blocks = logs[:, 1].tolist() if within else [()] * 600
+        ps = [launch_test(a, b, c) for (a, b), c in zip(sides, blocks, strict=True)]
         return sum(p is not None and p < 0.05 for p in ps) / len(ps)
 
     assert 0.92 <= found(least) <= 0.98 and found(least / 2) < 0.7

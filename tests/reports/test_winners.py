@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.analysis.launches import over_launches
 from reports.analysis.winners import stretches, winners
 from reports.readers import own
 from reports.records.record import Result, Sample
@@ -67,6 +68,32 @@ def test_rounds_that_differ_are_no_certainty() -> None:
     rounds += [_result("tree", 2, 1024, _spread(m, 5)) for m in (1.7, 1.2)]
     (cells,) = winners(_rows(*rounds, _result("ring", 4, 1024, _spread(1.0)))).values()
     assert not cells[1024, 2].sure
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_launches_that_measure_both_are_compared_within(merged: bool) -> None:
+    """Rule: what differs from launch to launch meets both algorithms: the margin's interval is that
+    of the ratios within launches, whether they stand as rows or as one; with two launches, or where
+    one did not measure both, it is that of separate launches, in which nothing is sure.
+    """  # noqa: D205
+    levels = (1.0, 2.0, 0.5, 1.5, 0.8)
+
+    def results(number: int, level: float) -> list[Result]:
+        place = {"launch": {"number": number, "of": 5, "seed": 1}}
+        sides = (("ring", 1.0), ("tree", 1.1 + number / 1000))
+        return [
+            _result(name, 2, 1024, _spread(level * slow, number), environment=place)
+            for name, slow in sides
+        ]
+
+    every = [results(number, level) for number, level in enumerate(levels)]
+    for some, sure in ((every, True), (every[:2], False), ([*every[:4], every[4][1:]], False)):
+        rows = _rows(*(one for launch in some for one in launch))
+        (cells,) = winners(over_launches(rows) if merged else rows).values()
+        won = cells[1024, 2]
+        assert won.sure == sure and won.low is not None and won.high is not None
+        if sure:
+            assert won.name == "ring" and 1.1 <= won.low < 1.102 < won.high < 1.105
 
 
 def test_two_transports_of_one_algorithm_are_told_apart() -> None:
