@@ -18,7 +18,6 @@ from collectives.schedule.dtypes import dtype
 from collectives.schedule.schedule import Schedule
 
 _NONE = ("", "library")
-Parameters = tuple[tuple[str, object], ...]
 
 
 class Predictor:
@@ -39,7 +38,6 @@ class Predictor:
         *,
         dtype: str = "float",
         root: int = 0,
-        parameters: Parameters = (),
         in_place: bool = False,
     ) -> list[float | None]:
         """Seconds at each size; None where there is no schedule of that name for these ranks.
@@ -47,7 +45,7 @@ class Predictor:
         ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``. A file's
         schedule (``x.xml``) is not looked for.
         """
-        schedule = self._schedule(collective, algorithm, nranks, root, parameters)
+        schedule = self._schedule(collective, algorithm, nranks, root)
         if schedule is None:
             return [None] * len(sizes)
         priced = self.machine(nranks)[0]
@@ -70,14 +68,11 @@ class Predictor:
         return None if found is None else float(found[0])
 
 
-def _draft(
-    collective: str, label: str, nranks: int, root: int, parameters: Parameters
-) -> Schedule | None:
+def _draft(collective: str, label: str, nranks: int, root: int) -> Schedule | None:
     if label in _NONE or from_file(label):
         return None
     try:
         name, given = parse(label)
-        given = {**dict(parameters), **given}
         given.pop("root", None)
         return draft(collective, name, nranks, root=root, **given)
     except BusbarError:

@@ -18,7 +18,7 @@ from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
 from collectives.schedule.catalogue import draft, spec
 from reports.readers.text import read_bytes
-from reports.records.record import LIBRARY, Result
+from reports.records.record import LIBRARY
 from reports.records.rows import Expected, Row
 
 #: The fit of a file.
@@ -53,20 +53,6 @@ def open_machine(
     return fitted, lambda: [line for ranks in asked for line in predictor.machine(ranks)[1]]
 
 
-def predict(result: Result, fit: Fit) -> float | None:
-    """Predicted seconds of a row; None for a library's, and for what has no schedule here."""
-    return Predictor(fit).seconds(
-        result.collective,
-        result.algorithm,
-        result.ranks,
-        [result.size],
-        dtype=result.dtype,
-        root=max(0, result.root),
-        parameters=tuple(sorted((k, _hashable(v)) for k, v in result.parameters.items())),
-        in_place=result.out is None,
-    )[0]
-
-
 def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
     """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
     found: list[float | None] = [None] * len(rows)
@@ -84,10 +70,6 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
         for i, time in zip(places, times, strict=True):
             found[i] = time
     return found
-
-
-def _hashable(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:

@@ -57,13 +57,13 @@ class _Segment:
 
 
 def cuts(
-    series: Sequence[Sequence[tuple[int, float]]], noise: float = 0.01, seed: int = 0
+    series: Sequence[Sequence[tuple[int, float]]], noise: float = 0.01
 ) -> list[list[ChangePoint]]:
     """The changes of each series, in order.
 
     A series is (number of the run, positive value) in the order of the runs; it may lack runs.
     ``noise``: a lesser relative change is none. At least two values stand on each side of a cut.
-    The seed makes it repeatable.
+    The same series have the same cuts.
     """
     open_ = [
         _Segment(n, 0, np.array([run for run, _ in s]), np.array([v for _, v in s]))
@@ -73,7 +73,7 @@ def cuts(
     while open_:
         open_ = [s for s in open_ if len(s.values) >= 2 * LEAST]
         following = []
-        for segment, (at, p) in zip(open_, _tested(open_, seed), strict=True):
+        for segment, (at, p) in zip(open_, _tested(open_), strict=True):
             before, after = segment.values[:at], segment.values[at:]
             ratio = float(np.median(after) / np.median(before))
             if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
@@ -99,7 +99,7 @@ def _with_ratios(
     ]
 
 
-def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
+def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
     """For each segment its best cut, and p corrected for all segments."""
     if not segments:
         return []
@@ -107,7 +107,7 @@ def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
     draws = max(_FEWEST_DRAWS, min(_DRAWS, _CELLS // (longest * len(segments))))
     runs = 1 + max(int(s.runs.max()) for s in segments)
     # One order of all runs a draw; a segment takes the order of those that it has.
-    keys = np.random.default_rng(seed).random((draws, runs))
+    keys = np.random.default_rng(0).random((draws, runs))
     places, own, least = [], [], np.ones(draws)
     for segment in segments:
         ranks = midranks(segment.values)[0]

@@ -13,8 +13,9 @@ from collectives.model.fitfile import Fit, digest, dump
 from collectives.model.machine import one_class
 from collectives.model.predict import Priced, seconds
 from collectives.schedule.catalogue import draft, spec
-from reports.analysis.predicted import predict, predictions
+from reports.analysis.predicted import predictions
 from reports.analysis.textbook import VOLUMES, compare
+from reports.readers import own
 from reports.readers.reading import parse, read
 from reports.records.record import Result
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
@@ -45,23 +46,15 @@ def _fit(path: Path, costs: Costs = COSTS) -> Path:
 
 
 def test_a_row_is_predicted_as_its_schedule() -> None:
-    """Rule: predict(result, fit) is the model's time of the row's schedule; a library has none."""
-    for name in ("ring", "ps", "recursive_doubling"):
-        found = predict(_result(name, 1 << 20, 1.0), FIT)
-        assert found == pytest.approx(_model("allreduce", name, 4, 1 << 20))
-    assert predict(_result("library", 1 << 20, 1.0), FIT) is None
-    assert predict(_result("no such thing", 1 << 20, 1.0), FIT) is None
-    labelled = predict(_result("double_tree:segments=4", 1 << 20, 1.0), FIT)
-    assert labelled != predict(_result("double_tree:segments=8", 1 << 20, 1.0), FIT)
-
-
-def test_rows_and_results_agree(tmp_path: Path) -> None:
-    """Rule: predicting rows all at once gives what predicting each result gives."""
-    results = [_result(name, size, 1.0) for name in ("ring", "library") for size in SIZES]
-    rows = read(saved(tmp_path / "run.jsonl", results)).rows
-    assert predictions(rows, FIT) == [
-        None if one is None else pytest.approx(one) for one in (predict(r, FIT) for r in results)
-    ]
+    """Rule: a row's prediction is the model's time of its schedule; a library's row has none."""
+    names = ("ring", "ps", "recursive_doubling", "library", "no such thing")
+    labels = ("double_tree:segments=4", "double_tree:segments=8")
+    results = [_result(name, size, 1.0) for name in (*names, *labels) for size in SIZES]
+    found = predictions(own.rows(results), FIT)
+    each = [found[n : n + len(SIZES)] for n in range(0, len(found), len(SIZES))]
+    for name, times in zip(names[:3], each, strict=False):
+        assert times == pytest.approx([_model("allreduce", name, 4, size) for size in SIZES])
+    assert each[3] == each[4] == [None] * len(SIZES) and each[5] != each[6]
 
 
 def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
