@@ -22,21 +22,13 @@ function checkbox(label, checked, change, mark) {
   return made;
 }
 
-// The rank count that most rows of the first collective have; of several the largest.
-function commonestRanks() {
-  const counts = new Map();
-  for (const s of data.of.map(n => data.series[n])) {
-    if (s.ranks !== null && s.collective === data.series[0].collective) counts.set(s.ranks, (counts.get(s.ranks) ?? 0) + 1);
-  }
-  return [...counts].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0]?.[0];
-}
-
 function startChoices() {
+  const first = data.series[0].collective, ranked = data.of.map(n => data.series[n]).filter(s => s.ranks !== null);
   for (const name of varying) {
     const values = distinct(data.series.map(s => s[name])).sort(ascending);
-    if (name === 'collective') state.chosen[name] = data.series[0].collective;
+    if (name === 'collective') state.chosen[name] = first;
     if (name === 'placement' && values.includes('out')) state.chosen[name] = 'out';
-    if (name === 'ranks') state.chosen[name] = commonestRanks();
+    if (name === 'ranks') state.chosen[name] = commonest(ranked.filter(s => s.collective === first).map(s => s.ranks));
   }
 }
 

@@ -67,7 +67,7 @@ const FIGURES = {
 
   iterations(rows) {
     const having = rows.filter(n => data.samples[n]);
-    const at = state.at ?? commonest(having);
+    const at = state.at ?? commonest(having.map(sizeOf)) ?? null;
     const { all, drawn } = lines(having.filter(n => data.size[n] === at)), traces = [], table = [];
     const everyTime = drawn.flatMap(l => l.rows.flatMap(n => data.samples[n])).filter(t => t > 0);
     const longest = most(everyTime), shortest = least(everyTime), wide = longest > 20 * shortest;
@@ -96,7 +96,7 @@ const FIGURES = {
   scaling(_) {
     if (!varying.includes('ranks')) return null;
     const rows = keptRows('ranks').filter(n => data.series[data.of[n]].ranks);
-    const at = state.at ?? commonest(rows);
+    const at = state.at ?? commonest(rows.map(sizeOf)) ?? null;
     const chosen = rows.filter(n => data.size[n] === at), rated = chosen.some(n => data.busbw[n]);
     const same = new Map(); // series that differ in ranks only (and in the file) are one line
     const key = s => {
@@ -141,13 +141,6 @@ function boundLines(rows, asTime) {
       hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
     };
   });
-}
-
-// The size that most rows have; of several the largest.
-function commonest(rows) {
-  const counts = new Map();
-  for (const n of rows) counts.set(data.size[n], (counts.get(data.size[n]) ?? 0) + 1);
-  return [...counts].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0]?.[0] ?? null;
 }
 
 function layout(more) {

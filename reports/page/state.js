@@ -18,6 +18,13 @@ const distinct = values => [...new Set(values)];
 const ascending = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b
   : String(a).localeCompare(String(b), 'en', { numeric: true }));
 
+// The value that comes most often; of several the largest.
+function commonest(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0]?.[0];
+}
+
 // Dimensions in which the series of this page differ.
 const varying = Object.keys(DIMENSIONS).filter(
   name => distinct(data.series.map(s => s[name])).length > 1);
