@@ -1,7 +1,7 @@
 """Records as Parquet: every column of ``reports.load``, and what runs say once as metadata.
 
 It is an export for other tools (DuckDB, Spark, R) and loads fastest. It lacks the records'
-parameters and GPUs; the JSON lines are the record.
+parameters and GPUs; the JSON lines are the record, of which every format is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from busbar.errors import MissingLibrary, ReportError
 from busbar.printable import printable
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
-from reports.readers.upgrade import OLD, per_core, shared_work
+from reports.readers.upgrade import OLD
 from reports.records.record import FORMAT, Result
 from reports.records.rows import COUNTS, FIGURES, TEXTS, Run
 
@@ -29,8 +29,6 @@ _RUN = ("number", "format", "program", "version", "library", "hosts", "devices",
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
 _COUNTS = tuple(name for name in COUNTS if name not in _WHOLE)
 _FLOATS = (*FIGURES, "bus_factor", "alg_factor")
-#: What format 3 added: a file of before has no such column.
-_NEW = ("ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes")
 
 
 def library(place: str = "") -> ModuleType:
@@ -75,11 +73,10 @@ def read(source: str, data: bytes) -> Rows:
     try:
         table = pa.parquet.read_table(pa.BufferReader(data))
         said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
-        if not isinstance(said, dict) or said.get("format") not in range(1, FORMAT + 1):
-            raise ValueError("no format that this version reads")
+        form = said.get("format") if isinstance(said, dict) else None
+        if form not in range(OLD + 1, FORMAT + 1):
+            raise ValueError(f"format {form!r:.9}: Parquet is read from {OLD + 1} to {FORMAT}")
         runs = [_run(source, one) for one in said["runs"]]
-        if said["format"] <= OLD:
-            table = _upgraded(pa, table, runs)
         return _rows(pa, table.combine_chunks(), runs)
     except (
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
@@ -88,23 +85,6 @@ def read(source: str, data: bytes) -> Rows:
         why = printable(str(error)[:80])
         text = f"{source}: no Parquet file that Busbar wrote, or damaged ({why})"
         raise ReportError(text) from None
-
-
-def _upgraded(pa: ModuleType, table: Any, runs: Sequence[Run]) -> Any:
-    """A table of an old format with the columns that it lacks."""
-    names = ("run", "transport", "algorithm", "schedule", "ranks")
-    told = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-    each = {
-        key: (per_core(key[1], key[4], runs[key[0]].environment), shared_work(*key[1:4]))
-        for key in set(told)
-    }
-    new = {
-        "ranks_per_core": pa.array([each[key][0] or None for key in told], pa.float64()),
-        "worksharing": pa.array([each[key][1] for key in told], pa.bool_()),
-    }
-    for name in _NEW:
-        table = table.append_column(name, new.get(name, pa.nulls(len(table), pa.int64())))
-    return table
 
 
 def _run(source: str, said: dict[str, Any]) -> Run:

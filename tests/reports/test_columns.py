@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.readers.folding import folded
 from reports.readers.parquet import read as read_parquet
 from reports.readers.parquet import to_parquet
+from reports.readers.upgrade import OLD
 from reports.records.record import FORMAT, Result, Sample
 from reports.records.rows import Row
 from tests.reports.runs import allreduce
@@ -146,20 +148,12 @@ def test_rows_of_others_are_not_folded() -> None:
     assert folded(rows) is rows
 
 
-def test_an_old_parquet_file_is_worked_out_as_its_records_are() -> None:
-    """Rule: a file of format 2 lacks columns; they hold what its JSON lines would have given."""
-    old = [
-        replace(_measured((1.0,), name), transport=transport, environment=MAPPED, format=2)
-        for name in ("ring", "library")
-        for transport in ("shm", "mpi")
-    ]
-    table = parquet.read_table(pa.BufferReader(to_parquet(old)))
-    said = json.loads(table.schema.metadata[b"busbar"]) | {"format": 2}
-    new = ["ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes"]
-    table = table.drop_columns(new).replace_schema_metadata({"busbar": json.dumps(said)})
+@pytest.mark.parametrize("form", [OLD, FORMAT + 1, True, "3"])
+def test_parquet_of_another_format_is_refused(form: object) -> None:
+    """Rule: columns of another format are not guessed at; the message says which are read."""
+    table = parquet.read_table(pa.BufferReader(to_parquet([_measured((1.0,))])))
+    said = json.loads(table.schema.metadata[b"busbar"]) | {"format": form}
     file = io.BytesIO()
-    parquet.write_table(table, file)
-    rows = read_parquet("x", file.getvalue())
-    assert [r.worksharing for r in rows] == [True, False, False, False]
-    assert [r.ranks_per_core for r in rows] == [2.0] * 4
-    assert list(rows) == [replace(r, run=rows[0].run) for r in own.rows(old)]
+    parquet.write_table(table.replace_schema_metadata({"busbar": json.dumps(said)}), file)
+    with pytest.raises(ReportError, match=f"Parquet is read from {OLD + 1} to {FORMAT}"):
+        read_parquet("x", file.getvalue())
