@@ -51,13 +51,15 @@ def run_campaign(
     name: str,
     drawn: Callable[[random.Random], Iterator[C]],
     play: Callable[[C], Failure | None],
-    read: Callable[[dict[str, Any]], C],
+    made: Callable[..., C],
     kind: Callable[[C], str],
+    shm: bool = False,
 ) -> None:
     """Run a campaign's command line; exit with 1 if a case failed.
 
-    ``drawn`` yields the cases of a seed, ``play`` runs one, ``read`` makes one from its JSON, and
-    ``kind`` names what it is counted under.
+    ``drawn`` yields the cases of a seed, ``play`` runs one, ``made`` makes one of its fields, and
+    ``kind`` names what it is counted under. ``shm``: with a /dev/shm of its own, if it may mount.
+    Of failures that say the same the first one is kept.
     """
     parser = argparse.ArgumentParser(description=doc, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=60)
@@ -66,41 +68,48 @@ def run_campaign(
     parser.add_argument("--keep", type=Path, help="folder for the cases that fail")
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
     options = parser.parse_args()
-    own_shm()
+    if shm:
+        own_shm()
     if options.replay:
-        sys.exit(_replay(options.replay, play, read))
+        sys.exit(_replay(options.replay, play, made))
     seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
     print(f"{name}: seed {seed}", flush=True)
-    end, counts, failed = time.monotonic() + options.seconds, Counter[str](), 0
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    running = (options.keep or Path()) / f"{name}-running.json"
+    end, counts, failures = time.monotonic() + options.seconds, Counter[str](), Counter[str]()
     for number, case in enumerate(drawn(random.Random(seed))):
         if time.monotonic() > end or number == options.cases:
             break
         counts[kind(case)] += 1
+        if options.keep:  # what is left if this process does not survive it
+            running.write_text(json.dumps({"case": vars(case)}))
         failure = play(case)
         if failure is not None:
-            failed += 1
-            _keep(name, failure, options.keep)
+            failures[failure.wrong] += 1
+            if failures[failure.wrong] == 1:
+                _keep(name, failure, options.keep)
+    running.unlink(missing_ok=True)
     for which, count in sorted(counts.items()):
         print(f"  {which}: {count}")
-    print(f"{name}: {counts.total()} cases, {failed} failures, seed {seed}")
-    sys.exit(1 if failed else 0)
+    print(f"{name}: {counts.total()} cases, {failures.total()} failures, seed {seed}")
+    sys.exit(1 if failures else 0)
 
 
 def _keep(name: str, failure: Failure, folder: Path | None) -> None:
     text = json.dumps(failure.case, sort_keys=True)
     file = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
-    print(f"FAILED {file} {text}\n  {failure.wrong}", flush=True)
+    print(f"FAILED {file} {text[:500]}\n  {failure.wrong}", flush=True)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(json.dumps(failure._asdict(), indent=1))
 
 
 def _replay(
-    files: Sequence[Path], play: Callable[[C], Failure | None], read: Callable[[dict[str, Any]], C]
+    files: Sequence[Path], play: Callable[[C], Failure | None], made: Callable[..., C]
 ) -> int:
     failed = 0
     for path in files:
-        failure = play(read(json.loads(path.read_text())["case"]))
+        failure = play(made(**json.loads(path.read_text())["case"]))
         failed += failure is not None
         print(f"{path}: {'as it should be' if failure is None else failure.wrong}", flush=True)
     return 1 if failed else 0

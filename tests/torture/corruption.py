@@ -137,7 +137,4 @@ def play(case: Case) -> Failure | None:
 
 
 if __name__ == "__main__":
-    run_campaign(
-        __doc__, "corruption", drawn, play, lambda given: Case(**given),
-        kind=lambda case: case.damage,
-    )  # fmt: skip
+    run_campaign(__doc__, "corruption", drawn, play, Case, kind=lambda case: case.damage)

@@ -250,6 +250,11 @@ def play(case: Case) -> Failure | None:
 
 if __name__ == "__main__":
     run_campaign(
-        __doc__, "faults", drawn, play, lambda given: Case(**given),
+        __doc__,
+        "faults",
+        drawn,
+        play,
+        Case,
         kind=lambda case: f"{case.target} {case.signal} {case.moment}",
-    )  # fmt: skip
+        shm=True,
+    )

@@ -130,7 +130,4 @@ def play(case: Case) -> Failure | None:
 
 
 if __name__ == "__main__":
-    run_campaign(
-        __doc__, "mutants", drawn, play, lambda given: Case(**given),
-        kind=lambda case: case.collective,
-    )  # fmt: skip
+    run_campaign(__doc__, "mutants", drawn, play, Case, kind=lambda case: case.collective)

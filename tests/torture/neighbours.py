@@ -79,9 +79,14 @@ def play(case: Case) -> Failure | None:
 if __name__ == "__main__":
     try:
         run_campaign(
-            __doc__, "neighbours", drawn, play, lambda given: Case(**given),
+            __doc__,
+            "neighbours",
+            drawn,
+            play,
+            Case,
             kind=lambda case: f"{case.transport}, {case.ranks} ranks",
-        )  # fmt: skip
+            shm=True,
+        )
     finally:
         for name, times in sorted(_MEDIANS.items()):
             spread = (

@@ -119,7 +119,4 @@ def _whole(data: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    run_campaign(
-        __doc__, "resources", drawn, play, lambda given: Case(**given),
-        kind=lambda case: case.scarce,
-    )  # fmt: skip
+    run_campaign(__doc__, "resources", drawn, play, Case, kind=lambda case: case.scarce, shm=True)

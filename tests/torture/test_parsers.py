@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
+from tests.conftest import Run
 from tests.torture import parsers
 from tests.torture.mutate import mutated
+from tests.torture.parsers import Case
 from tests.torture.targets import Broken, Target, printable
 
 pytestmark = pytest.mark.timeout(960)
 
 
-def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path) -> None:
+def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path, run: Run) -> None:
     """Rule: damaged texts are read or refused with our errors, within 2 s and 512 MiB each."""
-    words = ["--cases", "700", "--seed", "20261122", "--keep", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.torture.parsers", *words],
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+    words = ["--cases", "700", "--seconds", "600", "--seed", "20261122", "--keep", str(tmp_path)]
+    done = run(sys.executable, "-m", "tests.torture.parsers", *words)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert list(tmp_path.iterdir()) == []
 
@@ -67,17 +66,23 @@ def test_what_a_parser_must_not_do_is_kept_and_replays(
     target = Target("odd-parser", run, lambda _: [b"text"])
     monkeypatch.setitem(parsers.TARGETS, target.name, target)
     monkeypatch.setattr(parsers, "SECONDS", 0.2)
-    monkeypatch.setattr(parsers, "quiet", lambda: None)
-    found = parsers.Campaign(tmp_path)
-    for data in (b"one", b"two"):
-        found.case(target, data)
-    assert len(found.failures) == 1 and said in next(iter(found.failures.values()))
-    kept = [path for path in tmp_path.iterdir() if path.suffix != ".txt"]
-    assert [path.read_bytes() for path in kept] == [b"one"]
-    assert parsers.main(["--replay", str(kept[0])]) == 1
+    cases = [Case(target.name, data) for data in ("one\xff", "two")]
+    monkeypatch.setattr(parsers, "drawn", lambda rng: iter(cases))
+
+    def ended(*argv: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["parsers", *argv])
+        with pytest.raises(SystemExit) as end:
+            parsers.main()
+        return end.value.code
+
+    assert ended("--keep", str(tmp_path)) == 1
+    (kept,) = tmp_path.iterdir()
+    failure = json.loads(kept.read_text())
+    assert said in failure["wrong"] and failure["case"]["data"] == "one\xff"
+    assert ended("--replay", str(kept)) == 1
 
 
-def test_errors_of_ours_are_no_failures(tmp_path: Path) -> None:
+def test_errors_of_ours_are_no_failures() -> None:
     """Rule: a text that is refused in one line has been taken as it should be."""
 
     def refuses(data: bytes) -> None:
