@@ -87,12 +87,3 @@ def test_the_collective_that_a_script_was_told() -> None:
     assert [r.collective for r in parse(both + HEAD + row).rows] == [""]
     again = asks + HEAD + row + "# nThread 1 minBytes 64\n" + other + HEAD + row
     assert [r.collective for r in parse(again).rows] == ["allgather", ""]
-
-
-def test_neuron_says_which_time() -> None:
-    """Rule: nccom-test's ``time:avg(us)`` is the time."""
-    head = "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
-    row = parse(head + "    1048576    262144    fp32    312.40    3.36    6.51\n").rows[0]
-    assert row.size == 2**20
-    assert row.time_s == pytest.approx(312.4e-6)
-    assert row.busbw_bytes_per_s == pytest.approx(6.51e9)

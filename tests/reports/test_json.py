@@ -220,8 +220,9 @@ def test_times_of_every_process_are_those_of_ranks() -> None:
 
 
 def test_what_we_write_in_its_shape_says_as_much() -> None:
-    """Rule: our -J has ranks, nodes, library and every rank's times, as our records have."""
-    row = parse(nccl_json(_ours()).decode()).rows[0]
+    """Rule: our -J has ranks, nodes, library, raw times and every rank's, as our records have."""
+    row, *others = parse(nccl_json(_ours()).decode()).rows
+    assert [r.size for r in (row, *others)] == [1 << 10, 1 << 11, 1 << 12]
     assert (row.ranks, row.run.hosts, row.run.library) == (4, ("n0", "n1"), "MPICH 5")
     assert row.iterations == 3 and len(row.per_rank_s) == 4
-    assert row.per_rank_s[0] == pytest.approx((1e-5, 2e-5, 3e-5))
+    assert row.per_rank_s[0] == row.times_s == pytest.approx((1e-5, 2e-5, 3e-5))
