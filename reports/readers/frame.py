@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.errors import MissingLibrary
 from reports.readers.columns import Coded, Rows, coded
-from reports.records.rows import COLUMNS, KINDS, OF_RUN, Row, column
+from reports.records.rows import COLUMNS, KINDS, OF_RUN, Row, record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,11 +28,11 @@ def frame(rows: Sequence[Row]) -> DataFrame:
         import pandas as pd
     except ImportError:
         raise MissingLibrary("pandas") from None
-    columns: Mapping[str, Any]
     if isinstance(rows, Rows):
         columns = _of_rows(rows)
     else:
-        columns = {name: list(map(column(name), rows)) for name in COLUMNS}
+        listed = [record(row) for row in rows]
+        columns = {name: [row[name] for row in listed] for name in COLUMNS}
     made: DataFrame = pd.DataFrame(
         {name: _kind(name)(pd, columns[name]) for name in COLUMNS}, copy=False
     )

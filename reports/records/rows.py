@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -177,11 +176,6 @@ COUNTS = tuple(name for name, kind in KINDS.items() if kind == "int | None")
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
 COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)
-
-
-def column(name: str) -> Callable[[Row], Any]:
-    """The function that takes a column's value from a row."""
-    return attrgetter(name if name in _OF_ROW else f"run.{OF_RUN[name]}")
 
 
 def record(row: Row) -> dict[str, Any]:
