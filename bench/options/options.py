@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bench.options.argument_types import names
 from bench.options.arguments import TUNING, parser
@@ -240,6 +241,22 @@ def _sizes(given: argparse.Namespace, step: int | None) -> tuple[int, ...]:
     return tuple(sorted({parse_size(part) for part in given.sizes.split(",")}))
 
 
+def as_given(given: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Options` that a grammar gives under their names.
+
+    Raises Unsupported for a file without a name.
+    """
+    if "" in given.out:
+        raise Unsupported("--out '' names no file; ./ is this folder")
+    return {
+        **{name: vars(given)[name] for name in _AS_GIVEN if name in given},
+        "ranks": given.ranks[0] if len(given.ranks) == 1 else None,
+        "rank_counts": given.ranks if len(given.ranks) > 1 else (),
+        "tuning": given.tuning or TUNING,
+        "out": tuple(given.out),
+    }
+
+
 def parse(argv: Sequence[str], collective: str) -> Options:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong.
 
@@ -253,8 +270,6 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         raise Unsupported("-f and -i exclude each other; give one of them")
     if getattr(given, "pattern", "ring") == "pairs":
         collective = "sendrecv_pairs"
-    if "" in given.out:
-        raise Unsupported("--out '' names no file; ./ is this folder")
     made = Options(
         sizes=_sizes(given, step),
         step=step,
@@ -275,12 +290,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         ngpus=given.ngpus is not None,
         threads=_threads(given),
         chosen=_chosen(given),
-        ranks=given.ranks[0] if len(given.ranks) == 1 else None,
-        rank_counts=given.ranks if len(given.ranks) > 1 else (),
-        tuning=given.tuning or TUNING,
-        out=tuple(given.out),
         pairing=Pairing(given.tests, given.window, given.pairs) if pairs else None,
-        **{name: vars(given)[name] for name in _AS_GIVEN if name in given},
+        **as_given(given),
     )
     _check_gpus(made)
     _check_launches(made)

@@ -116,6 +116,7 @@ def _update(add: Add) -> None:
         "fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P and"
         " show the scaling",
         choices=("fusion", "ranks"),
+        default="",
     )
     add(
         "--tuning FILE",
@@ -205,6 +206,7 @@ def _time(add: Add) -> None:
         "-n --iters N",
         "steps (default: until the median is within 2 %% or the budget is spent)",
         type=at_least(1, "steps"),
+        dest="iterations",
     )
     add("-w --warmup_iters N", "warm-up steps (default 1)", type=at_least(0, "warm-ups"), default=1)
     add(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.options.options import Options
+from bench.options.options import Options, as_given
 from bench.steps import fusion
 from bench.steps.arguments import MOST_MS, parser
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
@@ -31,6 +31,10 @@ from bench.steps.workloads.models import model
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import MissingLibrary, Unsupported
 
+# Fields of `StepOptions` that are what the grammar gives under their names.
+_AS_GIVEN = (
+    "batch", "fit", "join", "json", "learners", "plot", "seed", "servers", "sweep", "trace",
+)  # fmt: skip
 _MOST_ROWS = 100_000
 _MOST_RANKS = 1024
 
@@ -86,32 +90,21 @@ def parse(argv: Sequence[str]) -> StepOptions:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong."""
     given = parser().parse_args(argv)
     listing = "models" if given.model == "list" else "updates" if given.update == "list" else ""
-    if "" in given.out:
-        raise Unsupported("--out '' names no file; ./ is this folder")
     # The launches of a sweep have a file that they go on with, and one rank count each.
     sweeps = given.sweep == "ranks" and given.after is None
     if sweeps and given.threads is not None:
         raise Unsupported("--sweep ranks starts processes; give --ranks, not --threads")
-    counts = _counts(given.ranks) if sweeps else given.ranks
+    if sweeps:
+        given.ranks = _counts(given.ranks)
     run = Options(
         sizes=(0,),
         factor=None,
         step=None,
         algorithms=(),
         collective="allreduce",
-        iterations=given.iters,
         warmup=given.warmup_iters,
-        budget=given.budget,
-        timeout=given.timeout,
-        transport=given.transport,
-        affinity=given.affinity,
         threads=given.threads,
-        per_rank=given.per_rank,
-        ranks=counts[0] if len(counts) == 1 else None,
-        rank_counts=counts if len(counts) > 1 else (),
-        after=given.after,
-        tuning=given.tuning,
-        out=tuple(given.out),
+        **as_given(given) | {"seed": None},
     )
     if given.learners:
         run = _of_processes(run, given.servers)
@@ -139,22 +132,13 @@ def parse(argv: Sequence[str]) -> StepOptions:
         training=training,
         fusion=how.scaled(given.scale),
         fusions=tuple(one.scaled(given.scale) for one in fusions),
-        sweep=given.sweep or "",
         overlap=given.overlap == "on",
-        fit=given.fit,
         topology=tuple(given.topology or ()),
         dtype=training.wire or PRECISIONS[given.precision],
-        batch=given.batch,
         burn=given.compute_by == "burn",
-        seed=given.seed,
-        json=given.json,
-        trace=given.trace,
-        plot=given.plot,
         listing=listing,
-        servers=given.servers,
-        learners=given.learners,
-        join=given.join,
         words=tuple(argv),
+        **{name: vars(given)[name] for name in _AS_GIVEN},
     )
 
 
