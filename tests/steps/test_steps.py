@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.line import Hotline
+from bench.launch.rank import step as steps
 from bench.run.rules import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
@@ -35,11 +35,6 @@ from tests.together import together
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
-
-
-def _steps(*argv: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a run in this process."""
-    return called(lambda words: steps_main.main(words, Hotline()), *argv)
 
 
 def _result(
@@ -67,7 +62,7 @@ TIMES = [0.11 + 0.001 * n for n in range(8)]
 
 def _records(*argv: str) -> list[Result]:
     """The records of a run on threads."""
-    status, out, err = _steps(*argv, "--json")
+    status, out, err = called(steps, *argv, "--json")
     assert status == 0, (out, err)
     return results(out)
 
@@ -110,7 +105,7 @@ def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return Nothing(0, 0)
 
     monkeypatch.setattr(Exchange, "_made", made)
-    status, out, _ = _steps("--threads", "2", "--update", "ring", *TOY)
+    status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
     assert status == 1 and "10240 gradients are not the ranks' average" not in out
     assert "gradients are not the ranks' average" in out
 
@@ -299,7 +294,7 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
 def test_a_sweep_of_fusions_names_the_best() -> None:
     """Rule: --sweep fusion has a row a bucket size, and says which is best and which is as good."""
     argv = ("--model", "toy", "--scale", "16", "-n", "8", "--sweep", "fusion", "--update", "ring")
-    status, out, err = _steps("--threads", "2", *argv)
+    status, out, err = called(steps, "--threads", "2", *argv)
     assert status == 0, err
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ring/")]
     assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
@@ -354,7 +349,7 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
     share = bits if update == "one_shot" else (1 + bits) / 2
     assert seconds["none"] - seconds["int8"] == pytest.approx(2 * (1 - share) * half, rel=0.01)
     assert seconds["none"] > seconds["fp16"] > 0.45 * seconds["none"]
-    _, out, _ = _steps(*argv, "--update", update, "--compress", "int8")
+    _, out, _ = called(steps, *argv, "--update", update, "--compress", "int8")
     assert "    predicted without coding, " in out
 
 
@@ -381,7 +376,7 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
 def test_bad_input_is_one_line_and_starts_nothing(argv: list[str], said: str) -> None:
     """Rule: status 2 and one line that says what to write, before any rank is started."""
     model = [] if "--model" in argv else ["--model", "toy"]
-    status, out, err = _steps(*model, *argv)
+    status, out, err = called(steps, *model, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1), (out, err)
     assert said in err
 
@@ -389,7 +384,8 @@ def test_bad_input_is_one_line_and_starts_nothing(argv: list[str], said: str) ->
 def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: gradients that cannot be held are refused in one line, with the scale that may fit."""
     monkeypatch.setattr(steps_main, "free_memory", lambda: 64 << 30)
-    status, out, err = _steps("--model", "llama3_8b", "--ranks", "8", "--update", "ring")
+    words = ("--model", "llama3_8b", "--ranks", "8", "--update", "ring")
+    status, out, err = called(steps, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "8 ranks' gradients of llama3_8b are 239.3 GiB" in err and "--scale 9" in err
 
@@ -397,7 +393,9 @@ def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
     """Rule: a file that could not be written is known of before anything is measured."""
     path = tmp_path / "none" / "trace.json"
-    status, out, err = _steps("--threads", "2", *TOY, "--update", "ring", "--trace", str(path))
+    status, out, err = called(
+        steps, "--threads", "2", *TOY, "--update", "ring", "--trace", f"{path}"
+    )
     assert status == 2 and "ring" not in out and "no folder" in err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log, nan
-from statistics import median
+from statistics import linear_regression, median
 from typing import NamedTuple
 
 import numpy as np
@@ -122,6 +122,4 @@ def exponent(seconds: Mapping[int, float]) -> float | None:
     """How a time grows with P: the slope of log time over log P, by least squares."""
     if len(seconds) < 2:
         return None
-    x = np.array([log(hosts) for hosts in seconds])
-    y = np.array([log(one) for one in seconds.values()])
-    return float(np.polyfit(x, y, 1)[0])
+    return linear_regression([*map(log, seconds)], [*map(log, seconds.values())]).slope

@@ -147,38 +147,19 @@ def _modules() -> list[tuple[int, list[_Branch], int]]:
     Filters below 0 are of a pair that splits: both take what came before the first of them.
     """
     one, three, five, row, column = (1, 1), (3, 3), (5, 5), (1, 7), (7, 1)
-    found: list[tuple[int, list[_Branch], int]] = []
-    for pool in (32, 64, 64):
-        found.append(
-            (
-                35,
-                [
-                    [(64, one)],
-                    [(48, one), (64, five)],
-                    [(64, one), (96, three), (96, three)],
-                    [(pool, one)],
-                ],
-                224 + pool,
-            )
-        )
-    found.append((17, [[(384, three)], [(64, one), (96, three), (96, three)]], 768))
+    fives: _Branch = [(48, one), (64, five)]
+    threes: _Branch = [(64, one), (96, three), (96, three)]
+    found: list[tuple[int, list[_Branch], int]] = [
+        (35, [[(64, one)], fives, threes, [(pool, one)]], 224 + pool) for pool in (32, 64, 64)
+    ]
+    found.append((17, [[(384, three)], threes], 768))
     for c in (128, 160, 160, 192):
         seven: _Branch = [(c, one), (c, row), (192, column)]
         twice: _Branch = [(c, one), (c, column), (c, row), (c, column), (192, row)]
         found.append((17, [[(192, one)], seven, twice, [(192, one)]], 768))
     down: _Branch = [(192, one), (192, row), (192, column), (192, three)]
     found.append((8, [[(192, one), (320, three)], down], 1280))
-    for _ in range(2):
-        found.append(
-            (
-                8,
-                [
-                    [(320, one)],
-                    [(384, one), (-384, (1, 3)), (-384, (3, 1))],
-                    [(448, one), (384, three), (-384, (1, 3)), (-384, (3, 1))],
-                    [(192, one)],
-                ],
-                2048,
-            )
-        )
-    return found
+    split = ((-384, (1, 3)), (-384, (3, 1)))
+    wide: _Branch = [(384, one), *split]
+    long: _Branch = [(448, one), (384, three), *split]
+    return [*found, *[(8, [[(320, one)], wide, long, [(192, one)]], 2048)] * 2]
