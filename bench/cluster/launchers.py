@@ -49,7 +49,7 @@ _OPEN_MPI = {
     "OMPI_MCA_btl_tcp_if_include": _DATA,
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-# Ranks would inherit another launcher's marks, and MPIs believe them.
+# Variables of another launcher, which its ranks' MPI would believe.
 _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_")
 
 

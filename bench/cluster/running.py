@@ -67,9 +67,8 @@ class Cluster:
                 break
         else:
             raise Unavailable(
-                "hosts are network namespaces, which need root with CAP_SYS_ADMIN or user "
-                "namespaces"
-                f" (unshare -Urnm): {refused}"
+                "hosts are network namespaces, which need root with CAP_SYS_ADMIN or user"
+                f" namespaces (unshare -Urnm): {refused}"
             )
         try:
             for command in making(self.network, self.ranks_per_host):
@@ -166,7 +165,7 @@ class Cluster:
             self._first.kill()
 
     def close(self) -> None:
-        """Take everything away; done when this returns."""
+        """Remove everything; done when this returns."""
         first, self._first = self._first, None
         if first is None:
             return

@@ -71,7 +71,7 @@ class Spent(NamedTuple):
 
 
 class Encoded(Action):
-    """An exchange of what a rank's vector is made into first. ``spent``: where its time went."""
+    """An exchange that encodes a rank's vector first. ``spent``: its seconds by part."""
 
     def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
         self._source, self._plans, self.spent = source, plans, Spent()
@@ -127,7 +127,7 @@ class CastFirst(Encoded):
 
 
 class CompressedMean(Encoded):
-    """The mean of all ranks' vectors from what a codec leaves of each.
+    """The mean of all ranks' vectors, each as its code decodes.
 
     ``source`` and ``target``: float32, ``target`` of the transport's memory; the same length on all
     ranks, which make this together. Every rank adds in rank order, its own vector decoded like the

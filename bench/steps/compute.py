@@ -81,14 +81,14 @@ class Exponential(Compute):
     ) -> None:
         super().__init__(label, slow, shift + scale, constant=scale == 0, memoryless=shift == 0)
         self._scale, self._shift, self._seed = scale, shift, seed
-        # Of every rank the block of times that was drawn last: its number, and they.
+        # The block of times that was drawn last for each rank: its number, and the times.
         self._drawn: dict[int, tuple[int, NDArray[np.float64]]] = {}
 
     def draw(self, rank: int, step: int) -> float:
         """See `Compute.draw`. Steps before the first are warm-ups.
 
-        Times are drawn in blocks: a generator of its own for each would take 20 us of what stands
-        between new weights and a learner's computation where many share an interpreter.
+        Times are drawn in blocks. A generator for each would take 20 us, and where many learners
+        share an interpreter that would delay every computation.
         """
         if self.constant:
             return self._shift
@@ -133,8 +133,9 @@ class Replay(Compute):
 def spend_until(moment: float, burn: bool = False) -> None:
     """Return when ``time.perf_counter()`` has come to ``moment``.
 
-    Asleep: the rank's processor is free, as that of a host whose accelerator computes. Burning: it
-    is busy, as where the host itself computes; more ranks than cores then slow each other down.
+    Asleep, the rank leaves its core free, as a host does whose accelerator computes. With ``burn``
+    the core is busy, as where the host itself computes; more ranks than cores then slow each other
+    down.
     """
     if not burn:
         rest = moment - time.perf_counter()

@@ -28,7 +28,7 @@ from collectives.schedule.schedule import Schedule
 
 #: The update that reduces to rank 0 and broadcasts from it.
 REDUCE_BROADCAST = "reduce+broadcast"
-# Ranges that differ from step to step keep so many plans at most.
+# Plans that are kept at most, where ranges differ from step to step.
 _MOST_PLANS = 128
 
 
@@ -86,7 +86,7 @@ class Exchange:
         return all(self.schedule(end - start) is not None for start, end in ends)
 
     def legs(self, layout: GradientLayout, span: TensorRange) -> list[tuple[Schedule, Leg]]:
-        """The collectives that a range goes through, which have schedules (`ours`)."""
+        """The collectives that a range goes through, where they have schedules (`ours`)."""
         n, itemsize = layout.elements(span), dtype(layout.kinds[span[0]]).itemsize
         if self.coded:
             nranks = self._job.world.size

@@ -20,11 +20,11 @@ from reports.records.record import Sample
 class StepJob:
     """One choice's run on one rank. All ranks are given the same, but for their world.
 
-    ``baseline``: the transport whose library there is. ``choice``: the update, and its text after
-    the colon. ``watch``: told of every row and iteration, so that what hangs can be explained.
-    ``trace``: what ``--trace`` draws; it takes nothing unless asked for. ``note``: something that
-    is no result, said on rank 0. ``far``: given what any thread may ask how far the update is, as
-    JSON values, for the record of one that hangs.
+    ``baseline``: the transport that has the library's collectives. ``choice``: the update, and its
+    text after the colon. ``watch`` is told of every row and iteration, so that it can explain what
+    hangs. ``trace`` keeps what ``--trace`` draws, and nothing otherwise. ``note`` says on rank 0
+    what is no result. ``far`` is given a function that any thread may call: how far the update is,
+    as JSON values, for the record of one that hangs.
     """
 
     world: World
@@ -49,14 +49,14 @@ class StepJob:
 class StepOutcome:
     """The result of an update's steps, the same on every rank.
 
-    ``sample``: raw seconds of each step (of each update, where the server's pace is what counts),
-    and bytes of one. ``compute``: seconds that the same steps take without any exchange, measured;
-    empty where there is no such thing. ``kind``: synchronous, or the protocol's name. ``messages``:
-    of one step, over all ranks. ``predicted``: the model's or the formula's seconds of a step, None
-    where none was asked for; ``model`` says by what. ``gradients``: how many ranks' gradients a
-    step of `sample` takes in, for samples/s. ``facts``: what else there is to keep, as JSON values,
-    under names of the update's own. ``lines``: what is shown below the row.
-    ``transport``: what carried it, where that is none of the job's.
+    ``sample``: raw seconds of each step (of each update, where a server sets the pace), and bytes
+    of one. ``compute``: measured seconds of the same steps without any exchange; empty where they
+    cannot be run so. ``kind``: synchronous, or the protocol's name. ``messages``: of one step, over
+    all ranks. ``predicted``: the expected seconds of a step, None where nothing predicts them;
+    ``model``: the fit, topology, formula or simulation that does. ``gradients``: how many ranks'
+    gradients a step of `sample` takes in, for samples/s. ``facts``: more for the record, as JSON
+    values under the update's own names. ``lines``: shown below the row. ``transport``: what carried
+    it, where that is none of the job's.
     """
 
     sample: Sample
@@ -75,10 +75,10 @@ class StepOutcome:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it
+    ``target``: ``module:function`` that runs a `StepJob` and gives a `StepOutcome`; loaded when it
     is chosen. ``check``: ``module:function`` that is given the choice, the number of ranks and the
-    options before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
-    ``fused``: buckets matter to it (``--fusion``).
+    options before anything starts, and raises Unsupported with one line. ``about``: a line for
+    ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
     """
 
     target: str

@@ -16,7 +16,7 @@ from reports.records.record import Result
 from reports.records.shown import digits, seconds
 from reports.statistics.uncertain import Uncertain
 
-# As long as reduce+broadcast/ddp; a longer name has a line of its own.
+# The width of reduce+broadcast/ddp; a longer name has a line of its own.
 _NAME = 20
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from bench.steps.job import Update
 
-#: Whatever is no name of the table.
+#: The update of every name that the table lacks.
 ALLREDUCE = Update(
     "bench.steps.updates.sync:run",
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
@@ -38,7 +38,7 @@ UPDATES: Mapping[str, Update] = {
     "k-async": _served("k-async:K: with the gradients of K learners; the others go on"),
     "k-batch-async": _served("k-batch-async:K: with K gradients; nobody waits"),
 }
-#: Of these, in which a learner that is lost stops nobody.
+#: Those of the table that go on when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 

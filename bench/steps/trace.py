@@ -90,7 +90,7 @@ def chrome(ranks: Mapping[int, tuple[float, Sequence[TraceSpan]]], title: str) -
 
 
 def _threads(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
-    """The lines of a rank: of each lane as many as it takes for none to hold two spans at once."""
+    """The lines of a rank: as many for each lane as keep spans of one line apart."""
     found: dict[str, list[list[TraceSpan]]] = {}
     for span in sorted(spans, key=lambda one: one.start):
         lines = found.setdefault(span.lane, [])

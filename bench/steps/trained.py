@@ -1,7 +1,7 @@
 """A rank's gradients in synchronous steps: their source, and the use of their mean.
 
-Without ``--problem`` gradients are ones, or random numbers if they are compressed, so that the
-error can be measured. With it they are real, and every rank computes every update itself.
+With ``--problem`` gradients are real, and every rank computes every update itself. Without it they
+are random numbers if they are compressed, so that the error can be measured, and else ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.steps.training.telling import (
 )
 
 Vector = NDArray[Any]
-#: Elements that a sum's error is worked out from at most, so that it takes a moment.
+#: A sum's error is estimated from so many elements at most, which takes a moment.
 _MOST_CHECKED = 1 << 20
 
 
@@ -96,8 +96,8 @@ class RankTraining:
     ) -> tuple[Facts, Lines]:
         """Costs and savings of compression over so many steps. All ranks call this together.
 
-        ``sent``: bytes of this rank; ``once_more``: exchanges this step's gradients again, without
-        a memory of others, and gives the mean, to see how far off it is.
+        ``sent``: bytes of this rank. ``once_more`` exchanges this step's gradients again, without
+        error feedback from other steps, and gives their mean: its error is measured.
         """
         if not self.compressed:
             return {}, []

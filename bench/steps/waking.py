@@ -1,4 +1,4 @@
-"""The timers and the core of a thread that sleeps while it computes, so that it wakes soon."""
+"""Timers and a core for threads that sleep in place of computing, so that they wake on time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def prompt_timers() -> Iterator[None]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """While this is open, this thread has one core: the same for all threads that may use the same.
+    """While this is open, this thread runs on one core, as do others with the same affinity.
 
-    Threads of one interpreter take turns. The next is awake on the same core in a few us; on
-    another one, which was idle, in some ten.
+    Threads of one interpreter take turns. The next one wakes within a few us on the same core, and
+    within some tens of us on another core that was idle.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})

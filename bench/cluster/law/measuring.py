@@ -19,7 +19,7 @@ from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-#: The ports of so many hosts are measured.
+#: Ports are measured on so many hosts.
 FIT_HOSTS = 4
 _MAP = "ports.json"
 # A row that takes longer is stuck.

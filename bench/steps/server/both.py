@@ -1,6 +1,6 @@
 """A server's end to learners of two kinds: MPI's ranks, and processes that call a socket.
 
-So a learner can come to ranks that go on after a loss: it is no process of MPI's.
+So a process outside MPI can join ranks that go on after a loss.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.steps.server.hooks import Vector
 from bench.steps.server.messages import MpiServer
 from bench.steps.server.sockets import SocketServer
 
-# How long the server sleeps between two looks at both.
+# The server sleeps so long between two looks at both.
 _LOOK_S = 100e-6
 
 

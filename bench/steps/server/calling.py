@@ -80,9 +80,8 @@ def _lost(server: int) -> Iterator[None]:
 def call(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socket]]:
     """Call the servers of a run; gives what they say of it, and the lines to them.
 
-    ``number``: this learner's, where the run began with it.
-
-    Raises Unavailable where there is no such run, or it is another user's.
+    ``number``: this learner's, where the run began with it. Raises Unavailable where there is no
+    such run, or it is another user's.
     """
     ends = [_connect(name, 0)]
     try:

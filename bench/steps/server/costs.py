@@ -13,8 +13,8 @@ from bench.steps.server.simulating import ServiceTimes
 class RoundCosts(NamedTuple):
     """A learner's mean seconds a round beside computing and the server's work.
 
-    ``noticing``: an answer's way, until the learner has begun anew; ``waking``: computations that
-    end late, since the clock woke it late; ``pushing``: to the servers that are not looked at.
+    ``noticing``: from the sending of an answer until the learner has begun anew. ``waking``: the
+    delay of computations' ends by late timers. ``pushing``: to servers other than this one.
     """
 
     noticing: float
@@ -32,11 +32,11 @@ def costs(served: Served, servers: int) -> tuple[ServiceTimes, RoundCosts]:
     travel = sum(one["travel"] for one in served.learned) / answered
     weights = served.answer_s / max(1, served.answers)
     named = served.gradient_s + served.update_s + served.answer_s
-    # What the server did between them, such as sending what could not be sent at once.
+    # Work between them, such as sending the rest of a message.
     rest = max(0.0, served.wall - served.idle - named) / max(1, served.gradients)
     together = served.answers / max(1, served.batches)
     beside = RoundCosts(
-        # The server's part of the way is in `weights` already, once for everyone before.
+        # `weights` has the server's part of it already, once for each learner served before.
         max(0.0, travel - weights * (together + 1) / 2),
         sum(one["late"] for one in served.learned) / pushed,
         sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers,

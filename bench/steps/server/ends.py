@@ -26,13 +26,14 @@ HEADER = struct.Struct("=qqqdd")
 class MessageKind:
     """Kinds of messages."""
 
-    #: From a learner: a gradient, its last word, its failure (the reason follows), its coming.
+    #: From a learner: a gradient; that it leaves, with what it measured; why it fails; that it
+    #: joins.
     GRADIENT, BYE, FAILED, JOIN = 1, 2, 3, 4
-    #: From a server: weights, or that all is over.
+    #: From a server: weights; the end of the run.
     WEIGHTS, STOP = 5, 6
-    #: Asks a server what the run is, and its answer.
+    #: A process's question about the run, and a server's answer.
     HELLO = 7
-    #: From a learner that is a process: spans of its trace, before its last word.
+    #: From a learner that is a process: spans of its trace, before `BYE`.
     SPANS = 8
 
 
@@ -52,7 +53,7 @@ def header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
 
 
 class Arrival(NamedTuple):
-    """A message at a server. ``began``: when it took it up; ``data``: valid until the next."""
+    """A message at a server. ``began``: when the server took it; ``data``: valid until the next."""
 
     kind: int
     learner: int
@@ -83,13 +84,13 @@ class ServerEnd(ABC):
     """A server's end."""
 
     def __init__(self) -> None:
-        #: Seconds in which there was nothing to do.
+        #: Seconds without anything to do.
         self.idle = 0.0
         self.bytes_in = self.bytes_out = 0
 
     @abstractmethod
     def receive(self, seconds: float) -> Arrival | None:
-        """The push that came first; None where none comes in so many seconds."""
+        """The earliest message; None where none comes in so many seconds."""
 
     def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
         """Answer learners with the weights as they are now; does not wait for them.
@@ -109,7 +110,7 @@ class ServerEnd(ABC):
         """Begin to send learners a message of a kind with a copy of ``data``."""
 
     def close(self) -> None:  # noqa: B027
-        """See that all that was sent arrives, and let go."""
+        """Wait until all that was sent has arrived, and free what was taken."""
 
 
 class LearnerEnd(ABC):
@@ -138,4 +139,4 @@ class LearnerEnd(ABC):
         """Tell all servers something."""
 
     def close(self) -> None:  # noqa: B027
-        """Let go."""
+        """Free what was taken."""

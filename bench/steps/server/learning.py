@@ -16,10 +16,8 @@ from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.trace import MESSAGES, Trace
 from busbar.errors import BusbarError
 
-# Where a core is kept busy, a learner looks for answers so often.
+# A learner that burns looks for answers at this interval.
 _BURN_S = 500e-6
-
-
 #: Parts into which a series is cut for the interval of its mean.
 BLOCKS = 20
 
@@ -39,13 +37,13 @@ class Learned:
     cancelled: int = 0
     #: Seconds of pushes, to all servers one after the other.
     pushing: float = 0.0
-    #: Seconds by which computations ended late (the clock woke it late), and of answers' ways:
-    #: of those after which it could begin.
+    #: Seconds by which computations ended late (late timers), and that answers travelled after
+    #: which it could begin; `answers` counts these.
     late: float = 0.0
     travel: float = 0.0
     answers: int = 0
-    #: Of each round, from one beginning to the next: how long it took, how long the computation
-    #: was meant to take, and what of the round was exposed communication.
+    #: Of each round, from one beginning to the next: its seconds, the seconds that were drawn for
+    #: its computation, and those of exposed communication.
     rounds: list[float] = field(default_factory=list)
     drawn: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
@@ -59,10 +57,7 @@ class Learned:
 
 
 class Rounds:
-    """One learner's work. ``seconds``: how long its n-th gradient takes, emulated by waiting.
-
-    A gradient that takes longer to compute than that takes as long as it does.
-    """
+    """One learner's work. ``seconds``: of its n-th gradient, at least; the rest is waited for."""
 
     def __init__(
         self,
@@ -139,7 +134,7 @@ class Rounds:
         ends = began + self._next
         learned.drawn.append(self._next)
         gradient = self._gradient(self._end.weights, min(self._versions))
-        # Drawn while this one is computed: nothing of it stands between weights and a computation.
+        # Drawn while this one is computed, so that it delays no computation.
         self._next = self._seconds(learned.pushed + learned.cancelled + 1)
         while (rest := ends - time.perf_counter()) > 0:
             answer = self._end.wait(self._spend(rest))
@@ -166,11 +161,12 @@ class Rounds:
             self._take(answer)
 
     def _end_round(self, now: float) -> None:
-        """A round ends where the next begins; note how much of it was exposed communication.
+        """Note the round that ends here, and how much of it was exposed communication.
 
-        That is from the learner's push on; where another learner's later push made the update, or
-        cancelled this computation, from the beginning of that one: until then learners, and not
-        messages, were waited for. Nothing before the round counts, where that push began earlier.
+        Communication is exposed from the learner's push on. Where a later push of another learner
+        made the update, or cancelled this computation, it is exposed from the beginning of that
+        push: until then the learner waited for learners, not for messages. Time before the round
+        does not count.
         """
         learned, one_clock = self.learned, self._one_clock
         if self._began:

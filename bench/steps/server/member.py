@@ -23,9 +23,8 @@ from busbar.status import RANK_LOST
 def join(name: str) -> int:
     """Work until the servers say that it is over; gives the exit status.
 
-    ``name``: of the run, and behind a colon the number of a learner that it began with.
-
-    Raises Unavailable where there is no such run, RankFailure where this learner or a server fails.
+    ``name``: of the run, and behind a colon the number of a learner that it began with. Raises
+    Unavailable where there is no such run, RankFailure where this learner or a server fails.
     """
     run, _, given = name.partition(":")
     about, ends = call(run, int(given) if given.isdecimal() else -1)

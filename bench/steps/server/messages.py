@@ -30,10 +30,10 @@ from bench.steps.server.hooks import Vector
 from busbar.errors import RankFailure
 
 _HEAD, _DATA = 1, 2
-# How long a server sleeps between two looks, and a learner: the longer, the longer it waits.
+# A server, and a learner, sleeps so long between two probes; a learner's sleep grows as it waits.
 _SERVER_S = 100e-6
 _LEARNER_S, _LONGEST_S = 100e-6, 550e-6
-# A transfer that has begun is looked at so often.
+# A transfer that has begun is tested at this interval.
 _TRANSFER_S = 70e-6
 
 
@@ -44,7 +44,7 @@ class _Ranks:
         self.comm, self.mpi = comm, mpi
         self._status = mpi.Status()
         self._head = bytearray(HEADER.size)
-        #: Ranks that are gone, where MPI goes on without them; `fresh`: nobody was told of yet.
+        #: Ranks that are gone, where MPI goes on without them; `fresh`: those not yet handled.
         self.lost = set[int]()
         self.fresh: deque[int] = deque()
 
@@ -61,7 +61,7 @@ class _Ranks:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Inside, what MPI says of processes that have failed (ULFM) is noted, and no error.
+        """Inside, an error of MPI for failed processes (ULFM) is noted, and not raised.
 
         Bland, Bouteiller, Herault, Bosilca, Dongarra: Post-failure recovery of MPI communication
         capability (2013).

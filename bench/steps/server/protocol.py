@@ -83,7 +83,7 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
 
 
 class Actions(NamedTuple):
-    """A server's actions on an event, in this order."""
+    """A server's actions after an event, in this order."""
 
     #: The staleness of the gradient that came, which is to be taken; None: it is thrown away.
     staleness: int | None = None
@@ -104,7 +104,7 @@ class Core:
         self.protocol = protocol
         self.version = 0
         self.learners = dict.fromkeys(learners)  # in the order in which they came
-        #: Gradients that the next update has, and whose they are that wait for it.
+        #: Gradients that the next update has so far; below, the learners that wait for it.
         self.taken = 0
         self._waiting: dict[int, None] = {}
 
@@ -137,7 +137,7 @@ class Core:
         return Actions(send=(learner,))
 
     def leave(self, learner: int, why: str = "was lost") -> Actions:
-        """A learner is gone. What it has given counts; who waits may have waited for it."""
+        """A learner is gone. Its gradients count; others may have waited for it."""
         del self.learners[learner]
         self._waiting.pop(learner, None)
         if self.protocol.cancels:

@@ -21,7 +21,7 @@ from reports.records.shown import seconds
 
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
-# Of a line that says why, beside its margin.
+# Columns of a line that gives reasons, without its margin.
 _WIDTH = 74
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE = "\N{NO-BREAK SPACE}"
@@ -29,7 +29,7 @@ _GLUE = "\N{NO-BREAK SPACE}"
 _T = 2.093
 # A simulation of more gradients takes longer than a reader waits.
 _MOST_GRADIENTS = 50_000
-# The same of one of the several by which it is split what took how long.
+# The same for each of the simulations by which a time is split into its causes.
 _MOST_SPLIT = 10_000
 
 
@@ -190,7 +190,7 @@ def _lines(
 
 
 def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line that measures a synchronous update in asynchronous ones, by the formulas."""
+    """A line with a synchronous update's time in asynchronous ones, by the formulas."""
     if protocol.cancels and protocol.needed == protocol.learners and facts["sync_over_async"]:
         yield f"    by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
 
@@ -242,7 +242,7 @@ def _plus(facts: Mapping[str, Any]) -> str:
 def _why(
     facts: Mapping[str, Any], formula: ExpectedPace | None, predicted: float | None
 ) -> list[str]:
-    """A line on the difference of measured and predicted pace, if there is one."""
+    """Lines on the difference of measured and predicted pace, if there is one."""
     if predicted is None or _within(facts["mean_s"], predicted):
         return []
     mean, found = facts["mean_s"], facts["interval_s"]
@@ -262,7 +262,7 @@ def _why(
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     head = "not within 5 % of it: "
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
-    # What matters of it.
+    # Parts of half a per cent or more.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
     said = ", ".join(f"{name} {_kept(_signed(part))}" for name, part in parts.items())
     lines += wrap(f"{'' if reasons else head}{_kept(seconds(mean))} are: {said}", _WIDTH)

@@ -28,10 +28,10 @@ from bench.steps.training.telling import (
 )
 from collectives.schedule.dtypes import dtype
 
-#: Bytes of earlier weights that a server keeps, for rules that need the weights that were read.
+#: Bytes of earlier weights that a server keeps, for rules that compare with the weights read.
 _REMEMBERED = 64 << 20
 _LEAST, _MOST = 16, 1024
-#: Elements of a gradient that its error is worked out from at most.
+#: A gradient's error is estimated from so many elements at most.
 _MOST_CHECKED = 1 << 20
 
 
@@ -102,7 +102,7 @@ class ProblemTraining(CodedTraining):
     def told(
         self, kept: Sequence[Any], moments: Sequence[float], alike: bool
     ) -> tuple[Facts, Lines]:
-        """The curve of loss; and how far synchronous weights are from one process's."""
+        """See `Training`: the curve of loss, and the distance of synchronous weights (`apart`)."""
         problem, joined = self._shared.problem, _joined(kept)
         points = losses(problem, joined, lambda n: moments[n - 1] if n else 0.0)
         facts, lines = curve_facts(points), curve_lines(points)
@@ -203,7 +203,7 @@ class GradientCoding:
 
 
 def _joined(kept: Sequence[Any]) -> list[tuple[int, Vector]]:
-    """The weights whose parts all servers have kept, whole."""
+    """The whole weights after each update of which all servers have kept their parts."""
     parts = [{n: np.frombuffer(b64decode(text), np.float32) for n, text in one} for one in kept]
     both = set(parts[0]).intersection(*parts[1:])
     return [(n, np.concatenate([part[n] for part in parts])) for n in sorted(both)]

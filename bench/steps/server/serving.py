@@ -17,9 +17,9 @@ from bench.steps.trace import Trace
 from busbar.errors import RankFailure
 from reports.records.shown import seconds
 
-# How often a server that hears nothing looks whether its time is up.
+# A server that hears nothing checks so often whether its time is up.
 _TICK_S = 0.25
-# Learners that are named where it is told how far all are.
+# Learners that a report of progress names.
 _NAMED = 8
 
 
@@ -46,7 +46,7 @@ class Served:
     #: Who was lost when, and who joined.
     lost: list[tuple[float, int, str]] = field(default_factory=list)
     joined: list[tuple[float, int]] = field(default_factory=list)
-    #: What learners said of themselves when they left (`bench.steps.server.learning.Learned`).
+    #: What learners measured (`bench.steps.server.learning.Learned`).
     learned: list[dict[str, Any]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Served:
 
     @property
     def gradients(self) -> int:
-        """Those that came, also those that were thrown away."""
+        """The gradients that came, dropped ones among them."""
         return sum(self.staleness.values()) + self.dropped
 
     @property
@@ -105,7 +105,7 @@ def _said(rank: int, last: tuple[int, float] | None) -> str:
 
 
 class Serving:
-    """One server. ``enough``: whether so many updates in so many seconds are all that is asked."""
+    """One server. ``enough``: whether so many updates in so many seconds end the run."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Serving:
                 self._handle(arrival)
 
     def _end_all(self) -> None:
-        """Tell the learners, and take what is still on its way from each until its last word."""
+        """Tell the learners, and receive what is on its way from each until it has left."""
         learners, end = set(self._core.learners), self._end
         end.stop(tuple(learners))
         while learners - self._left:

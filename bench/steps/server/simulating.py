@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bench.steps.server.protocol import Core, UpdateProtocol
 
 # Learners that do not wait for the server may outrun it: its queue grows, and every gradient is
-# stale when it is served. A play ends once this many were dropped for each that it needs.
+# stale when it is served. A simulation ends once so many were dropped for each that it needs.
 _MOST_DROPPED = 20
 
 
@@ -28,7 +28,7 @@ class ServiceTimes(NamedTuple):
 
 @dataclass
 class Played:
-    """The outcome: times of updates, staleness of their gradients, and the server's busy time."""
+    """The outcome: times of updates, staleness of their gradients, the server's busy seconds."""
 
     updates: list[float] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ def play(
     updates: int,
     costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
 ) -> Played:
-    """Play until there have been so many updates, or the server cannot keep up.
+    """Simulate until there have been so many updates, or the server cannot keep up.
 
     A server serves in the order of arrival.
 
@@ -68,7 +68,7 @@ class _Play:
         self.core = Core(protocol, range(protocol.learners))
         self.free = 0.0
         self.made = Played()
-        # What happens when: to which learner, in which of its epochs, and with which new weights.
+        # Events: when, a running number, the learner, its epoch, the version of new weights.
         self.events: list[tuple[float, int, int, int, int | None]] = []
         self.count = 0
         self.epochs = [0] * protocol.learners

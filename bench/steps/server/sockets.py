@@ -57,7 +57,7 @@ class SocketServer(ServerEnd):
         self._listener.listen(1024)
         self._lines: dict[int, _Line] = {}  # by their files' numbers
         self._learners: dict[int, _Line] = {}
-        # Who comes by itself has a number behind those that the run began with.
+        # Learners that join later are numbered after those that the run began with.
         self._next = int(about["learners"])
         self._early: list[Arrival] = []
         self._buffer = NOTHING
@@ -123,7 +123,7 @@ class SocketServer(ServerEnd):
     # -- what comes
 
     def _look(self, seconds: float) -> None:
-        """Wait so long for anything, take callers in, read headers, send what waits to be sent."""
+        """Wait so long for an event; then accept callers, read headers and send what waits."""
         busy = {one[1].end.fileno() for one in self._headed}
         reading = [self._listener.fileno(), *(n for n in self._lines if n not in busy)]
         writing = [n for n, line in self._lines.items() if line.out]
@@ -161,7 +161,7 @@ class SocketServer(ServerEnd):
             self._headed.append((sent, line, kind, version, nbytes))
 
     def _describe(self, line: _Line, number: int) -> None:
-        """Tell of the run; who has no number gets one."""
+        """Answer what the run is; a learner without a number gets one."""
         if number < 0:
             number, self._next = self._next, self._next + 1
         text = json.dumps({**self._about, "number": number}).encode()
@@ -170,7 +170,7 @@ class SocketServer(ServerEnd):
             line.flush()
 
     def _lose(self, line: _Line) -> None:
-        """Its process is gone, or it does not say what it should."""
+        """Give up a line whose process is gone, or breaks the rules of messages."""
         self._lines.pop(line.end.fileno(), None)
         line.end.close()
         if self._learners.pop(line.learner, None) is not None:

@@ -169,9 +169,9 @@ class TopK(Codec):
 
 
 class Feedback:
-    """A codec over vectors of one length, one after the other, that keeps what did not fit.
+    """A codec for a series of vectors of one length; it adds what one lost to the next.
 
-    What all vectors add up to is what all encoded ones do and `left`, up to rounding.
+    The sum of all vectors is that of all encoded ones and `left`, up to rounding.
     """
 
     def __init__(self, codec: Codec, elements: int) -> None:

@@ -14,7 +14,7 @@ from bench.steps.training.problem import TrainingProblem
 from bench.steps.training.rates import Arrived, UpdateRule
 
 Vector = NDArray[Any]
-#: Gradients that are computed again at most, to compare: some seconds.
+#: A comparison computes so many gradients again at most, which takes some seconds.
 _MOST_REPEATED = 20_000
 
 
@@ -57,10 +57,10 @@ class SharedProblem:
 class Apart(NamedTuple):
     """The distance of weights from those of one process that made the same updates alone.
 
-    ``updates``: how many. ``bits``: they are equal to the bit to those of one that adds the
-    learners' gradients in order.
-    ``part`` and ``whole``: the largest difference over the largest weight, from that one, and from
-    one that takes the whole batch at once, whose products add in another order.
+    ``updates``: how many. ``bits``: whether they are equal to the bit to those of a process that
+    adds the learners' gradients in order. ``part`` and ``whole``: the largest difference over the
+    largest weight, from that process, and from one that takes the whole batch at once, whose
+    products add in another order.
     """
 
     updates: int
@@ -81,8 +81,8 @@ class Apart(NamedTuple):
 def apart(training: SharedProblem, kept: Sequence[tuple[int, Vector]]) -> Apart:
     """Compare the last of synchronous training's weights with one process's after as many updates.
 
-    The last that can be had in some seconds, and are numbers: of long training, or of such that
-    diverged, earlier ones are taken.
+    These are the last weights that are numbers and that one process reaches in some seconds: of
+    long training, or of training that diverged, earlier ones.
     """
     updates, weights = [
         (count, weights)
@@ -104,10 +104,10 @@ class LossPoint(NamedTuple):
 
 
 class WeightHistory:
-    """Weights as they were now and then, whose losses are worked out when training is over.
+    """Copies of the weights over the updates, whose losses are computed when training is over.
 
-    At most ``most`` of them beside the first, evenly over the updates: when there are more, every
-    second one goes. ``kept``: after how many updates, and the weights.
+    At most ``most`` of them beside the first, at equal distances: when there are more, every second
+    one goes. ``kept``: after how many updates, and the weights.
     """
 
     def __init__(self, weights: Vector, most: int = 100) -> None:

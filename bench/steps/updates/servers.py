@@ -31,11 +31,11 @@ from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
 from reports.records.record import Sample
 
-#: Updates that are measured at least, where a budget ends them.
+# A budget ends no run before it has so many updates.
 _FEWEST = 6
-# Rounds of all learners that are exchanged with nothing to compute.
+# All learners make so many rounds with nothing to compute.
 _ALONE = 20
-# Weights up to here are copied sooner than a second core wakes up.
+# Bytes of weights that are copied sooner than a second core wakes up.
 _SMALL = 1 << 20
 # Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a
 # copy that is on its way, what comes.
@@ -113,7 +113,7 @@ class _ServerRun:
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
-        """Threads that sleep for each other share a core, unless it is memory that takes time."""
+        """One core for threads that only wait for each other; several where they use memory."""
         vector = self.training.elements * self.training.dtype.itemsize
         threads = not isinstance(self.world, MpiWorld) and not self.options.learners
         works = self.options.burn or self.options.training.problem is not None
@@ -122,8 +122,8 @@ class _ServerRun:
     def _alone(self, served: Served | None) -> list[float]:
         """Seconds per update of the exchange with nothing to compute, as means of blocks.
 
-        None of it where all learners call by themselves, where some were lost, and where nothing
-        was computed anyway.
+        Empty where learners are processes, where some were lost, and where nothing was computed
+        anyway.
         """
         whole = self.options.learners == 0 and not (served and served.lost)
         if not all(self.world.gather(whole)) or not self.computes:
@@ -180,7 +180,10 @@ class _ServerRun:
         return serving.run(), serving.server.kept()
 
     def _how_far(self, serving: Serving, states: Mapping[int, State]) -> str:
-        """Whom the servers wait for, when it takes too long. Called by the watching thread."""
+        """The learners that server 0 waits for, and the other servers' progress, in words.
+
+        The watching thread calls it when an update takes too long.
+        """
         told = serving.far().told()
         others = [
             f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
@@ -211,7 +214,7 @@ class _ServerRun:
         return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
 
     def _few(self, learners: int) -> None:
-        """Raise RankFailure where those who are left may come to wait for each other."""
+        """Raise RankFailure where the learners that are left may come to a standstill."""
         if self.protocol.stands_still(learners, self.servers):
             raise RankFailure(
                 f"{learners} learners are too few for {self.protocol.name} over"

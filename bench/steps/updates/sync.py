@@ -41,9 +41,9 @@ from reports.records.record import Sample
 from reports.records.shown import seconds
 from reports.statistics.uncertain import mean_of, median_of
 
-# What has no schedule that could be built before the ranks are there.
+# Names whose schedules cannot be built before the ranks are there.
 _LATER = ("library", "auto")
-# How often all buckets are exchanged with nothing to compute.
+# All buckets are exchanged so often with nothing to compute.
 _ALONE = 10
 
 
@@ -66,7 +66,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
 
 
 def run(job: StepJob) -> StepOutcome:
-    """The steps of one update, what they take without exchange, and the exchange without steps.
+    """Measure the steps of one update, their compute alone, and their exchange alone.
 
     All ranks call this together.
     """
@@ -101,7 +101,7 @@ class _Update:
                 one.plan(self._gradients, span)
 
     def _fixed(self) -> list[TensorRange]:
-        """The buckets; with a cycle those that there would be if all gradients were ready."""
+        """The buckets; with a cycle, the buffers of gradients that are all ready at once."""
         sizes, kinds = self._layout.sizes, self._layout.kinds
         if self._fusion.cycle is None:
             return fusion.buckets(sizes, self._fusion.limits, kinds)
@@ -192,7 +192,7 @@ class _Update:
         return facts | more, lines + line
 
     def _exchanged_afresh(self) -> Array:
-        """The mean of the gradients as they are, exchanged once more without a memory of others."""
+        """The mean of the gradients as they are, exchanged once more without error feedback."""
         self._first.forget()
         self._exchange_all()
         return self._gradients.view((0, len(self._layout.kinds)))

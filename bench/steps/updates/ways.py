@@ -56,7 +56,7 @@ class ServerWays:
         server = world.rank < servers
         if isinstance(world, MpiWorld):
             comm = world.comm.Dup()
-            # Who is lost may be replaced by a process that is none of MPI's.
+            # A lost rank may be replaced by a process outside MPI.
             opens = world.goes_on() and self.one_clock and not (self.protocol.cancels or alone)
             callers = self._callers() if opens else None
             if server:
@@ -64,7 +64,7 @@ class ServerWays:
                 yield end if callers is None else OpenServer(end, callers, self.protocol.learners)
             else:
                 yield MpiLearner(comm, world.mpi, weights, self.places)
-            if not world.goes_on():  # else some may be gone
+            if not world.goes_on():  # else ranks that are lost could not take part in this
                 comm.Free()
             return
         post = world.once(lambda: Post(servers, self.protocol.learners))
