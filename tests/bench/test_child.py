@@ -14,7 +14,7 @@ from bench.launch.child import SOFTLY, run
 from bench.launch.launch import Interrupted
 from bench.tuning.launches import Launch
 from bench.tuning.launches import run as tune
-from tests.conftest import REPO, environment
+from tests.conftest import REPO, environment, popen
 
 # Tells its parent to end, and gives the number of the signal that comes back of it as its status.
 ECHO = """
@@ -84,17 +84,10 @@ def test_whoever_is_killed_leaves_nothing_behind() -> None:
         f"import os, sys; from bench.launch.child import run; run([sys.executable, '-c', "
         f"{WAIT!r}], os.environ)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", middle],
-        env=environment(),
-        cwd=REPO,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.kill()
-    assert process.stdout.read() == "SIGTERM\n"
-    process.wait()
+    with popen([sys.executable, "-c", middle]) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.kill()
+        assert process.stdout.read() == "SIGTERM\n"
 
 
 def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from bench.tuning.decide import slower
 from bench.tuning.launches import Launch
 from reports.statistics.inference import ratio_interval
 from tests.bench.test_pace import Clock
-from tests.conftest import REPO, Mpi, Run, environment, interruptible
+from tests.conftest import Mpi, Run, interruptible, popen
 
 _RUNS = st.lists(st.builds(Effort, st.integers(1, 500), st.floats(0.1, 1e4)), min_size=1)
 
@@ -103,10 +102,7 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
         "-A", "ring,one_shot", "-b", "1K", "-e", "1K", "-N", "0", "--rounds", "10000000",
         "--row-budget", "0.05", "--out", str(out),
     ]  # fmt: skip
-    with subprocess.Popen(
-        line, env=environment(), cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, preexec_fn=interruptible,
-    ) as process:  # fmt: skip
+    with popen(line, preexec_fn=interruptible) as process:
         assert process.stderr is not None
         for said in process.stderr:
             far = re.search(r": (\d+) of \d+ rows, ", said)

@@ -82,12 +82,6 @@ def test_a_given_number_of_iterations_is_that_number(n: int) -> None:
     assert (timed.iterations, len(timed.times), timed.stopped) == (n, n, "iterations")
 
 
-def test_a_steady_row_ends_when_it_is_precise() -> None:
-    """Rule: it ends once the median's 95 % interval is within 2 %."""
-    timed = _measure(Timing(budget=1e9), _steady(1.0))
-    assert timed.stopped == "precise" and timed.iterations >= FEWEST + 1
-
-
 def test_a_noisy_row_ends_with_its_budget() -> None:
     """Rule: the budget ends what never becomes precise; the last batch is no longer than it."""
     timed = _measure(Timing(budget=100.0), _noisy)

@@ -22,6 +22,11 @@ RANKS = (*range(1, 18), 32)
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c)]
 
 
+def lg(n: int) -> int:
+    """⌈lg n⌉."""
+    return (n - 1).bit_length()
+
+
 def roots(what: Collective, nranks: int) -> list[int]:
     """Roots 0 and P−1 where a root applies."""
     return sorted({0, nranks - 1}) if what.rooted else [0]

@@ -13,14 +13,9 @@ from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.cost import cost, traffic
 from collectives.schedule.layout import Layout
-from tests.collectives.cases import PAIRS, built
+from tests.collectives.cases import PAIRS, built, lg
 
 COUNTS = range(2, 34)
-
-
-def lg(n: int) -> int:
-    """⌈lg n⌉."""
-    return (n - 1).bit_length()
 
 
 def _grid(n: int) -> tuple[int, int]:

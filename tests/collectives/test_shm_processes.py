@@ -1,13 +1,12 @@
 """The shm transport among processes: right results, and a killed rank is noticed and named."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, thorough, under
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, popen, thorough, under
 from tests.together import together
 
 SCRIPT = str(REPO / "tests/collectives/shm_process.py")
@@ -45,13 +44,7 @@ def test_a_killed_rank_is_named_by_the_others(algorithm: str, tmp_path: Path) ->
     Without a launcher, which might end the others before they notice.
     """
     ranks = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, "die", str(tmp_path), str(rank), "3", algorithm],
-            env=environment(),
-            cwd=REPO,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        popen([sys.executable, SCRIPT, "die", str(tmp_path), str(rank), "3", algorithm])
         for rank in range(3)
     ]
     said = [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]

@@ -19,19 +19,14 @@ from collectives.simulate.machines.machine import Links, Machine
 from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, busiest, simulate
-from tests.collectives.cases import PAIRS
+from tests.collectives.cases import PAIRS, lg
 from tests.collectives.test_simulate import drafted
 
 # (ranks, latency, overhead, seconds a byte, seconds an added byte, bytes) to seconds.
 Form = Callable[[int, float, float, float, float, float], float]
 
 
-def lg(n: int) -> int:
-    """⌈lg n⌉."""
-    return (n - 1).bit_length()
-
-
-# On a machine with a cable between every two ranks nothing is shared, but two messages of one pair.
+#: A cable between every two ranks: nothing is shared, but two messages of one pair.
 FORMS: dict[tuple[str, str], Form] = {
     ("allreduce", "ring"): lambda p, a, o, b, g, n: (
         2 * (p - 1) * (a + 2 * o + n * b / p) + (p - 1) * g * n / p

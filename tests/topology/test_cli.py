@@ -95,7 +95,7 @@ def test_check_says_by_its_status(machine: Loaded, tmp_path: Path) -> None:
         (["pick", "-k", "x", "--from", "REPORT"], "invalid int value: 'x'"),
         (["pick", "-k", "2", "-n", "0", "--from", "REPORT"], "-n 0: at least 1"),
         (["pick", "-k", "2", "--objective", "tree", "--from", "REPORT"], "invalid choice: 'tree'"),
-        (["pick", "-k", "2", "--exclude", "8", "--from", "REPORT"], "no GPU '8' to exclude"),
+        (["pick", "-k", "2", "--exclude", "8", "--from", "REPORT"], "exclude; GPUs here: GPU0"),
         (["pick", "-k", "2", "--busy", "--from", "REPORT"], "no source says which GPUs are busy"),
         (["export", "pdf", "--from", "REPORT"], "invalid choice: 'pdf'"),
         (["export", "dot", "-k", "2", "--from", "REPORT"], "takes no choice of GPUs"),

@@ -123,12 +123,6 @@ def test_a_wrapped_matrix_that_is_cut_is_refused_by_its_own_line() -> None:
     assert caught.value.line == 4
 
 
-def test_the_foreign_word_of_a_markdown_row_is_named() -> None:
-    """Rule: the error shows the word, not the bar before it."""
-    with pytest.raises(ProbeError, match="'NVL'"):
-        smi_topo.parse("|  | GPU0 | GPU1 |\n|--|--|--|\n| GPU0 | X | NVL |\n| GPU1 | NVL | X |\n")
-
-
 def test_one_gpu_beside_other_sections_keeps_its_affinities() -> None:
     """Rule: a matrix of one GPU is read where its header shows that it is one."""
     text = (

@@ -167,27 +167,20 @@ def test_busy_and_excluded_gpus_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "objective", "named"),
+    ("machine", "k", "objective", "named"),
     [
-        (0, Objective.RING, "0 GPUs wanted"),
-        (8, Objective.RING, "7 to choose from"),
-        (3, Objective.PAIRS, "even number"),
+        (field_report(), 0, Objective.RING, "0 GPUs wanted"),
+        (field_report(), 3, Objective.PAIRS, "even number"),
+        (Topology(), 1, Objective.RING, "no GPU to pick"),
     ],
+    ids=["none", "odd", "no GPU"],
 )
-def test_impossible_wishes_are_refused(k: int, objective: Objective, named: str) -> None:
-    """Rule: a wish that cannot be met is an error that says why, never a smaller pick."""
+def test_impossible_wishes_are_refused(
+    machine: Topology, k: int, objective: Objective, named: str
+) -> None:
+    """Rule: a wish that cannot be met is an error that says why; `test_cli` has more of them."""
     with pytest.raises(ProbeError, match=named):
-        pick(field_report(), k, objective)
-
-
-def test_unknown_or_unasked_gpus_are_refused() -> None:
-    """Rule: an unknown GPU to exclude, busy GPUs nobody knows of, and no GPU at all are errors."""
-    with pytest.raises(ProbeError, match="no GPU '9' to exclude; GPUs here: GPU0"):
-        available(field_report(), ["9"], busy=False)
-    with pytest.raises(ProbeError, match="no source says which GPUs are busy"):
-        available(field_report(), [], busy=True)
-    with pytest.raises(ProbeError, match="no GPU to pick"):
-        pick(Topology(), 1)
+        pick(machine, k, objective)
 
 
 def test_pairs_without_peer_access_rank_last() -> None:

@@ -124,6 +124,8 @@ def test_a_matrix_without_nvlinks_does_not_deny_them() -> None:
             4,
             "one machine at a time",
         ),
+        # The word is shown, not the bar before it.
+        ("|  | GPU0 | GPU1 |\n|--|--|--|\n| GPU0 | X | NVL |\n| GPU1 | NVL | X |\n", 3, "'NVL'"),
     ],
 )
 def test_what_is_not_whole_is_refused_with_its_line(

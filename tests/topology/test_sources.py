@@ -100,12 +100,6 @@ def test_switches_always_have_the_attributes_that_nccl_insists_on() -> None:
     assert nccl_xml.parse(written).relation("GPU0", "GPU1").level is Level.PIX
 
 
-def test_nccl_xml_without_bus_ids_is_refused() -> None:
-    """Rule: NCCL finds GPUs by bus id, so that a file with invented ones would be ignored."""
-    with pytest.raises(ProbeError, match="without bus id"):
-        nccl_xml_out.dump(recognise.parse(texts.TOPO))
-
-
 def test_gpus_are_numbered_by_bus_id_where_nccl_does_not_number_them() -> None:
     """Rule: minimal cloud files list GPUs by NUMA node; NVML numbers them by bus id."""
     xml = """<system><cpu numaid="0"><pci busid="0003:00:00.0" class="0x030200"/></cpu>
