@@ -26,10 +26,11 @@ from reports.readers import (
     parquet,
     rccl_json,
 )
+from reports.readers.columns import Rows
 from reports.readers.frame import frame
 from reports.readers.printable import cleaned
 from reports.readers.text import lines, read_bytes, record_files, unlabelled
-from reports.records.rows import Note, Reading, Row, Run
+from reports.records.rows import COUNTS, Note, Reading, Row, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,7 +57,7 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     path = Path(path)
     if path.is_dir():
         return _directory(path, ranks)
-    found = cleaned(_file(path))
+    found = _bounded(cleaned(_file(path)))
     if not found.rows:
         more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
         told = sorted(found.notes, key=lambda n: not n.text.startswith(failed.SAYS))
@@ -75,6 +76,17 @@ def _file(path: Path) -> Reading:
         return Reading(parquet.read(str(path), data))
     found = parse(decoded(data), str(path))
     return replace(found, notes=[*found.notes, Note(str(path), 0, said)]) if said else found
+
+
+def _bounded(found: Reading) -> Reading:
+    """A reading without rows whose whole numbers no column holds; our records are checked."""
+    if isinstance(found.rows, Rows):
+        return found
+    fits = [all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) for r in found.rows]
+    said = "row not read: it has a whole number of more than 63 bits"
+    pairs = list(zip(found.rows, fits, strict=True))
+    odd = [Note(r.run.source, r.line, said) for r, fit in pairs if not fit]
+    return Reading([r for r, fit in pairs if fit], [*found.notes, *odd]) if odd else found
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:

@@ -27,9 +27,9 @@ from reports.exports.formats import to_csv, to_jsonl
 from reports.exports.imported import to_csv as imported_csv
 from reports.readers.nccl_lines import number
 from reports.readers.parquet import to_parquet
-from reports.readers.reading import parse, read
+from reports.readers.reading import load, parse, read
 from reports.records.record import Result, Sample
-from tests.reports.logs import DOCUMENT, OLD
+from tests.reports.logs import DOCUMENT, IMB, OLD, OSU
 from tests.reports.runs import allreduce, saved
 from tests.torture.bounds import bounded
 
@@ -132,6 +132,25 @@ def test_numbers_of_hundreds_of_digits(number: object, tmp_path: Path) -> None:
     path.write_text(f'{{"results": [{{"size": {number}}}]}}')
     with pytest.raises(ReportError):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        (to_csv([one()]).decode(), ",1024,"), (OLD, " 1024 "), (OSU, "\n4 "), (IMB, " 1024 "),
+        (OLD.replace("error", "#wrong").replace("2e-07", " 7"), "  7 "),
+    ],
+    ids=["csv", "nccl", "osu", "imb", "wrong"],
+)  # fmt: skip
+def test_a_whole_number_beyond_every_column_costs_its_row(
+    text: str, old: str, tmp_path: Path
+) -> None:
+    """Rule: a number of more than 63 bits makes its row invalid, which is said, in every log."""
+    path = tmp_path / "run"
+    path.write_text(text + text.replace(old, old.replace(old.strip(" ,\n"), "9" * 19)))
+    table = load(path)
+    assert table["size"].max() < 1 << 40
+    assert any("more than 63 bits" in note for note in table.attrs["notes"])
 
 
 @pytest.mark.parametrize("number", LONG, ids=["400 digits", "5000 digits"])
