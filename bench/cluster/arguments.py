@@ -37,7 +37,7 @@ def asked(argv: Sequence[str]) -> Asked:
     args = _parser().parse_args(mine, Asked(command=command))
     args.network = planned(args)
     for one in args.down:
-        args.network.known(one.host, "--down")
+        args.network.check(one.host, "--down")
     if not command and not args.dry_run and args.svg is None:
         raise Unsupported(
             f"no command; write it after --, as {program('bench.cluster')} --hosts 4 -- COMMAND"

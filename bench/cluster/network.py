@@ -55,13 +55,12 @@ class Network:
         if self.per_rack and self.hosts % self.per_rack:
             raise Unsupported(f"{self.hosts} hosts do not fill racks of {self.per_rack}")
         for host in self.slow:
-            self.known(host, "--slow")
+            self.check(host, "--slow")
 
-    def known(self, host: int, option: str) -> int:
-        """Return the number of a host. Raises Unsupported where there is no such host."""
+    def check(self, host: int, option: str) -> None:
+        """Raise Unsupported where there is no such host."""
         if not 0 <= host < self.hosts:
             raise Unsupported(f"{option} {host}: hosts are 0 to {self.hosts - 1}")
-        return host
 
     @property
     def racks(self) -> int:

@@ -104,7 +104,7 @@ def test_those_who_are_left_wait_for_nobody_who_is_gone() -> None:
         core.leave(2)
 
 
-def _standstill(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
+def _deadlocks(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
     """Whether any order in which messages may arrive leaves every learner waiting."""
     learners = range(protocol.learners)
     # A state: of every server whose gradients wait, of every learner which are on their way.
@@ -138,15 +138,15 @@ def _standstill(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
 @pytest.mark.parametrize(
     ("learners", "k", "servers"), [(3, 2, 2), (3, 2, 3), (2, 2, 3), (4, 2, 3), (3, 1, 3), (4, 3, 2)]
 )
-def test_who_may_come_to_a_standstill_is_refused(learners: int, k: int, servers: int) -> None:
+def test_what_may_deadlock_is_refused(learners: int, k: int, servers: int) -> None:
     """Rule: k-async over servers that keep no common order is refused wherever it can stop."""
     protocol = update_protocol(f"k-async:{k}", learners)
-    found = _standstill(protocol, servers, 300_000)
+    found = _deadlocks(protocol, servers, 300_000)
     # The condition is necessary; 4 learners, K = 3 and 2 servers meet it and never stop.
     never = (learners, k, servers) == (4, 3, 2)
-    assert protocol.stands_still(learners, servers) == (found or never)
+    assert protocol.may_deadlock(learners, servers) == (found or never)
     if found:
-        with pytest.raises(Unsupported, match="standstill"):
+        with pytest.raises(Unsupported, match="deadlock"):
             update_protocol(f"k-async:{k}", learners, servers)
 
 

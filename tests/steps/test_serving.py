@@ -113,7 +113,10 @@ def test_weights_are_what_their_version_says(name: str, servers: int) -> None:
 
 
 def test_who_fails_does_not_stop_an_asynchronous_run() -> None:
-    """Rule: an asynchronous run loses a learner and goes on; a synchronous one names it."""
+    """Rule: an asynchronous run loses a learner and goes on; a synchronous one names it.
+
+    Those that are left end where they may deadlock.
+    """
     training = _Fails(ELEMENTS, np.dtype("float32"))
     (served,), learned, _ = _play(update_protocol("async", 4), 100, training)
     assert isinstance(served, Served)
@@ -123,6 +126,10 @@ def test_who_fails_does_not_stop_an_asynchronous_run() -> None:
     (failed,), _, _ = _play(update_protocol("sync", 4), 100, training)
     assert isinstance(failed, RankFailure)
     assert str(failed).startswith("learner 1 the fifth gradient; sync cannot go on without it")
+    few, *_ = _play(update_protocol("k-async:2", 4, 3), 100, training, 3)
+    assert {str(one).partition(",")[0] for one in few} == {
+        "3 learners are too few for k-async:2 over 3 servers"
+    }
 
 
 class _Clock:

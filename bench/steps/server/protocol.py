@@ -43,8 +43,8 @@ class UpdateProtocol(NamedTuple):
         """Whether a learner begins anew with the weights that it has, once it has pushed."""
         return self.cancels and self.repeats
 
-    def stands_still(self, learners: int, servers: int) -> bool:
-        """Whether so many learners and servers, which keep no common order, may come to wait.
+    def may_deadlock(self, learners: int, servers: int) -> bool:
+        """Whether so many learners and servers, which keep no common order, may deadlock.
 
         In k-async a learner waits for the updates that its gradient is part of. Once everyone
         waits, all servers have had as many gradients, so that each keeps as many back: at most
@@ -58,7 +58,7 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
     """The protocol of a name, such as ``k-async:4``, for so many learners and servers (shards).
 
     Raises Unsupported for another name, a K that is no number from 1 to the number of learners, and
-    for what may come to a standstill.
+    for what may deadlock.
     """
     name, colon, digits = text.partition(":")
     kind = name.removeprefix("k-")
@@ -73,11 +73,11 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
         raise Unsupported(f"{text}: K is a number from 1 to {learners}, the number of learners")
     needed = int(digits) if takes else learners if cancels else 1
     made = UpdateProtocol(text, learners, needed, cancels, repeats)
-    if made.stands_still(learners, servers):
+    if made.may_deadlock(learners, servers):
         fewer = (learners - 1) // (needed - 1)
         raise Unsupported(
-            f"{text} on {learners} learners can come to a standstill over {servers} servers, each"
-            f" of which waits for other learners; take at most {fewer}, or k-batch-async:{needed}"
+            f"{text} on {learners} learners can deadlock over {servers} servers, each of which"
+            f" waits for other learners; take at most {fewer}, or k-batch-async:{needed}"
         )
     return made
 

@@ -118,13 +118,11 @@ class Serving:
         *,
         trace: Trace | None = None,
         note: Callable[[str], None] = lambda _: None,
-        check: Callable[[int], None] = lambda _: None,
         one_clock: bool = True,
     ) -> None:
         """``places``: of all servers' parts. ``number``: of the server, and its rank.
 
         Learners have the ranks after the servers'. ``note`` is told of those that come and go.
-        ``check``: how many are left; it raises where they are too few to go on with.
         ``one_clock``: all learners are on this host, so that their moments mean something here.
         """
         # The version of each learner's last gradient, and when it came.
@@ -133,7 +131,7 @@ class Serving:
         self.server, self._coding = training.server(places[number]), training.coding(places)
         self._number, self._first, self._enough = number, len(places), enough
         self._trace = trace or Trace(on=False)
-        self._note, self._check, self._one_clock = note, check, one_clock
+        self._note, self._one_clock = note, one_clock
         self._zero, self._cause = 0.0, 0.0
         self._left = set[int]()
         self.served = Served()
@@ -214,8 +212,13 @@ class Serving:
             served.lost.append((self._now(), arrival.learner, why))
             self._end.stop((arrival.learner,))
             self._do(core.leave(arrival.learner, why))
-            self._check(len(core.learners))
-            self._note(f"learner {arrival.learner} {why}; {len(core.learners)} go on")
+            left, name = len(core.learners), core.protocol.name
+            if core.protocol.may_deadlock(left, self._first):
+                raise RankFailure(
+                    f"{left} learners are too few for {name} over {self._first} servers, which may"
+                    " deadlock"
+                )
+            self._note(f"learner {arrival.learner} {why}; {left} go on")
 
     def _leaves(self, arrival: Arrival) -> None:
         self._left.add(arrival.learner)

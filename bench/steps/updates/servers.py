@@ -22,7 +22,7 @@ from bench.steps.trace import Trace
 from bench.steps.training.shared import parts
 from bench.steps.updates.ways import ServerWays
 from bench.steps.waking import one_core
-from busbar.errors import RankFailure, Unsupported
+from busbar.errors import Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
 from busbar.sizes import human
@@ -171,7 +171,6 @@ class _ServerRun:
             enough,
             trace=trace,
             note=self.job.note,
-            check=self._few,
             one_clock=self.one_clock,
         )
         if self.world.rank == 0:
@@ -212,14 +211,6 @@ class _ServerRun:
         if wanted is not None:
             return updates >= self.warmup + wanted
         return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
-
-    def _few(self, learners: int) -> None:
-        """Raise RankFailure where the learners that are left may come to a standstill."""
-        if self.protocol.stands_still(learners, self.servers):
-            raise RankFailure(
-                f"{learners} learners are too few for {self.protocol.name} over"
-                f" {self.servers} servers, which may come to a standstill"
-            )
 
     # -- what came of it
 
