@@ -75,13 +75,12 @@ class StepOutcome:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``target``: ``module:function`` that runs a `StepJob` and gives a `StepOutcome`; loaded when it
-    is chosen. ``check``: ``module:function`` that is given the choice, the number of ranks and the
-    options before anything starts, and raises Unsupported with one line. ``about``: a line for
-    ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
+    ``module``: loaded when it is chosen. Its ``run`` takes a `StepJob` and gives a `StepOutcome`.
+    Its ``check`` is given the choice, the number of ranks and the options before anything starts,
+    and raises Unsupported with one line. ``about``: a line for ``--update list``. ``fused``: it
+    exchanges buckets (``--fusion``).
     """
 
-    target: str
+    module: str
     about: str
-    check: str = ""
     fused: bool = False

@@ -88,9 +88,7 @@ def check(options: StepOptions, nranks: int) -> None:
 
         given(options.topology or None, options.fit, nranks)  # what cannot be read is said now
     for choice in options.updates:
-        found = update(choice.name)
-        if found.check:
-            load(found.check)(choice, nranks, options)
+        load(f"{update(choice.name).module}:check")(choice, nranks, options)
 
 
 def _check_memory(options: StepOptions, nranks: int) -> None:

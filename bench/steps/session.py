@@ -117,7 +117,7 @@ class _StepSession:
         )
         self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
-        outcome = loaded(update(choice.name).target)(job)
+        outcome = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
         result = record(job, outcome, self._environment, self._crowd)
         lines = _as_json(result) if self._options.json else [*row(result), *outcome.lines]

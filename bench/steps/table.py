@@ -10,38 +10,32 @@ from collections.abc import Mapping
 
 from bench.steps.job import Update
 
+_SYNCHRONOUS, _SERVERS = "bench.steps.updates.sync", "bench.steps.updates.servers"
 #: The update of every name that the table lacks.
 ALLREDUCE = Update(
-    "bench.steps.updates.sync:run",
+    _SYNCHRONOUS,
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
-    "bench.steps.updates.sync:check",
     fused=True,
 )
-_SERVERS = "bench.steps.updates.servers"
-
-
-def _served(about: str) -> Update:
-    return Update(f"{_SERVERS}:run", about, f"{_SERVERS}:check")
-
-
 UPDATES: Mapping[str, Update] = {
     "reduce+broadcast": Update(
-        "bench.steps.updates.sync:run",
+        _SYNCHRONOUS,
         "gradients reduced to rank 0, parameters broadcast from it (as torch's DataParallel)",
-        "bench.steps.updates.sync:check",
         fused=True,
     ),
-    "sync": _served("a server waits for every learner's gradient"),
-    "k-sync": _served("k-sync:K: a server waits for K learners and cancels the others"),
-    "k-batch-sync": _served("k-batch-sync:K: for K gradients, several of a learner, then cancels"),
-    "async": _served("a server updates with every gradient that comes"),
-    "k-async": _served("k-async:K: with the gradients of K learners; the others go on"),
-    "k-batch-async": _served("k-batch-async:K: with K gradients; nobody waits"),
+    "sync": Update(_SERVERS, "a server waits for every learner's gradient"),
+    "k-sync": Update(_SERVERS, "k-sync:K: a server waits for K learners and cancels the others"),
+    "k-batch-sync": Update(
+        _SERVERS, "k-batch-sync:K: for K gradients, several of a learner, then cancels"
+    ),
+    "async": Update(_SERVERS, "a server updates with every gradient that comes"),
+    "k-async": Update(_SERVERS, "k-async:K: with the gradients of K learners; the others go on"),
+    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; nobody waits"),
 }
 #: Those of the table that go on when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 
 def update(name: str) -> Update:
-    """The function that runs an update by its name."""
+    """The update of that name."""
     return UPDATES.get(name, ALLREDUCE)

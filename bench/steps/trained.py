@@ -19,17 +19,16 @@ from bench.steps.job import StepJob
 from bench.steps.training.rates import Arrived
 from bench.steps.training.shared import WeightHistory, apart, losses
 from bench.steps.training.telling import (
+    MOST_CHECKED,
     Facts,
     Lines,
-    compressed_lines,
+    compression,
     curve_facts,
     curve_lines,
     relative_error,
 )
 
 Vector = NDArray[Any]
-#: A sum's error is estimated from so many elements at most, which takes a moment.
-_MOST_CHECKED = 1 << 20
 
 
 class RankTraining:
@@ -101,19 +100,11 @@ class RankTraining:
         """
         if not self.compressed:
             return {}, []
-        codec, n = self.codec, max(1, len(self._source))
         mine = np.array([sent, spent.encode, spent.decode]) / runs
-        each, encode, decode = self._world.combine(mine, "avg").tolist()
-        off = self._error(once_more)
-        bits = 8 * codec.nbytes(n) / n
-        facts = {
-            "bits_per_element": bits,
-            "sent_bytes_per_rank": each,
-            "encode_s": encode,
-            "decode_s": decode,
-            "sum_error": off if np.isfinite(off) else None,
-        }
-        return facts, compressed_lines(codec.name, bits, "a sum", off, encode, decode)
+        each, *coding = self._world.combine(mine, "avg").tolist()
+        n, off = max(1, len(self._source)), self._error(once_more)
+        facts, lines = compression(self.codec, n, "sum", off, *coding)
+        return {**facts, "sent_bytes_per_rank": each}, lines
 
     def _trained(self, times: Sequence[float]) -> tuple[Facts, Lines]:
         """Rank 0's account of the training; the others' weights are compared."""
@@ -131,7 +122,7 @@ class RankTraining:
 
     def _error(self, once_more: Callable[[], Vector]) -> float:
         """The relative error of a mean."""
-        few = slice(0, _MOST_CHECKED)
+        few = slice(0, MOST_CHECKED)
         exact = self._world.combine(self._source[few].astype(np.float64), "avg")
         self._world.barrier()
         off = relative_error(once_more()[few].astype(np.float64), exact)

@@ -19,9 +19,10 @@ from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.rates import Arrived, FixedRate, UpdateRule
 from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
 from bench.steps.training.telling import (
+    MOST_CHECKED,
     Facts,
     Lines,
-    compressed_lines,
+    compression,
     curve_facts,
     curve_lines,
     relative_error,
@@ -31,8 +32,6 @@ from collectives.schedule.dtypes import dtype
 #: Bytes of earlier weights that a server keeps, for rules that compare with the weights read.
 _REMEMBERED = 64 << 20
 _LEAST, _MOST = 16, 1024
-#: A gradient's error is estimated from so many elements at most.
-_MOST_CHECKED = 1 << 20
 
 
 def training(options: StepOptions, learners: int) -> Training:
@@ -74,18 +73,15 @@ class CodedTraining(Training):
         """Cost and error of compressing a gradient, from one example without error feedback."""
         if self._codec.name == "none":
             return {}, []
-        gradient = self.example()[:_MOST_CHECKED]
+        gradient = self.example()[:MOST_CHECKED]
         start = time.perf_counter()
         wire = self._codec.encode(gradient)
         encoded = time.perf_counter()
         back = self._codec.decode(wire, len(gradient))
         each = np.array([encoded - start, time.perf_counter() - encoded]) / len(gradient)
-        encode, decode = (each * self.elements).tolist()
+        coding = (each * self.elements).tolist()
         off = relative_error(back, gradient)
-        bits = 8 * self._codec.nbytes(self.elements) / self.elements
-        facts = {"bits_per_element": bits, "encode_s": encode, "decode_s": decode}
-        facts["gradient_error"] = off if np.isfinite(off) else None
-        return facts, compressed_lines(self._codec.name, bits, "a gradient", off, encode, decode)
+        return compression(self._codec, self.elements, "gradient", off, *coding)
 
 
 class ProblemTraining(CodedTraining):

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.steps.training.codecs import Codec
 from bench.steps.training.shared import LossPoint
 from reports.records.shown import seconds
 
+#: The error of a vector is estimated from so many elements at most, which takes a moment.
+MOST_CHECKED = 1 << 20
 Facts = dict[str, Any]
 Lines = list[str]
 
@@ -34,15 +37,23 @@ def curve_lines(points: Sequence[LossPoint]) -> Lines:
     return [line + (f", {best:.4g} at best" if best < 0.99 * last.loss else "")]
 
 
-def compressed_lines(
-    name: str, bits: float, what: str, off: float, encode: float, decode: float
-) -> Lines:
-    """Cost and error of compression; seconds. ``what`` has the relative error ``off``."""
+def compression(
+    codec: Codec, elements: int, what: str, off: float, encode: float, decode: float
+) -> tuple[Facts, Lines]:
+    """The record's entry and the lines on what compressing so many elements costs, in seconds.
+
+    ``what``, a sum or a gradient, has the relative error ``off``.
+    """
+    bits = 8 * codec.nbytes(elements) / elements
+    facts = {
+        "bits_per_element": bits,
+        "encode_s": encode,
+        "decode_s": decode,
+        f"{what}_error": off if np.isfinite(off) else None,
+    }
     spent = f"encoding {seconds(encode)}" + (f", decoding {seconds(decode)}" if decode else "")
-    return [
-        f"    {name}: {bits:.3g} bits an element; {what} is off by {off:.2g} of its length;",
-        f"      {spent}",
-    ]
+    error = f"a {what} is off by {off:.2g} of its length"
+    return facts, [f"    {codec.name}: {bits:.3g} bits an element; {error};", f"      {spent}"]
 
 
 def relative_error(vector: NDArray[Any], exact: NDArray[Any]) -> float:
