@@ -1,8 +1,9 @@
-"""Mutants of the algorithms' source: a schedule that the proof accepts computes the right result.
+"""Mutants of the algorithms: a schedule that the proof accepts computes the right result.
 
 ``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. A case changes one place of an
-algorithm's source: a constant, an operator, a comparison, a name, or a statement that goes. The
-judge is `tests.collectives.cases.naive`, which knows nothing of the proof.
+algorithm's source (a constant, an operator, a comparison, a name, or a statement that goes), or one
+move of the schedule that it builds. The judge is `tests.collectives.cases.naive`, which knows
+nothing of the proof and carries the schedule out with a step's writes in either order.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from types import ModuleType
 
-from busbar.errors import ScheduleError
+import numpy as np
+
+from busbar.errors import ScheduleError, Unsupported
 from collectives.schedule.catalogue import build, spec
+from collectives.schedule.moves import Moves
+from collectives.schedule.schedule import Schedule
 from collectives.schedule.verify import verify
-from tests.collectives.cases import PAIRS, computes, placements, roots
+from tests.collectives.cases import PAIRS, computes, fixed, placements, roots
 from tests.torture.bounds import TooLong, bounded
 from tests.torture.campaign import Failure, run_campaign
+
+CHANGED = ("source", "source", "drop", "duplicate", "redirect", "rechunk", "flip", "swap")
 
 _OTHER: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Add: (ast.Sub, ast.Mult),
@@ -44,8 +51,9 @@ _OTHER: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A mutant, by the seed of its change, and the schedule that it has to build."""
+    """A mutant, by what is changed and the seed of the change, and the schedule it has to build."""
 
+    changed: str
     collective: str
     algorithm: str
     nranks: int
@@ -100,11 +108,33 @@ def mutant(module: ModuleType, rng: random.Random) -> ModuleType:
     return made
 
 
+def moved(schedule: Schedule, change: str, rng: random.Random) -> Schedule:
+    """Return the schedule with one move changed, or two steps swapped."""
+    steps = list(schedule.all_moves)
+    at = rng.choice([i for i, step in enumerate(steps) if len(step)])
+    table = steps[at].table.copy()
+    i = rng.randrange(table.shape[1])
+    if change == "drop":
+        table = np.delete(table, i, axis=1)
+    elif change == "duplicate":
+        table = np.concatenate([table, table[:, [i]]], axis=1)
+    elif change == "redirect":
+        table[rng.choice([0, 1]), i] = rng.randint(0, schedule.nranks)
+    elif change == "rechunk":
+        table[rng.choice([3, 5]), i] += rng.choice([-1, 1, 2])
+    elif change == "flip":
+        table[7, i] ^= 1
+    other = rng.randrange(len(steps)) if change == "swap" else at
+    steps[at], steps[other] = steps[other], Moves(table)
+    return fixed(schedule, steps)
+
+
 def drawn(rng: random.Random) -> Iterator[Case]:
     """Cases without end."""
     while True:
         collective, algorithm = rng.choice(PAIRS)
-        yield Case(collective, algorithm, rng.randint(2, 8), rng.randrange(1 << 30))
+        changed, n = rng.choice(CHANGED), rng.randint(2, 8)
+        yield Case(changed, collective, algorithm, n, rng.randrange(1 << 30))
 
 
 def play(case: Case) -> Failure | None:
@@ -115,13 +145,18 @@ def play(case: Case) -> Failure | None:
     root, in_place = rng.choice(roots(what, case.nranks)), rng.choice(placements(what))
     try:
         with bounded(2.0, 512 << 20):
-            sys.modules[name] = mutant(module, rng)
+            if case.changed == "source":
+                sys.modules[name] = mutant(module, rng)
             schedule = build(case.collective, case.algorithm, case.nranks, root=root)
+            if case.changed != "source":
+                schedule = moved(schedule, case.changed, rng)
             verify(schedule, what, root=root, in_place=in_place)
-    except ScheduleError:
+    except (ScheduleError, Unsupported):
         return None
-    except (Exception, TooLong):  # noqa: BLE001 - a mutant may fail as it likes, but not pass
-        return None
+    except (Exception, TooLong):
+        if case.changed != "source":
+            raise
+        return None  # a changed source may fail as it likes, but not pass
     finally:
         sys.modules[name] = module
     if what.idempotent or computes(schedule, what, root, in_place=in_place):

@@ -15,7 +15,7 @@ from tests.conftest import environment
 from tests.torture import corruption, mutants
 
 SEED = 20261122
-CASES = {"corruption": 60, "mutants": 60, "faults": 3, "resources": 4, "neighbours": 1}
+CASES = {"corruption": 60, "mutants": 460, "faults": 3, "resources": 4, "neighbours": 1}
 
 
 @pytest.mark.timeout(960)
