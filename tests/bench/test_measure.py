@@ -1,6 +1,7 @@
 """The timing loop: how many iterations, what ends a row, and what a row's time is."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain, cycle, repeat
 from itertools import count as forever
 
 import numpy as np
@@ -11,21 +12,7 @@ from hypothesis import strategies as st
 from bench.run.measure import FEWEST, Timed, Timing, measure
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted
-
-
-class _Clock:
-    """Time that passes only when the plan says so."""
-
-    def __init__(self, durations: Iterator[float]) -> None:
-        # A clock counts from anywhere.
-        self.now, self.durations, self.runs = 1e4, durations, 0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def plan(self) -> None:
-        self.runs += 1
-        self.now += next(self.durations)
+from tests.bench.test_pace import Clock
 
 
 class Iteration(Counted):
@@ -49,30 +36,34 @@ def _measure(
     ranks: int = 1,
     seconds: float = float("inf"),
 ) -> Timed:
-    """``seconds``: what the row may take, by rank 0's clock; the others know of none."""
+    """Measure what passes a rank's durations; a clock counts from anywhere.
+
+    ``seconds``: what the row may take, by rank 0's clock; the others know of none.
+    """
 
     def body(world: InprocWorld) -> Timed:
-        clock = _Clock(durations(world.rank))
+        clock, passing = Clock(), durations(world.rank)
         until = clock() + seconds if world.rank == 0 else 0.0
-        left = lambda: until - clock()  # noqa: E731
-        return measure(Iteration(clock.plan), world, clock, rules, left=left)
+
+        def plan() -> None:
+            clock.now += next(passing)
+
+        return measure(Iteration(plan), world, clock, rules, left=lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
     return results[0]
 
 
-def _steady(seconds: float) -> Callable[[int], Iterator[float]]:
-    def endless(rank: int) -> Iterator[float]:
-        while True:
-            yield seconds
-
-    return endless
+def _over_and_over(*seconds: float) -> Callable[[int], Iterator[float]]:
+    return lambda rank: cycle(seconds)
 
 
-def _noisy(rank: int) -> Iterator[float]:
-    while True:
-        yield from (1.0, 3.0)
+_noisy = _over_and_over(1.0, 3.0)
+
+
+def _by_rank(rank: int) -> Iterator[float]:
+    return repeat(rank + 1.0)
 
 
 @pytest.mark.parametrize("n", [1, 5, 500])
@@ -101,7 +92,7 @@ def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timin
     no warm-up. Where there is time for six, there are six.
     """
     rules = Timing(warmup=warmup, budget=0.1, timing=timing)
-    timed = _measure(rules, _steady(once), ranks=2, seconds=left)
+    timed = _measure(rules, _over_and_over(once), ranks=2, seconds=left)
     runs = timed.runs + 1
     assert timed.iterations >= 1 and runs >= 2
     if warmup or timing == "loop":
@@ -119,7 +110,7 @@ def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timin
 def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> None:
     """Rule: -a 0…3 takes rank 0's, the average, the least, the most of the ranks' times."""
     rules = Timing(iterations=4, across=across)  # type: ignore[arg-type]
-    timed = _measure(rules, lambda rank: _steady(float(rank + 1))(rank), ranks=3)
+    timed = _measure(rules, _by_rank, ranks=3)
     assert timed.times == (expected,) * 4
 
 
@@ -131,13 +122,8 @@ def test_a_loop_is_one_mean_over_its_iterations() -> None:
 
 def test_warm_ups_are_not_timed() -> None:
     """Rule: -w iterations come first and leave no time behind."""
-
-    def first_slow(rank: int) -> Iterator[float]:
-        yield from (100.0, 100.0)
-        while True:
-            yield 1.0
-
-    assert max(_measure(Timing(warmup=2, iterations=5), first_slow).times) == 1.0
+    timed = _measure(Timing(warmup=2, iterations=5), lambda _: chain([9.0, 9.0], repeat(1.0)))
+    assert max(timed.times) == 1.0
 
 
 class _Seen(InprocWorld):
@@ -170,7 +156,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 
     def body(world: InprocWorld) -> Timed:
         seen = _Seen(world, events)
-        return measure(Plan(), seen, _Clock(iter(())), rules, seen.arrived)
+        return measure(Plan(), seen, Clock(), rules, seen.arrived)
 
     return run(1, body, deadline=30)[0], events
 
@@ -205,22 +191,13 @@ def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) ->
 @pytest.mark.parametrize(("more", "stopped"), [(1.03, "precise"), (1.05, "budget")])
 def test_precise_is_two_per_cent(more: float, stopped: str) -> None:
     """Rule: half of the interval's width, relative to the median, is what ends a row."""
-
-    def noisy(rank: int) -> Iterator[float]:
-        while True:
-            yield from (1.0, more)
-
-    assert _measure(Timing(budget=500.0), noisy).stopped == stopped
+    assert _measure(Timing(budget=500.0), _over_and_over(1.0, more)).stopped == stopped
 
 
 def test_ranks_own_times_are_kept_on_request() -> None:
     """Rule: --per-rank keeps every rank's times in rank order, and nothing else does."""
-
-    def own(rank: int) -> Iterator[float]:
-        return _steady(float(rank + 1))(rank)
-
-    assert _measure(Timing(iterations=2), own, ranks=3).per_rank == ()
-    kept = _measure(Timing(iterations=2, per_rank=True), own, ranks=3).per_rank
+    assert _measure(Timing(iterations=2), _by_rank, ranks=3).per_rank == ()
+    kept = _measure(Timing(iterations=2, per_rank=True), _by_rank, ranks=3).per_rank
     assert kept == ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
 
 

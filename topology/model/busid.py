@@ -26,6 +26,11 @@ def canonical(text: str) -> str | None:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{match['function'] or '0'}"
 
 
+def order(busid: str) -> list[int]:
+    """Return the sort key of a canonical bus id: domains differ in their number of digits."""
+    return [int(part, 16) for part in busid.replace(".", ":").split(":")]
+
+
 def slot(busid: str) -> str:
     """Return a canonical bus id without its function: what functions of one card share."""
     return busid.rpartition(".")[0]

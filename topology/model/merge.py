@@ -8,11 +8,12 @@ the first source to state a fact is believed, the others are kept and compared (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from busbar.errors import ProbeError
+from topology.model.busid import order
 from topology.model.facts import Fact
 from topology.model.topology import Device, Kind, Link, PairFact, Topology
 
@@ -25,13 +26,6 @@ def merge(topologies: Sequence[Topology]) -> Topology:
     for topology in topologies:
         merger.add(topology)
     return merger.build()
-
-
-def _bus_order(devices: Iterable[Device]) -> list[Device]:
-    return sorted(
-        devices,
-        key=lambda d: [int(part, 16) for part in (d.busid or "").replace(".", ":").split(":")],
-    )
 
 
 @dataclass
@@ -96,7 +90,8 @@ class _Merger:
             return {}
         if not my_buses and not their_buses:
             return {d.id: d.id for d in theirs if d.id in self.devices}
-        ordered = [d.id for d in _bus_order(mine if my_buses else theirs)]
+        known = mine if my_buses else theirs
+        ordered = [d.id for d in sorted(known, key=lambda d: order(d.busid or ""))]
         if my_buses:
             lost = [d.id for d in theirs if d.index is None or d.index >= len(ordered)]
             if lost:

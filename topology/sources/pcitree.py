@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.model.busid import canonical
+from topology.model.busid import canonical, order
 from topology.model.facts import Value
 from topology.model.topology import Kind
 from topology.sources.draft import Draft
@@ -62,7 +62,7 @@ def place(
     """
     ids: dict[str, str] = {}
     counts: dict[Kind, int] = {}
-    for busid in sorted(functions, key=_order):
+    for busid in sorted(functions, key=order):
         function = functions[busid]
         kind = function.kind
         if kind is None:
@@ -80,12 +80,6 @@ def place(
         )
         draft.state(ids[busid], **_link_facts(functions, function))
     return ids
-
-
-def _order(busid: str) -> tuple[int, ...]:
-    domain, bus, rest = busid.split(":")
-    device, function = rest.split(".")
-    return int(domain, 16), int(bus, 16), int(device, 16), int(function)
 
 
 def _switches(
