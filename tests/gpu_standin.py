@@ -1,22 +1,28 @@
 # ruff: noqa: D102, N802 -- the names are CuPy's
 """GPUs that are not there: a module with CuPy's names and signatures over `tests.gpu_machine`.
 
-Kernels are known by the names in our sources and computed by NumPy. NCCL between these GPUs is in
-`tests.nccl_standin`.
+Kernels are our own, built for the host (``tests/native/cuda_host.cpp``), but for the gate. NCCL
+between these GPUs is in `tests.nccl_standin`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import shutil
+import subprocess
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.gpu import kernels
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from tests.gpu_machine import (
     POISON,
     CUDARuntimeError,
@@ -29,8 +35,30 @@ from tests.gpu_machine import (
     whole,
 )
 from tests.gpu_runtime import Driver, Nvrtc, Runtime
+from tests.once import once
 
 __all__ = ["POISON", "CUDARuntimeError", "Cupy", "Item", "Machine", "Runtime", "Work", "whole"]
+
+HOME = Path(__file__).resolve().parents[1]
+ELEMENTS, OPERATIONS = [*kernels.ELEMENTS.values()], [*kernels.OPERATIONS.values()]
+SIZES = [dtype(kind).itemsize for kind in (*DTYPES, *FLOAT8)]
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Our kernels as the host's compiler builds them, once a test run, for all its processes."""
+    if shutil.which("g++") is None:
+        raise SkipTest("no g++ to build the kernels for the host with")
+    return ctypes.CDLL(str(once("cuda_host", _build) / "cuda_host.so"))
+
+
+def _build(folder: Path) -> None:
+    built, text = str(folder / "cuda_host.so"), str(HOME / "tests" / "native" / "cuda_host.cpp")
+    command = ["g++", "-std=c++20", "-Og", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    # What a GPU would fault on, and what its compiler may take for impossible.
+    command += ["-fsanitize=alignment,signed-integer-overflow,shift", "-fno-sanitize-recover=all"]
+    where = [f"-I{HOME / 'native' / 'cuda'}", text, "-o", built, "-pthread"]
+    subprocess.run([*command, *where], check=True)
 
 
 class Stream:
@@ -135,9 +163,6 @@ def get_elapsed_time(start: Event, end: Event) -> float:
     return (end.when - start.when) / 1e3
 
 
-UFUNCS = (np.add, np.multiply, np.minimum, np.maximum)
-
-
 class Function:
     """``cupy.cuda.Function``: enqueues on the thread's current stream."""
 
@@ -154,7 +179,7 @@ class Function:
 
 
 class Module:
-    """``cupy.cuda.Module``: the kernels of `collectives.execution.gpu.kernels`, by NumPy."""
+    """``cupy.cuda.Module`` of our kernels."""
 
     def __init__(self, machine: Machine) -> None:
         self._m = machine
@@ -163,24 +188,53 @@ class Module:
         """What `tests.gpu_runtime.Nvrtc` has compiled."""
         self._m.settle("loading a module")
         code, options = json.loads(cubin)
-        self.loaded(code, tuple(options))
+        self.loaded(code, dict(one[2:].split("=") for one in options if one.startswith("-D")))
 
-    def loaded(self, code: str, options: tuple[str, ...]) -> None:
-        assert code == kernels.source()
-        defined = dict(one[2:].split("=") for one in options if one.startswith("-D"))
-        names = {
-            (stored, form): name for name, (stored, _, form) in reversed(kernels.TYPES.items())
-        }
-        name = names[defined["STORED"], int(defined["FORMAT"])]
-        self._dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
-        self._join = UFUNCS[int(defined["OPERATION"])]
+    def loaded(self, code: str, defined: dict[str, str]) -> None:
+        """Take a source, and what the compiler's options define."""
+        self._which = (
+            ELEMENTS.index(defined["BUSBAR_ELEMENT"]),
+            OPERATIONS.index(defined["BUSBAR_OPERATION"]),
+        )
+        self._itemsize = SIZES[self._which[0]]
 
     def get_function(self, name: str) -> Function:
         return Function(self._m, self.launcher(name))
 
     def launcher(self, name: str) -> Callable[..., None]:
-        found: Callable[..., None] = getattr(self, f"_{name}")
-        return found
+        """The kernel of that name."""
+        if name == "gate":
+            return self._gate
+        kernel = getattr(library(), name)
+
+        def launch(grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+            whole(*grid, *block, *args)
+            words = [ctypes.c_uint64(int(arg)) for arg in args]
+            # Fewer threads than on a GPU, so that each has several turns.
+            few = ctypes.c_uint(min(grid[0], 2)), ctypes.c_uint(3)
+
+            def work() -> None:
+                for address, nbytes in self._touched(name, args):
+                    self._m.view(address, nbytes)
+                kernel(*self._which, *few, *words)
+
+            self._enqueue(name, lambda: Work(work))
+
+        return launch
+
+    def _touched(self, name: str, args: Sequence[Any]) -> Iterator[tuple[int, int]]:
+        """Addresses that a launch reads and writes, and how many bytes each."""
+        size = self._itemsize
+        if name == "reduce":
+            out, first, *sources, k, n, _, _ = args
+            assert len(sources) == kernels.SOURCES and 1 <= k <= kernels.SOURCES
+            yield from ((address, n * size) for address in (out, first, *sources[:k]))
+        elif name == "divide":
+            out, _, n = args
+            yield out, n * size
+        else:
+            given, tile, n, period, count = args
+            yield from ((given, n * size), (tile, period * size), (count, 8))
 
     def _enqueue(self, name: str, factory: Factory) -> None:
         stack = getattr(self._m.here, "stack", [])
@@ -188,35 +242,6 @@ class Module:
             raise CUDARuntimeError(400, f"{name} on the default stream")
         self._m.launched.append(name)
         self._m.push(stack[-1].ptr, factory)
-
-    def _reduce(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
-        whole(*grid, *block, *args)
-        out, first, *rest = args
-        *sources, k, n, head, wide = rest
-        assert len(sources) == kernels.SOURCES and 1 <= k <= kernels.SOURCES
-        used = sources[:k]
-        if wide:
-            size = self._dtype.itemsize
-            assert all((a + head * size) % 16 == 0 for a in (out, first, *used)) and head < n
-
-        def work() -> None:
-            total = self._m.view(first, n, self._dtype).copy()
-            for source in used:
-                total = self._join(total, self._m.view(source, n, self._dtype))
-            self._m.view(out, n, self._dtype)[:] = total
-
-        self._enqueue("reduce", lambda: Work(work))
-
-    def _divide(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
-        whole(*grid, *block, *args)
-        out, by, n = args
-
-        def work() -> None:
-            array = self._m.view(out, n, self._dtype)
-            ufunc = np.floor_divide if self._dtype.kind in "iu" else np.divide
-            array[:] = ufunc(array, self._dtype.type(by))
-
-        self._enqueue("divide", lambda: Work(work))
 
     def _gate(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         whole(*grid, *block, *args)
@@ -227,19 +252,6 @@ class Module:
         words = [raw_bytes(at, 4).view(np.uint32) for at in (word, late)]
         self._enqueue("gate", lambda: Gate(self._m, words, int(number), limit))
 
-    def _differ(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
-        whole(*grid, *block, *args)
-        given, tile, n, period, count = args
-        size = self._dtype.itemsize
-
-        def work() -> None:
-            wanted = np.resize(self._m.view(tile, period * size).reshape(-1, size), (n, size))
-            found = self._m.view(given, n * size).reshape(-1, size)
-            total = self._m.view(count, 1, np.uint64)
-            total += np.uint64((found != wanted).any(axis=1).sum())
-
-        self._enqueue("differ", lambda: Work(work))
-
 
 class Cupy:
     """The module ``cupy``, as far as our device uses it."""
@@ -248,6 +260,7 @@ class Cupy:
     nvrtc = Nvrtc()
 
     def __init__(self, machine: Machine) -> None:
+        library()  # built here, before ranks are threads
         self._m = machine
         self.cuda = self
         self.runtime, self.driver = Runtime(machine), Driver(machine)

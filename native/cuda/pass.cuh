@@ -53,17 +53,15 @@ BUSBAR_DEVICE void copy_packs(const Places& to, const Places& from, u64 at, u64 
 
 template <class F, int op>
 BUSBAR_DEVICE void one_element(const Places& to, const Places& from, u64 at) {
-    u64 bits = load_one<F::size>(from[0] + at);
+    typename F::Bits bits = load_one<F>(from[0] + at);
     if (from.n > 1) {
-        typename F::Wide sum = F::widen(static_cast<decltype(F::narrow(sum))>(bits));
+        typename F::Wide sum = F::widen(bits);
         BUSBAR_ROLLED
-        for (u64 s = 1; s < from.n; ++s) {
-            const auto other = static_cast<decltype(F::narrow(sum))>(load_one<F::size>(from[s] + at));
-            sum = join<op>(sum, F::widen(other));
-        }
+        for (u64 s = 1; s < from.n; ++s) sum = join<op>(sum, F::widen(load_one<F>(from[s] + at)));
         bits = F::narrow(sum);
     }
-    for (u64 t = 0; t < to.n; ++t) store_one<F::size>(to[t] + at, bits);
+    BUSBAR_ROLLED
+    for (u64 t = 0; t < to.n; ++t) store_one<F>(to[t] + at, bits);
 }
 
 // Bytes by which all places lie behind a multiple of 16, or 16 where they do not agree.

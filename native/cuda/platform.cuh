@@ -1,7 +1,8 @@
-// What the executor asks of the machine: a team of threads, words with system-wide order, a clock.
+// What our kernels ask of the machine: a team of threads, 16-byte accesses, conversions of small
+// floats, words with system-wide order, a clock.
 //
 // Two machines: a GPU, where a team is a block, and the host, where threads stand in for a block's
-// so that the same executor can be tested without a GPU. No header is needed on a GPU, for the
+// so that the same source can be tested without a GPU. No header is needed on a GPU, for the
 // run-time compiler comes without any.
 #pragma once
 
@@ -25,6 +26,10 @@ BUSBAR_DEVICE u64 global(u64 at) {
     u64 found;
     asm("cvta.to.global.u64 %0, %1;" : "=l"(found) : "l"(at));
     return found;
+}
+template <class T>
+BUSBAR_DEVICE T* pointer(u64 at) {
+    return static_cast<T*>(__cvta_global_to_generic(global(at)));
 }
 BUSBAR_DEVICE Pack load_pack(u64 at) {
     // Never through the read-only path: other GPUs write these bytes while this kernel runs.
@@ -54,6 +59,28 @@ BUSBAR_DEVICE u32 float_to_half(float f) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
+// Eight-bit floats, from compute capability 8.9 on. PTX converts two at once: the other one is 0.
+BUSBAR_DEVICE float e4m3_to_float(u32 e) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<unsigned short>(e)));
+    return half_to_float(pair);
+}
+BUSBAR_DEVICE float e5m2_to_float(u32 e) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(static_cast<unsigned short>(e)));
+    return half_to_float(pair);
+}
+BUSBAR_DEVICE u32 float_to_e4m3(float f) {
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(f));
+    return pair;
+}
+BUSBAR_DEVICE u32 float_to_e5m2(float f) {
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(f));
+    return pair;
+}
+BUSBAR_DEVICE void count_up(u64 at, u64 more) { atomicAdd(reinterpret_cast<u64*>(at), more); }
 
 // Words that ranks wait on.
 BUSBAR_DEVICE u64 load_acquire(u64 at) {

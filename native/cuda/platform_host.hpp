@@ -1,11 +1,13 @@
-// The host as the executor's machine: for tests of its logic, not for speed (see platform.cuh).
+// The host as our kernels' machine: for tests of their logic, not for speed (see platform.cuh).
 #pragma once
 
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <cstring>
 
 #define BUSBAR_DEVICE inline
@@ -29,8 +31,12 @@ To reinterpret(const From& from) {
     return to;
 }
 
-inline Pack load_pack(u64 at) { return *reinterpret_cast<const Pack*>(at); }
-inline void store_pack(u64 at, const Pack& p) { *reinterpret_cast<Pack*>(at) = p; }
+template <class T>
+T* pointer(u64 at) {
+    return reinterpret_cast<T*>(at);
+}
+inline Pack load_pack(u64 at) { return *pointer<const Pack>(at); }
+inline void store_pack(u64 at, const Pack& p) { *pointer<Pack>(at) = p; }
 inline float as_float(u32 u) { return reinterpret<float>(u); }
 inline u32 as_bits(float f) { return reinterpret<u32>(f); }
 inline double as_double(u64 u) { return reinterpret<double>(u); }
@@ -49,8 +55,24 @@ inline u32 float_to_half(float f) {
     if (m < 0x38800000u) return sign | (as_bits(as_float(m) + as_float(0x3f000000u)) - 0x3f000000u);
     return sign | ((m + 0xc8000fffu + ((m >> 13) & 1u)) >> 13);
 }
+inline float e4m3_to_float(u32 e) {  // a half with another bias; NaN is all ones, infinity none
+    const float wide = half_to_float((e & 0x80u) << 8 | (e & 0x7fu) << 7) * 256;
+    return (e & 0x7fu) == 0x7fu ? as_float(0x7fc00000u) : wide;
+}
+inline float e5m2_to_float(u32 e) { return half_to_float(e << 8); }  // the upper half of a half
+// `lowest`: the exponent of the smallest normal number; `most`: the largest number.
+inline u32 float_to_e(float f, int mantissa, int lowest, float most) {
+    if (std::isnan(f)) return 0x7fu;
+    const float m = std::min(std::fabs(f), most);
+    const int exponent = std::max(std::ilogb(m), lowest);
+    const auto steps = static_cast<u32>(std::nearbyint(std::ldexp(m, mantissa - exponent)));
+    return (as_bits(f) >> 24 & 0x80u) | ((static_cast<u32>(exponent - lowest) << mantissa) + steps);
+}
+inline u32 float_to_e4m3(float f) { return float_to_e(f, 3, -6, 448); }
+inline u32 float_to_e5m2(float f) { return float_to_e(f, 2, -14, 57344); }
 
-inline std::atomic_ref<u64> word(u64 at) { return std::atomic_ref<u64>(*reinterpret_cast<u64*>(at)); }
+inline std::atomic_ref<u64> word(u64 at) { return std::atomic_ref<u64>(*pointer<u64>(at)); }
+inline void count_up(u64 at, u64 more) { word(at) += more; }
 inline u64 load_acquire(u64 at) { return word(at).load(std::memory_order_acquire); }
 inline void store_release(u64 at, u64 v) { word(at).store(v, std::memory_order_release); }
 inline bool claim(u64 at) {

@@ -10,40 +10,19 @@ import ctypes
 import mmap
 import os
 import struct
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from collectives.execution.ipc import kernels as ipc_kernels
-from collectives.execution.ipc.kernels import ELEMENTS, OPERATIONS
 from tests.gpu_runtime import Runtime
-from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
-from tests.once import once
+from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module, library
 
-HOME = Path(__file__).resolve().parents[2]
-SOURCE = HOME / "tests" / "native" / "cuda_host.cpp"
 # Threads that stand in for a block's.
 THREADS = 2
 POISONED = 1 << 16
 NAP_S = 1e-4
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The executor as the host's compiler builds it, once a test run, for all its processes."""
-    return ctypes.CDLL(str(once("cuda_host", _build) / "cuda_host.so"))
-
-
-def _build(folder: Path) -> None:
-    built = str(folder / "cuda_host.so")
-    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    where = [f"-I{HOME / 'native' / 'cuda'}", str(SOURCE), "-o", built, "-pthread"]
-    subprocess.run([*command, *where], check=True)
 
 
 class Running(Item):
@@ -128,34 +107,25 @@ class IpcRuntime(Runtime):
 
 
 class IpcModule(Module):
-    """``cupy.cuda.Module`` of ``native/cuda``."""
+    """``cupy.cuda.Module`` of the executor, too."""
 
-    def loaded(self, code: str, options: tuple[str, ...]) -> None:
-        """Our executor, or what other modules are."""
-        self._which: tuple[int, int] | None = None
-        if code != ipc_kernels.source():
-            super().loaded(code, options)
-            return
-        given = dict(one[2:].split("=") for one in options if one.startswith("-D"))
-        element, operation = given.pop("BUSBAR_ELEMENT"), given.pop("BUSBAR_OPERATION")
-        self._which = ELEMENTS.index(element), OPERATIONS.index(operation)
-        self._threads = int(given["BUSBAR_THREADS"])
-        self._library = library()
+    def loaded(self, code: str, defined: dict[str, str]) -> None:
+        """See `Module.loaded`."""
+        super().loaded(code, defined)
+        self._threads = int(defined.get("BUSBAR_THREADS", 0))
 
     def launcher(self, name: str) -> Callable[..., None]:
         """The kernel of that name."""
-        which = self._which
-        if which is None:
+        if name != "busbar_program":
             return super().launcher(name)
-        kernel = getattr(self._library, name)
+        which, kernel = self._which, library().busbar_program
 
         def launch(grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
             assert all(isinstance(arg, np.uint64) for arg in args), "not 8 bytes each"
             assert block[0] <= self._threads, "more threads than the kernel's bounds"
             words = [ctypes.c_uint64(int(arg)) for arg in args]
-            stream = self._m.here.stack[-1].ptr
-            self._m.launched.append(name)
-            self._m.push(stream, lambda: Running(lambda: kernel(*which, grid[0], THREADS, *words)))
+            everyone = grid[0], THREADS
+            self._enqueue(name, lambda: Running(lambda: kernel(*which, *everyone, *words)))
 
         return launch
 
@@ -165,7 +135,6 @@ class IpcCupy(Cupy):
 
     def __init__(self, machine: IpcMachine) -> None:
         super().__init__(machine)
-        library()  # built here, before ranks are threads
         self.machine = machine
         self.runtime = IpcRuntime(machine)
 

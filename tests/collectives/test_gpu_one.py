@@ -22,9 +22,9 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_ranks
 from collectives.schedule.dtypes import dtype
-from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, library
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import LIMIT_S, REPO, Run, environment
-from tests.gpu_standin import Cupy, Machine
+from tests.gpu_standin import Cupy, Machine, library
 from tests.nccl_standin import Nccl
 
 SCRIPT = str(REPO / "benchmarks" / "gpu_one.py")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import threading
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
-from collectives.schedule.dtypes import DTYPES
+from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
 from tests.collectives.executing import (
@@ -28,10 +27,6 @@ from tests.collectives.executing import (
 )
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import thorough
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="no g++ to build the executor for the host with"
-)
 
 
 def _ranks(
@@ -78,7 +73,7 @@ def test_work_sharing_gives_what_numpy_gives(nranks: int) -> None:
     _all(nranks, list(in_turn(nranks, first=True)), iterations=2, sharing=True)
 
 
-@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("kind", (*DTYPES, *FLOAT8))
 def test_every_operation_on_every_type(kind: str) -> None:
     """Rule: each type with each operation, through one pass over all sources and through a ring."""
     _all(3, list(every_operation(3, kind)))

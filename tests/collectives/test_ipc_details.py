@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,8 +23,6 @@ from collectives.execution.ipc.transport import IpcTransport
 from collectives.schedule.ops import op
 from tests.collectives.executing import allreduce
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
 
 def _ranks(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.ipc_stand_in import library
 from tests.conftest import LIMIT_S, REPO, environment
+from tests.gpu_standin import library
 
 pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")]
 SCRIPT = str(REPO / "tests/collectives/ipc_process.py")

@@ -24,5 +24,9 @@ OPERATIONS(Half)
 OPERATIONS(Bfloat16)
 OPERATIONS(Float)
 OPERATIONS(Double)
+#ifdef FLOAT8  // from compute capability 8.9 on
+OPERATIONS(Float8E4M3)
+OPERATIONS(Float8E5M2)
+#endif
 
 }  // namespace busbar

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.schedule.dtypes import limits
+
 LINE = 64
 
 
@@ -28,20 +30,28 @@ def shifted(array: NDArray[Any], offset: int) -> NDArray[Any]:
 
 
 def expected(ufunc: np.ufunc, rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """One pass in the order of sources; two-byte floats in float, rounded once."""
+    """One pass in the order of sources; small floats in float, rounded once.
+
+    Eight-bit floats saturate.
+    """
     kind = rows[0].dtype
-    wide = np.dtype(np.float32) if kind.itemsize == 2 else kind
+    small = kind.kind not in "iu" and kind.itemsize < 4
+    wide = np.dtype(np.float32) if small else kind
     total = rows[0].astype(wide)
     for row in rows[1:]:
         total = ufunc(total, row.astype(wide))
+    if small and kind.itemsize == 1:
+        most = np.float32(limits(kind).max)
+        total = np.clip(total, -most, most)
     return total.astype(kind)
 
 
 def every_value(
     kind: np.dtype[Any], add: Callable[[NDArray[Any], list[NDArray[Any]]], None]
 ) -> None:
-    """Add every value of a two-byte type to others, and compare bit by bit, NaN as NaN."""
-    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    """Add every value of a small float type to others, and compare bit by bit, NaN as NaN."""
+    bits = np.dtype(f"u{kind.itemsize}")
+    every = np.arange(1 << 8 * kind.itemsize).astype(bits).view(kind)
     rows = [every, np.roll(every, 12345), np.roll(every, 54321)]
     target = np.empty_like(every)
     add(target, rows)
@@ -49,4 +59,4 @@ def every_value(
         want = expected(np.add, rows)
     nan = np.isnan(want.astype(np.float32))
     assert (np.isnan(target.astype(np.float32)) == nan).all()
-    np.testing.assert_array_equal(target[~nan].view(np.uint16), want[~nan].view(np.uint16))
+    np.testing.assert_array_equal(target[~nan].view(bits), want[~nan].view(bits))

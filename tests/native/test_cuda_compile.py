@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collectives.execution.gpu import kernels
-from collectives.execution.ipc.kernels import BLOCKS, ELEMENTS, OPERATIONS, THREADS, options, source
+from collectives.execution.gpu.compile import cuda_source
+from collectives.execution.ipc.kernels import BLOCKS, THREADS, options
 from collectives.execution.ipc.table import HEADER, STATUS
-from collectives.schedule.dtypes import DTYPES, dtype
-from collectives.schedule.ops import op
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
+from collectives.schedule.ops import OPS, op
 from tests.conftest import thorough
 
 HOME = Path(__file__).resolve().parents[2]
@@ -45,16 +45,11 @@ def architectures() -> list[str]:
     return [f"sm_{n}" for n in sorted(numbers) if n >= 70]
 
 
-def _defined(element: str, operation: str) -> list[str]:
-    values = {"BUSBAR_ELEMENT": element, "BUSBAR_OPERATION": operation}
-    values |= {"BUSBAR_THREADS": str(THREADS), "BUSBAR_BLOCKS": str(BLOCKS)}
-    return [f"-D{name}={value}" for name, value in values.items()]
-
-
-def _compile(text: Path, arch: str, element: str, operation: str, out: Path) -> str:
-    strict = ["-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v", f"-I{CUDA}"]
-    defined = _defined(element, operation)
-    return _nvcc(f"-arch={arch}", "-cubin", *strict, *defined, str(text), "-o", str(out))
+def _compile(text: Path, arch: str, kind: str, name: str, out: Path) -> str:
+    """What the compiler says of a file, for a type and an operation as NVRTC gets them."""
+    strict = ["-Werror", "all-warnings", "-Xptxas", "-v", f"-I{CUDA}"]
+    given = [*options(dtype(kind), op(name)), *["-DFLOAT8"] * (int(arch[3:]) >= 89)]
+    return _nvcc(f"-arch={arch}", "-cubin", *strict, *given, str(text), "-o", str(out))
 
 
 def _registers(said: str) -> list[int]:
@@ -66,7 +61,7 @@ def _registers(said: str) -> list[int]:
 @pytest.mark.parametrize("every", [False, *thorough(True)])
 def test_every_architecture(tmp_path: Path, every: bool) -> None:
     """Rule: the kernels compile from Volta or Turing to Blackwell, types and operations in turn."""
-    turns = zip(cycle(ELEMENTS), cycle(OPERATIONS), strict=False)
+    turns = zip(cycle((*DTYPES, *FLOAT8)), cycle(OPS), strict=False)
     whole, common = WHOLE in os.environ, ("sm_75", "sm_80", "sm_90", "sm_100")
     jobs = [
         (ALL if whole else CUDA / "busbar.cu", arch, *turn, tmp_path / f"{arch}.cubin")
@@ -96,41 +91,41 @@ def test_no_subnormal_is_flushed(tmp_path: Path, text: str) -> None:
 @pytest.mark.timeout(LIMIT_S)
 def test_every_type_with_every_operation(tmp_path: Path) -> None:
     """Rule: each of them compiles, and what it works on stays in registers: spills are few."""
-    said = _compile(ALL, "sm_90", "Float", "kSum", tmp_path / "all.cubin")
+    said = _compile(ALL, "sm_90", "float", "sum", tmp_path / "all.cubin")
     spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", said)]
-    assert len(spilled) >= len(ELEMENTS) * len(OPERATIONS) and max(spilled) <= 128
+    assert len(spilled) >= len(kernels.ELEMENTS) * len(kernels.OPERATIONS) and max(spilled) <= 128
 
 
 @needs_nvcc
 @pytest.mark.timeout(LIMIT_S)
 def test_the_kernels_between_messages(tmp_path: Path) -> None:
     """Rule: what plans over NCCL enqueue compiles too, on the oldest, a common and the newest."""
-    text = tmp_path / "between.cu"
-    text.write_text(kernels.source())
     known, kinds = architectures(), cycle(DTYPES)
     for arch in known if WHOLE in os.environ else (known[0], "sm_90", known[-1]):
-        given = kernels.options(dtype(next(kinds)), op("max"))
-        out = ["-o", str(tmp_path / "between.cubin")]
-        _nvcc(f"-arch={arch}", "-cubin", "-Werror", "all-warnings", *given, str(text), *out)
+        text, out = CUDA / "between.cu", tmp_path / "between.cubin"
+        said = _registers(_compile(text, arch, next(kinds), "max", out))
+        assert said and max(said) * THREADS <= 65536
 
 
 @needs_nvcc
-def test_accesses_are_sixteen_bytes_wide_and_ordered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["busbar.cu", "between.cu"])
+def test_accesses_are_sixteen_bytes_wide_and_ordered(tmp_path: Path, text: str) -> None:
     """Rule: 16 bytes at a time and not by the read-only cache; words have system-wide order."""
-    out = tmp_path / "busbar.ptx"
-    where = ["-ptx", "-arch=compute_75", "-std=c++17", f"-I{CUDA}", str(CUDA / "busbar.cu")]
-    _nvcc(*where, *_defined("Float", "kSum"), "-o", str(out))
-    text = out.read_text()
-    assert "ld.global.v4.u32" in text and "st.global.v4.u32" in text
-    assert ".nc." not in text
-    assert "ld.acquire.sys" in text and "st.release.sys" in text
+    out = tmp_path / "text.ptx"
+    given = [*options(dtype("float"), op("sum")), f"-I{CUDA}", str(CUDA / text)]
+    _nvcc("-ptx", "-arch=compute_75", *given, "-o", str(out))
+    said = out.read_text()
+    assert "ld.global.v4.u32" in said and "st.global.v4.u32" in said
+    assert ".nc." not in said
+    assert text == "between.cu" or ("ld.acquire.sys" in said and "st.release.sys" in said)
 
 
-def test_the_runtime_compiler_takes_the_source() -> None:
+@pytest.mark.parametrize("text", ["busbar.cu", "between.cu"])
+def test_the_runtime_compiler_takes_the_source(text: str) -> None:
     """Rule: in one piece, with no header, the source compiles with NVRTC's wheel alone."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="no cuda-bindings here")
     for kind, name in (("half", "max"), ("int8", "sum"), ("double", "prod")):
-        code = source().encode()
+        code = cuda_source(text).encode()
         error, program = nvrtc.nvrtcCreateProgram(code, b"busbar.cu", 0, [], [])
         if error:
             pytest.skip(f"NVRTC cannot be loaded: {error}")
@@ -143,21 +138,21 @@ def test_the_runtime_compiler_takes_the_source() -> None:
         assert not log.strip(b" \0"), log.decode()
 
 
-def test_the_source_is_in_one_piece() -> None:
+@pytest.mark.parametrize("name", ["busbar.cu", "between.cu"])
+def test_a_source_is_in_one_piece(name: str) -> None:
     """Rule: each file once, and nothing left to include but the host's half, which is skipped."""
-    text = source()
+    text = cuda_source(name)
     assert re.findall(r'#include [<"](.*)[>"]', text) == ["platform_host.hpp"]
     assert text.count("struct Lanes") == text.count("struct Team") == 1
 
 
-@pytest.mark.parametrize("kind", DTYPES)
-def test_each_type_has_its_elements(kind: str) -> None:
-    """Rule: an element type of the source has the size of the NumPy type that it stands for."""
-    of = dtype(kind)
-    element = options(of, op("sum"))[1].split("=")[1]
-    names = {"float16": "Half", "float32": "Float", "float64": "Double"}
-    assert element == names.get(of.name, of.name.capitalize())
-    assert element in ELEMENTS and np.dtype(of).itemsize <= 8
+def test_each_type_has_its_elements() -> None:
+    """Rule: Python, the kernels and their build for the host count types and operations alike."""
+    built = (HOME / "tests" / "native" / "cuda_host.cpp").read_text()
+    assert re.findall(r"kernels_of<(\w+)>[,}]", built) == [*kernels.ELEMENTS.values()]
+    assert [dtype(kind).name for kind in (*DTYPES, *FLOAT8)] == [*kernels.ELEMENTS]
+    text = (CUDA / "elements.cuh").read_text()
+    assert f"enum Operation {{ {', '.join(kernels.OPERATIONS.values())} }};" in text
 
 
 def test_the_table_has_the_names_of_the_source() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from collectives.execution.gpu.kernels import ELEMENTS, OPERATIONS
 from collectives.execution.ipc.table import (
     Addresses,
     StagingArea,
@@ -21,11 +22,10 @@ from collectives.execution.ipc.table import (
     teams,
 )
 from collectives.execution.shm.dependences import DependenceGraph, Work
-from collectives.execution.shm.fast import op_number, type_number
 from collectives.execution.shm.tasks import Place
-from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import Op, op
-from tests.collectives.ipc_stand_in import library
+from tests.gpu_standin import library
 from tests.native.passes import every_value, expected, shifted, values
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
@@ -50,7 +50,7 @@ def one_pass(
     stage = StagingArea.of((work,), 0, blocks, kind.itemsize)
     words = table(found, 0, blocks, stage, to, 0, 1.0)
     library().busbar_program(
-        type_number(kind), op_number(by), blocks, threads,
+        list(ELEMENTS).index(kind.name), list(OPERATIONS).index(by.ufunc), blocks, threads,
         ctypes.c_uint64(words.ctypes.data), ctypes.c_uint64(len(words)),
     )  # fmt: skip
     assert not host.any()
@@ -59,7 +59,7 @@ def one_pass(
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(DTYPES),
+    st.sampled_from((*DTYPES, *FLOAT8)),
     st.sampled_from(["sum", "prod", "min", "max"]),
     st.integers(1, 700),
     st.lists(st.integers(0, 3), min_size=1, max_size=4),
@@ -91,8 +91,8 @@ def test_a_pass_equals_numpy(
         assert (beside == 0xEE).all()
 
 
-@pytest.mark.parametrize("name", ["half", "bfloat16"])
-def test_two_byte_floats_round_once_to_nearest_even(name: str) -> None:
+@pytest.mark.parametrize("name", ["half", "bfloat16", *FLOAT8])
+def test_small_floats_round_once_to_nearest_even(name: str) -> None:
     """Rule: joined in float and rounded once, subnormals, infinities and NaN included."""
     every_value(dtype(name), lambda target, rows: one_pass([target], rows, op("sum"), 2, 1))
 

@@ -1,8 +1,8 @@
 """The kernels that plans enqueue between messages: add, divide, and the gate of a stream.
 
-One more counts wrong elements, for checks of results. The CUDA C++ includes no header, so that
-NVRTC needs no toolkit. 16-bit and 8-bit floats are converted by PTX instructions or bitwise. Sums
-of several sources are computed in the wider type and rounded once.
+One more counts wrong elements, for checks of results. Sums of several sources are computed in the
+wider type and rounded once. The types of elements and the operations that ``native/cuda`` knows
+stand here for the executor, too.
 """
 
 from __future__ import annotations
@@ -24,47 +24,55 @@ SOURCES = 8  # what one pass adds at most
 FEWEST_FLOAT8 = (8, 9)  # the first compute capability that converts 8-bit floats
 _THREADS = 512
 _BLOCKS_PER_SM = 4
-# NumPy's name: storage type, type that is calculated in, and the number of the conversion below.
-TYPES = {
-    "int8": ("signed char", "int", 0),
-    "uint8": ("unsigned char", "unsigned", 0),
-    "int32": ("int", "int", 0),
-    "uint32": ("unsigned", "unsigned", 0),
-    "int64": ("long long", "long long", 0),
-    "uint64": ("unsigned long long", "unsigned long long", 0),
-    "float32": ("float", "float", 0),
-    "float64": ("double", "double", 0),
-    "float16": ("unsigned short", "float", 1),
-    "bfloat16": ("unsigned short", "float", 2),
-    "float8_e4m3fn": ("unsigned char", "float", 3),
-    "float8_e5m2": ("unsigned char", "float", 4),
+# What elements.cuh calls NumPy's types and operations.
+ELEMENTS = {
+    "int8": "Int8",
+    "uint8": "Uint8",
+    "int32": "Int32",
+    "uint32": "Uint32",
+    "int64": "Int64",
+    "uint64": "Uint64",
+    "float16": "Half",
+    "bfloat16": "Bfloat16",
+    "float32": "Float",
+    "float64": "Double",
+    "float8_e4m3fn": "Float8E4M3",
+    "float8_e5m2": "Float8E5M2",
 }
-_OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 0}
+OPERATIONS: dict[np.ufunc, str] = {
+    np.add: "kSum",
+    np.multiply: "kProd",
+    np.minimum: "kMin",
+    np.maximum: "kMax",
+}
 
 
 def source() -> str:
-    """The CUDA C++ of all kernels; `options` fix the type and the operation."""
+    """The CUDA C++ of the kernels between messages; `options` fix the type and the operation."""
     return cuda_source("between.cu")
 
 
 def options(dtype: np.dtype[Any], op: Op | None) -> tuple[str, ...]:
-    """The compiler's options for a type (by NumPy's name) and an operation.
+    """The compiler's options for a type and an operation; any will do where nothing is reduced.
 
     Raises Unsupported for a type that there are no kernels for.
     """
-    if dtype.name not in TYPES:
-        raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(TYPES)}")
-    stored, worked, form = TYPES[dtype.name]
-    signed = 0 if dtype.kind != "i" else 2 if dtype.itemsize == 8 else 1
-    operation = 0 if op is None else _OPS[op.name]
+    if dtype.name not in ELEMENTS:
+        raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(ELEMENTS)}")
     return (
-        "-std=c++14",
-        f"-DSTORED={stored}",
-        f"-DWORKED={worked}",
-        f"-DFORMAT={form}",
-        f"-DSIGNED={signed}",
-        f"-DOPERATION={operation}",
+        "-std=c++17",
+        f"-DBUSBAR_ELEMENT={ELEMENTS[dtype.name]}",
+        f"-DBUSBAR_OPERATION={OPERATIONS[np.add if op is None else op.ufunc]}",
     )
+
+
+def require(device: GpuDevice, dtype: np.dtype[Any]) -> None:
+    """Raise Unsupported where a device cannot convert the type, which its kernels do."""
+    if dtype.name.startswith("float8") and device.capability < FEWEST_FLOAT8:
+        raise Unsupported(
+            f"{device.name} (compute capability {_dotted(device.capability)})"
+            f" cannot add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
+        )
 
 
 class Kernels:
@@ -77,11 +85,7 @@ class Kernels:
 
     def _of(self, dtype: np.dtype[Any], op: Op | None) -> dict[str, Kernel]:
         key = options(dtype, op)
-        if dtype.name.startswith("float8") and self._device.capability < FEWEST_FLOAT8:
-            raise Unsupported(
-                f"{self._device.name} (compute capability {_dotted(self._device.capability)})"
-                f" cannot add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
-            )
+        require(self._device, dtype)
         if key not in self._found:
             names = ("reduce", "divide", "differ", "gate")
             self._found[key] = self._device.compile(source(), names, key)

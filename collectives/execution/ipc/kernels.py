@@ -7,21 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import Unsupported
+from collectives.execution.gpu import kernels
 from collectives.execution.gpu.compile import cuda_source
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.handles import Kernel
-from collectives.execution.shm.fast import op_number, type_number
 from collectives.schedule.ops import Op
 
 #: Threads of a block, and blocks that a multiprocessor must hold at once, for which the compiler
 #: limits its registers.
 THREADS, BLOCKS = 512, 2
 _FEWEST_THREADS = 128
-# In the order of collectives.execution.shm.fast's type and operation numbers.
-ELEMENTS = (
-    "Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64", "Half", "Bfloat16", "Float", "Double",
-)  # fmt: skip
-OPERATIONS = ("kSum", "kProd", "kMin", "kMax")
 
 
 @dataclass(frozen=True)
@@ -38,14 +33,12 @@ def source() -> str:
 
 
 def options(dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS) -> tuple[str, ...]:
-    """Compiler definitions for an element type and an operation.
+    """The compiler's options for an element type and an operation.
 
     Raises Unsupported for a type without kernels.
     """
     return (
-        "-std=c++17",
-        f"-DBUSBAR_ELEMENT={ELEMENTS[type_number(dtype)]}",
-        f"-DBUSBAR_OPERATION={OPERATIONS[op_number(op)]}",
+        *kernels.options(dtype, op),
         f"-DBUSBAR_THREADS={threads}",
         f"-DBUSBAR_BLOCKS={BLOCKS}",
     )
@@ -57,6 +50,7 @@ def compile_kernels(device: GpuDevice, dtype: np.dtype[np.generic], op: Op | Non
     All blocks of all ranks wait for each other, so they must be resident at once. Raises
     Unsupported for a type without kernels, and where even few threads are too many.
     """
+    kernels.require(device, dtype)
     threads, name = THREADS, "busbar_program"
     while threads >= _FEWEST_THREADS:
         kernel = device.compile(source(), [name], options(dtype, op, threads))[name]

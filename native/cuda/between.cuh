@@ -1,0 +1,91 @@
+// What plans enqueue between messages: joining what has arrived, averages, and counting wrong
+// elements for checks. All threads of a launch share the work.
+#pragma once
+
+#include "elements.cuh"
+
+namespace busbar {
+
+struct Share {  // which thread of all blocks' this is, and how many there are
+    u64 me, all;
+
+    BUSBAR_DEVICE explicit Share(const Team& team)
+        : me(u64(team.number()) * team.members() + team.member()),
+          all(u64(team.teams()) * team.members()) {}
+};
+
+// out = first joined with K sources, each of which may be out: all are read before it is written.
+// `wide`: all begin alike within 16 bytes, `head` elements before the first whole 16.
+template <class F, int op, int K>
+BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 n, u64 head, bool wide,
+                          const Share& share) {
+    const u64 packs = wide ? (n - head) / Lanes<F>::count : 0;
+    for (u64 i = share.me; i < packs; i += share.all) {
+        const u64 at = head * F::size + i * 16;
+        const Pack begin = load_pack(first + at);
+        Pack read[K];
+        BUSBAR_UNROLL
+        for (int k = 0; k < K; ++k) read[k] = load_pack(from[k] + at);
+        Lanes<F> sum = Lanes<F>::of(begin);
+        BUSBAR_UNROLL
+        for (int k = 0; k < K; ++k) sum.template add<op>(Lanes<F>::of(read[k]));
+        store_pack(out + at, sum.packed());
+    }
+    // What lies before the first and after the last 16 bytes; all of it where nothing is aligned.
+    const u64 before = wide ? head : 0, inside = packs * Lanes<F>::count;
+    for (u64 i = share.me; i < n - inside; i += share.all) {
+        const u64 at = (i < before ? i : inside + i) * F::size;
+        typename F::Wide sum = F::widen(load_one<F>(first + at));
+        BUSBAR_UNROLL
+        for (int k = 0; k < K; ++k) sum = join<op>(sum, F::widen(load_one<F>(from[k] + at)));
+        store_one<F>(out + at, F::narrow(sum));
+    }
+}
+
+template <class F, int op>
+BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 sources, u64 n, u64 head,
+                          bool wide, const Share& share) {
+    switch (sources) {
+    case 1: return reduce<F, op, 1>(out, first, from, n, head, wide, share);
+    case 2: return reduce<F, op, 2>(out, first, from, n, head, wide, share);
+    case 3: return reduce<F, op, 3>(out, first, from, n, head, wide, share);
+    case 4: return reduce<F, op, 4>(out, first, from, n, head, wide, share);
+    case 5: return reduce<F, op, 5>(out, first, from, n, head, wide, share);
+    case 6: return reduce<F, op, 6>(out, first, from, n, head, wide, share);
+    case 7: return reduce<F, op, 7>(out, first, from, n, head, wide, share);
+    default: return reduce<F, op, 8>(out, first, from, n, head, wide, share);
+    }
+}
+
+// Integers are rounded down, also below zero; the divisor may be no number of one byte.
+BUSBAR_DEVICE float quotient(float v, u64 by) { return v / static_cast<float>(by); }
+BUSBAR_DEVICE double quotient(double v, u64 by) { return v / static_cast<double>(by); }
+template <class T>
+BUSBAR_DEVICE T quotient(T v, u64 by) {
+    const auto sum = +v, divisor = static_cast<decltype(+v)>(by), found = sum / divisor;
+    return static_cast<T>(found * divisor > sum ? found - 1 : found);
+}
+
+// Sums become averages.
+template <class F>
+BUSBAR_DEVICE void divide(u64 out, u64 by, u64 n, const Share& share) {
+    for (u64 i = share.me; i < n; i += share.all) {
+        const u64 at = out + i * F::size;
+        store_one<F>(at, F::narrow(quotient(F::widen(load_one<F>(at)), by)));
+    }
+}
+
+// How many elements differ, bit by bit, from a tile that repeats: added to the word at `count`.
+template <class F>
+BUSBAR_DEVICE void differ(u64 given, u64 tile, u64 n, u64 period, u64 count, const Share& share) {
+    u64 at = share.me % period, wrong = 0;
+    const u64 on = share.all % period;
+    for (u64 i = share.me; i < n; i += share.all) {
+        wrong += load_one<F>(given + i * F::size) != load_one<F>(tile + at * F::size);
+        at += on;
+        if (at >= period) at -= period;
+    }
+    if (wrong) count_up(count, wrong);
+}
+
+}  // namespace busbar
