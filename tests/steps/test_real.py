@@ -145,27 +145,3 @@ def test_compressed_gradients_are_of_one_type(tmp_path: Path) -> None:
     status, found, err = stepped(*words, "--compress", "int8")
     assert status == 2 and found == [] and "m has tensors of other types" in err
     assert stepped(*words)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (("--update", "ring", "--compress", "int8"), "ring with --compress int8: it adds"),
-        (("--update", "library", "--compress", "1bit"), "library with --compress 1bit"),
-        (("--compress", "zip"), "no compression 'zip'"),
-        (("--compress", "fp16", "--precision", "bf16", "--model", "toy"), "leave --precision out"),
-        (("--problem", "softmax", "--model", "toy"), "--model is of a model"),
-        (("--problem", "softmax", "--precision", "fp16"), "--precision is of a model"),
-        (("--problem", "softmax", "--rule", "adam"), "no rule 'adam'"),
-        (("--problem", "softmax", "--rate", "0"), "--rate"),
-        (("--problem", "nothing"), "no problem 'nothing'"),
-        (("--problem", "softmax:samples=9"), "a batch of 32 from 9 samples"),
-        (("--problem", "softmax", "--plot", "a.gif"), "its name ends with .png, .svg or .pdf"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_starts(argv: tuple[str, ...], said: str) -> None:
-    """Rule: one line with the value and the remedy, and nothing measured."""
-    if "--problem" not in argv and "--model" not in argv:
-        argv = (*argv, "--model", "toy")
-    status, found, err = stepped("--threads", "2", *argv)
-    assert status == 2 and found == [] and said in err and err.count("\n") == 1

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.line import Hotline
-from bench.steps.main import main
+from bench.launch.rank import step
 from reports.cli import main as reports_main
 from reports.readers.own import results
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
@@ -48,11 +47,12 @@ def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transpor
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-def test_ranks_as_threads(servers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_as_threads(servers: int) -> None:
     """Rule: over threads every protocol has its record, with one server and with several."""
     words = ("--threads", "5", "--servers", str(servers), "--update", ",".join(UPDATES))
-    assert main([*STEP, *words], Hotline()) == 0
-    _right(capsys.readouterr().out, UPDATES, 5, servers, "inproc")
+    status, out, _ = called(step, *STEP, *words)
+    assert status == 0
+    _right(out, UPDATES, 5, servers, "inproc")
 
 
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
@@ -85,7 +85,7 @@ def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
     _right(two.stdout, few, 4, 2, "mpi")
 
 
-def test_learners_as_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_learners_as_processes(tmp_path: Path) -> None:
     """Rule: learners that are processes do what ranks do, also with several servers.
 
     In a trace they have lines as ranks have, on the servers' clock: what a server takes in had been
@@ -94,8 +94,9 @@ def test_learners_as_processes(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     trace = tmp_path / "trace.json"
     for name, *more in (("k-batch-sync:2",), ("k-async:2", "--trace", str(trace))):
         words = ("--learners", "2", "--servers", "2", "--update", name, *more)
-        assert main([*STEP, *words], Hotline()) == 0
-        _right(capsys.readouterr().out, [name], 4, 2, "sockets")
+        status, out, _ = called(step, *STEP, *words)
+        assert status == 0
+        _right(out, [name], 4, 2, "sockets")
     events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
     for server in (0, 1):
         taken = [e for e in events if e["pid"] == server and e["name"] == "queue"]

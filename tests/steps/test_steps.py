@@ -371,11 +371,22 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
         (["--sweep", "fusion", "--trace", "t.json"], "one run"),
         (["--trace", "t.json"], "one run"),
         (["--fit", "none.json", "--update", "ring", "--threads", "2", "-n", "1"], "none.json"),
+        (["--update", "ring", "--compress", "int8"], "ring with --compress int8: it adds"),
+        (["--update", "library", "--compress", "1bit"], "library with --compress 1bit"),
+        (["--compress", "zip"], "no compression 'zip'"),
+        (["--compress", "fp16", "--precision", "bf16"], "leave --precision out"),
+        (["--problem", "softmax", "--model", "toy"], "--model is of a model"),
+        (["--problem", "softmax", "--precision", "fp16"], "--precision is of a model"),
+        (["--problem", "softmax", "--rule", "adam"], "no rule 'adam'"),
+        (["--problem", "softmax", "--rate", "0"], "--rate"),
+        (["--problem", "nothing"], "no problem 'nothing'"),
+        (["--problem", "softmax:samples=9"], "a batch of 32 from 9 samples"),
+        (["--problem", "softmax", "--plot", "a.gif"], "its name ends with .png, .svg or .pdf"),
     ],
 )
 def test_bad_input_is_one_line_and_starts_nothing(argv: list[str], said: str) -> None:
     """Rule: status 2 and one line that says what to write, before any rank is started."""
-    model = [] if "--model" in argv else ["--model", "toy"]
+    model = [] if {"--model", "--problem"} & {*argv} else ["--model", "toy"]
     status, out, err = called(steps, *model, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1), (out, err)
     assert said in err
