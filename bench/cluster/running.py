@@ -33,7 +33,7 @@ _TOOLS = {
     "coreutils": ("cat", "install", "touch", "mkdir", "env"),
 }
 _PATIENCE_S = 60.0
-# A command has so long to end once it was told.
+# A command that is told to end has so long to do so.
 _GRACE_S = 15.0
 
 
