@@ -38,7 +38,7 @@ test: $(VENV)/.test $(OMPI_VENV)/.test
 	$(PYTEST)
 
 test-all: $(VENV)/.test $(OMPI_VENV)/.test
-	$(PYTEST) -m ''
+	$(PYTEST) -m '' --hypothesis-profile thorough
 
 # Campaigns that look for what the tests do not know; what fails is kept in build/torture and replays.
 SECONDS ?= 600

@@ -26,10 +26,12 @@ from collectives.execution.gpu.load import count_gpus, load_cupy
 from tests.once import run_folder
 
 # How long examples take says more of what else runs on a machine than of the code; and a run says
-# the same of the same tree. New examples are looked for with ``--hypothesis-profile search``.
+# the same of the same tree. `make test-all` has the profile ``thorough``; new examples are looked
+# for with ``--hypothesis-profile search``.
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", CALM)
-settings.register_profile("busbar", CALM, derandomize=True)
+settings.register_profile("thorough", CALM, derandomize=True)
+settings.register_profile("busbar", CALM, derandomize=True, max_examples=40)
 settings.load_profile("busbar")
 
 REPO = Path(__file__).resolve().parent.parent
@@ -169,6 +171,11 @@ def cupy() -> Any:
     except Unavailable as error:
         pytest.skip(str(error))
     return found
+
+
+def examples(count: int) -> settings:
+    """A property's number of examples; `make test` draws the same share of it as of any other."""
+    return settings(max_examples=max(1, count * settings().max_examples // 100))
 
 
 def thorough(*values: object) -> list[ParameterSet]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.rules import load
@@ -17,7 +17,7 @@ from bench.tuning.decide import slower
 from bench.tuning.launches import Launch
 from reports.statistics.inference import ratio_interval
 from tests.bench.test_pace import Clock
-from tests.conftest import Mpi, Run, interruptible, popen
+from tests.conftest import Mpi, Run, examples, interruptible, popen
 
 _RUNS = st.lists(st.builds(Effort, st.integers(1, 500), st.floats(0.1, 1e4)), min_size=1)
 
@@ -77,7 +77,7 @@ def test_rounds_give_way_to_rows() -> None:
     assert [rounds_within(runs, m, 3) for m in (None, 10.0, 0.4, 0.01)] == [3, 3, 1, 1]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.floats(1.0, 1.4), st.integers(12, 60), st.integers(1, 4))
 def test_the_short_way_says_what_the_drawing_says(
     seed: int, factor: float, each: int, rounds: int

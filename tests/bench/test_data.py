@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.data import Inputs, exact
@@ -59,7 +59,6 @@ def test_ranks_and_elements_differ() -> None:
             assert np.mean(vectors[a] == vectors[b]) < 0.01
 
 
-@settings(deadline=None)
 @given(st.integers(0, 999), st.sampled_from(["float", "bfloat16", "int8"]), st.integers(2, 9))
 def test_one_wrong_element_is_found_and_named(index: int, kind: str, nranks: int) -> None:
     """Rule: a single changed element is counted, with its index and both values."""
@@ -79,7 +78,6 @@ def test_one_wrong_element_is_found_and_named(index: int, kind: str, nranks: int
 FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(FLOATS), st.integers(1, 4), st.integers(-9, 9), st.integers(0, 999))
 def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, index: int) -> None:
     """Rule: a float is right if off by up to ``ulps`` units in its last place, else wrong."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -38,6 +38,7 @@ from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, LibraryCall
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.ops import op
+from tests.conftest import examples
 
 GIB, KIB = 2**30, 2**10
 
@@ -280,7 +281,7 @@ def _sweep(node: _Node, rows: list[Row]) -> list[str]:
     return list(found[0])
 
 
-@settings(max_examples=6)
+@examples(6)
 @given(st.permutations(ROWS), st.integers(1, 14))
 def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
     """Rule: no order of algorithms, sizes and placements takes more than there is, nor costs a row.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.rules import Range, Tunable, dump, load, parse
 from bench.tuning import nccl, openmpi
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, choice, rules
-from tests.conftest import Mpi, Run, good, under
+from tests.conftest import Mpi, Run, examples, good, under
 
 _ranges = st.lists(
     st.tuples(
@@ -57,7 +57,7 @@ class TestFiles:
         st.integers(0, 130),
         st.integers(0, 1 << 31),
     )
-    @settings(max_examples=200)
+    @examples(200)
     def test_open_mpi_reads_our_rules(
         self, by_ranks: dict[int, tuple[Range, ...]], ranks: int, nbytes: int
     ) -> None:

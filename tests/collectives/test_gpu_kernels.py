@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -20,6 +20,7 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import OPS, Op, op, scale
+from tests.conftest import examples
 from tests.gpu_standin import Cupy, Machine
 from tests.native.passes import expected
 
@@ -36,7 +37,7 @@ def lane() -> Iterator[Lane]:
     yield found[0]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     kind=st.sampled_from((*DTYPES, *FLOAT8)),
     name=st.sampled_from(OPS),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ScheduleError
@@ -25,6 +25,7 @@ from collectives.schedule.ops import op
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from tests.collectives.cases import aliases, filled, naive
+from tests.conftest import examples
 
 N, CHUNKS, ELEMENTS = 2, 2, 3
 # Every rank has and wants two parts of three, so that in and out overlap in one part in place.
@@ -84,7 +85,7 @@ def _schedule(drawn: list[list[tuple[Any, ...]]], in_place: bool) -> tuple[Sched
     return Schedule.of(N, 3, steps, scratch=3), before, state
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@examples(250)
 @given(st.lists(st.lists(one_move, max_size=4), max_size=7), st.booleans())
 def test_programs_compute_what_the_schedule_says(
     drawn: list[list[tuple[Any, ...]]], in_place: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.links.as_map import as_topology
@@ -18,6 +18,7 @@ from collectives.model.fitfile import Fit, dump, load, read
 from collectives.model.fitting import MOST_EDGES, alpha_beta, fit
 from collectives.model.given import fitted
 from collectives.model.measured import costs_of
+from tests.conftest import examples
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import BURST, SWEPT, sizes
 from topology.model.topology import Topology
@@ -26,7 +27,7 @@ from topology.sources import own_json
 SIZES = [8 << i for i in range(20)]
 ALPHAS, BETAS = st.floats(1e-8, 1e-3), st.floats(1e-12, 1e-8)
 TIMES = st.lists(st.floats(1e-6, 1e-2), min_size=6, max_size=22)
-CALM = settings(max_examples=30, deadline=None)
+CALM = examples(30)
 
 
 @CALM

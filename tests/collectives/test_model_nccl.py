@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -149,7 +149,6 @@ def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
     assert seconds[0] == seconds[1] > seconds[2]
 
 
-@settings(deadline=None)
 @given(st.integers(2, 16), st.integers(64, 1 << 33))
 def test_time_is_positive_and_beyond_the_wire(ranks: int, size: int) -> None:
     """Rule: nothing is faster than its bandwidth."""

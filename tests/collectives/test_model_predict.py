@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -22,6 +22,7 @@ from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import lg
 from tests.collectives.test_simulate_times import FORMS
+from tests.conftest import examples
 from topology.model.topology import Device, Fact, Kind, LinkKind, PairFact, Topology
 from topology.model.topology import Link as Wire
 
@@ -141,7 +142,7 @@ CURVED = LinkCosts(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.integers(1, 1 << 16))
 def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None:
     """Rule: messages of a port go in order, the first at its whole cost, others as bursts."""

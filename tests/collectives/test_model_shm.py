@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.links.exchange import PATTERNS, exchange
@@ -30,6 +30,7 @@ from collectives.model.shm.states import in_order, touched
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from reports.analysis.predicted import predictions
 from reports.records.rows import Row, Run
+from tests.conftest import examples
 from topology.measured.sweep import BURST, TRIPS, Swept
 
 from .test_model_fit import measured
@@ -139,7 +140,7 @@ def _drafts(collective: str, name: str, ranks: int, in_place: bool = False) -> D
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "hypercube")]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(PAIRS), st.integers(2, 6), st.booleans(), st.integers(0, 6))
 def test_lines_are_where_the_last_iteration_left_them(
     pair: tuple[str, str], ranks: int, in_place: bool, crowd: int
@@ -182,7 +183,7 @@ def test_lines_are_where_the_last_iteration_left_them(
                 assert all(len(f) == 1 for f in far)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(PAIRS), st.integers(2, 5), st.integers(1, 40), st.booleans())
 def test_one_draft_serves_all_sizes(
     pair: tuple[str, str], ranks: int, times: int, in_place: bool
@@ -215,7 +216,7 @@ def test_later_windows_are_like_those_before(name: str, monkeypatch: pytest.Monk
     assert short == pytest.approx(predicted("allreduce", name, 4, size), rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(PAIRS), st.integers(2, 5), st.integers(0, 9))
 def test_more_bytes_take_longer(pair: tuple[str, str], ranks: int, power: int) -> None:
     """Rule: where messages lie, twice the size takes longer, but no more than twice as long."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -25,6 +25,7 @@ from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS, Case, built, computes, placements, roots
 from tests.collectives.msccl_files import EACH_FILE, OWN, two
 from tests.collectives.test_execution import _all
+from tests.conftest import examples
 
 KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES]
 WAYS = [_Ways(staged, copied) for staged in (False, True) for copied in (False, True)]
@@ -59,7 +60,7 @@ def test_exports_are_proven_and_come_back_the_same(collective: str, name: str) -
             assert messages(convert(algorithm, proof)) == messages(schedule)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from(KNOWN),
     st.integers(1, 9),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
@@ -18,6 +18,7 @@ from collectives.formats.write import write
 from tests.collectives.msccl_files import EACH_FILE, OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
 from tests.collectives.msccl_runtime import always_right
+from tests.conftest import examples
 
 SMALL = [
     ("allgather", "ring", 3),
@@ -162,7 +163,7 @@ def test_a_connection_that_fills_is_told() -> None:
     assert "holds only 8 sends" in notes[0]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_proven_means_right_in_every_execution(data: st.DataObject) -> None:
     """Files with a few random changes: whatever is proven is right in random executions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.formats.parse import MscclError, parse
@@ -35,7 +35,6 @@ def test_what_may_stand_around_an_algorithm(blanks: str, header: str, comment: s
 ELEMENTS = ["algo", "gpu", "tb", "step"]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_an_attribute_that_is_missing_or_not_its_own(data: st.DataObject) -> None:
     """Rule: an attribute with a default in the runtime may be missing, else the element is named.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ScheduleError, Unsupported
@@ -24,10 +24,11 @@ from collectives.schedule.passes import (
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.verify import verify
+from tests.conftest import examples
 
 ALLREDUCE = ["ring", "tree", "halving_doubling", "double_tree", "sharded_ps", "one_shot"]
 SCATTERS = ["ring", "bruck", "direct", "pat"]
-quick = settings(max_examples=40, deadline=None, derandomize=True)
+quick = examples(40)
 ranks = st.integers(1, 9)
 
 

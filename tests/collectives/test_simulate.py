@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -19,6 +19,7 @@ from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Outcome, Simulation, chunk_bytes
 from tests.collectives.cases import PAIRS
 from tests.collectives.simulate_reference import reference
+from tests.conftest import examples
 
 SMALL = (
     "ring:5",
@@ -67,7 +68,7 @@ def times(schedule: Schedule, made: Machine, chunk: float, **how: bool) -> Outco
     return found.run(chunk * schedule.nchunks, **how)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.sampled_from(SMALL), st.integers(0, 1_000_000), st.booleans())
 def test_any_schedule_takes_what_a_slow_reading_of_the_rules_says(
     data: Any, text: str, seed: int, alike: bool

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Outcome, simulate
+from tests.conftest import examples
 
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "one_shot")
 MIB = 1 << 20
@@ -64,7 +65,7 @@ def test_a_port_that_was_idle_passes_its_burst_at_once(
     assert _took("allreduce", name, ranks, 2 * MIB, burst=MIB / 4).seconds == pytest.approx(seconds)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.sampled_from(NAMES),
     st.sampled_from([2, 4, 6, 8, 9]),
@@ -90,7 +91,7 @@ def test_more_messages_than_go_one_by_one_are_refused() -> None:
         _took("allreduce", "ring", 256, 1.0, "full:{}:gbs=1:latency_us=0")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(NAMES), st.sampled_from([2, 4, 8]), st.floats(1.0, 4.0 * MIB))
 def test_where_nothing_is_shared_buffers_only_help(name: str, ranks: int, buffer: float) -> None:
     """Rule: with a link of its own for every pair no rank is through later than without buffers."""

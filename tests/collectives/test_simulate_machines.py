@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -21,6 +21,7 @@ from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.nodes import nvswitch, rail
 from collectives.simulate.machines.routes import NO_LINK
 from collectives.simulate.machines.table import GENERATORS, machine
+from tests.conftest import examples
 from tests.topology.machines import shapes, switched
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
@@ -71,7 +72,7 @@ def cut(made: Machine, half: Iterable[int]) -> float:
     return float(nx.maximum_flow_value(graph, "from", "to"))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3))
 def test_tori(grid: list[int]) -> None:
     """X·Y·… places, at most Σ⌊side/2⌋ hops, 2·n/X links each way across the longest even side."""
@@ -103,7 +104,7 @@ def test_rings_and_full_machines(n: int) -> None:
         assert cut(full(n), range(n // 2)) == n * n / 4 * 25 * GB
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(TREES, st.sampled_from([1, 2, 3]))
 def test_fat_trees(down: list[int], taper: int) -> None:
     """2·levels hops at most, routes to a receiver form one tree, full bisection over the taper."""
@@ -137,7 +138,7 @@ def test_shifts_do_not_collide_in_a_full_fat_tree(down: tuple[int, ...]) -> None
         assert np.bincount(routes[routes != NO_LINK]).max() == 1
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 7), st.integers(1, 2)
 )
@@ -215,7 +216,7 @@ def test_a_dgx1() -> None:
     assert cut(made, range(4)) > 10 * GB
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(shapes(6), st.sampled_from([0, 6]))
 def test_any_map_of_gpus_is_a_machine(shape: list[list[int]], nvlinks: int) -> None:
     """Messages take the map's routes, at its bandwidths; each direction is a link of its own."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.schedule.catalogue import draft, spec
@@ -18,6 +18,7 @@ from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.cases import PAIRS
 from tests.collectives.test_simulate import drafted, uneven
+from tests.conftest import examples
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
@@ -27,7 +28,7 @@ def links_of(routes: RankRoutes) -> list[list[int]]:
     return [[link for link in row if link != NO_LINK] for row in routes.table().tolist()]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(SIDES, st.integers(0, 10**6), st.integers(0, 40), st.booleans())
 def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int, few: bool) -> None:
     """Sums, minima and loads over stretches of circles are those over each link, also of some."""

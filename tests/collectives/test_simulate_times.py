@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.schedule.catalogue import draft, spec
@@ -21,6 +21,7 @@ from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, busiest, simulate
 from tests.collectives.cases import PAIRS, lg
 from tests.collectives.test_simulate import drafted
+from tests.conftest import examples
 
 # (ranks, latency, overhead, seconds a byte, seconds an added byte, bytes) to seconds.
 Form = Callable[[int, float, float, float, float, float], float]
@@ -57,7 +58,7 @@ FORMS: dict[tuple[str, str], Form] = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.sampled_from(sorted(FORMS)),
     st.sampled_from([2, 4, 8, 16, 32]),

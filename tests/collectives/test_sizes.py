@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
@@ -12,11 +12,12 @@ from collectives.schedule.catalogue import collectives, spec
 from collectives.schedule.counts import busiest, matrix, spread
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
+from tests.conftest import examples
 
 WHOLE = {"allreduce", "broadcast", "reduce", "sendrecv", "sendrecv_pairs"}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(100)
 @given(st.integers(1, 33), st.integers(0, 2**24), st.sampled_from([1, 2, 4, 8]))
 def test_sizes_are_rounded_as_nccl_tests_rounds(n: int, nbytes: int, itemsize: int) -> None:
     """Whole vectors keep their count, shares are multiples of 16 bytes, a barrier has none."""
@@ -31,7 +32,7 @@ def test_sizes_are_rounded_as_nccl_tests_rounds(n: int, nbytes: int, itemsize: i
             assert size == (base, base * n * itemsize, base)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@examples(50)
 @given(st.integers(1, 12), st.integers(1, 50))
 def test_the_shown_size_is_the_larger_buffer(n: int, elements: int) -> None:
     """The size column shows what the busiest rank's larger buffer holds, as in nccl-tests."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -57,7 +57,6 @@ def one_pass(
     assert (control[blocks:] == 1).all()  # every block has counted the iteration
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from((*DTYPES, *FLOAT8)),
     st.sampled_from(["sum", "prod", "min", "max"]),
@@ -106,7 +105,6 @@ def test_targets_may_be_sources() -> None:
         np.testing.assert_array_equal(row, wanted)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 300), st.sampled_from([1, 2, 4, 8]))
 def test_parts_cover_a_pass(size: int, nteams: int, itemsize: int) -> None:
     """Rule: the parts of all blocks cover a pass, and each begins at a multiple of 16 bytes."""
@@ -115,7 +113,6 @@ def test_parts_cover_a_pass(size: int, nteams: int, itemsize: int) -> None:
     assert (each - 16 // itemsize) * nteams < max(1, size)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1 << 34), st.integers(1, 264))
 def test_blocks_are_as_many_as_a_pass_needs(size: int, most: int) -> None:
     """Rule: one block for little, never more than are resident, one where pieces are unequal."""

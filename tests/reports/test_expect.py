@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
@@ -137,7 +137,6 @@ def test_rules_that_make_no_sense_are_refused(text: str) -> None:
         parse(text)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40) | st.from_regex(r"[a-z0-9=<>,|*. ]{0,20}: [a-z0-9<>=%*./ ]{0,20}"))
 def test_any_rule_is_understood_or_refused(text: str) -> None:
     """Rule: one kind of error and nothing else, for rules, shares and rates."""

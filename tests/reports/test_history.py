@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -20,6 +20,7 @@ from reports.readers.reading import parse
 from reports.records.record import Result
 from reports.records.shown import chance, trend
 from reports.statistics.change_points import alarms, cuts
+from tests.conftest import examples
 from tests.reports.runs import allreduce, cli, rows, saved
 
 Numbered = list[tuple[int, float]]
@@ -89,7 +90,7 @@ def test_less_than_the_noise_is_no_change() -> None:
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3), max_size=12), max_size=4), st.data())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_any_series_are_judged(values: list[list[float]], data: st.DataObject) -> None:
     """Rule: short, constant and gappy series are no errors; cuts lie inside, in order, seeded."""
     series = [

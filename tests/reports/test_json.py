@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
@@ -71,7 +71,6 @@ WHOLE = {
 }
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 1 << 20))
 def test_of_a_cut_document_every_whole_row_is_kept(name: str, at: int) -> None:
     """Rule: wherever it ends, whole rows are rows, and the end is said by line and byte."""
@@ -100,7 +99,6 @@ def _rows_of(text: str) -> list[tuple[int, int]]:
     return found
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 1 << 20))
 def test_damage_costs_the_row_that_it_is_in(name: str, at: int) -> None:
     """Rule: one bad byte in a row loses that row at the most, and its line is said."""

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError, ReportError
@@ -83,7 +83,6 @@ def test_parts_and_their_headings(made: str) -> None:
     assert [a.get("lang") for tag, a in found if tag == "html"] == ["en"]
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_data_cannot_end_its_element(text: str) -> None:
     """Rule: whatever a file says, the data element has no mark of HTML's, and returns it."""
@@ -93,7 +92,6 @@ def test_data_cannot_end_its_element(text: str) -> None:
     assert json.loads(inner) == {"text": text, EVIL: [text]}
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_a_table_is_made_of_text_only(text: str) -> None:
     """Rule: a cell, a heading and a caption make no element of their own."""
@@ -263,7 +261,6 @@ def test_distributions_share_a_budget() -> None:
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
 
 
-@settings(deadline=None)
 @given(NAMES)
 def test_colours_differ_as_long_as_there_are_some(names: list[str]) -> None:
     """Rule: seven algorithms have seven colours, whatever their order; the library's is its own.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -226,7 +226,6 @@ def test_a_comment_is_not_longer_than_it_may_be() -> None:
     assert "3 rows more." in text and len(text) < 65_536
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_a_name_is_no_markup(name: str) -> None:
     """Rule: whatever an algorithm is called, its row has as many cells, no link and no mention."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.analysis.quality import Rule, checklist, in_one_line
@@ -110,7 +110,6 @@ def test_nothing_timed_nothing_applies() -> None:
         assert {r.state for r in checklist(rows)} == {"does not apply"}
 
 
-@settings(deadline=None)
 @given(st.lists(st.builds(
     _row,
     ranks=st.sampled_from([None, 1, 2]), size=st.sampled_from([None, 0, 1024]),

@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -79,7 +79,6 @@ def test_few_iterations_say_so_and_nothing_else() -> None:
 
 
 @given(st.lists(st.floats(0, 1e3), max_size=60))
-@settings(deadline=None)
 def test_any_times_are_judged(times: list[float]) -> None:
     """Rule: no list of times, equal or zero ones among them, is an error."""
     assert all(u.text and u.amount >= 0 for u in unstable(times))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.measure import Timed, Timing, measure
@@ -20,6 +20,7 @@ from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
 from reports.records.rows import Row, Run
 from tests.bench.test_measure import Iteration
+from tests.conftest import examples
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 
 
@@ -43,7 +44,7 @@ def _sure(found: Findings) -> list[str]:
 
 
 @given(st.integers(4, 9), st.data(), st.floats(0.5, 20))
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_a_rank_that_comes_late_is_named(ranks: int, data: st.DataObject, hops: float) -> None:
     """Rule: who leaves the barrier late has the shortest time where all wait, and is named."""
     guilty = data.draw(st.integers(0, ranks - 1))
@@ -54,7 +55,7 @@ def test_a_rank_that_comes_late_is_named(ranks: int, data: st.DataObject, hops: 
 
 
 @given(st.integers(4, 9), st.data(), st.floats(1, 20))
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_a_rank_that_is_slow_is_named_where_not_all_wait(
     ranks: int, data: st.DataObject, hops: float
 ) -> None:

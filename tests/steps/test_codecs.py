@@ -4,11 +4,12 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bench.steps.training.codecs import BLOCK, CODECS, Feedback, codec
+from tests.conftest import examples
 
 _lengths = st.integers(0, 2 * BLOCK + 3)
 _vectors = _lengths.flatmap(
@@ -23,7 +24,7 @@ def _random(elements: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(elements=_lengths)
-@settings(max_examples=25)
+@examples(25)
 def test_a_vector_takes_as_many_bytes_as_counted(name: str, elements: int) -> None:
     """Rule: the bytes follow from the length alone, and decoding gives back that length."""
     chosen = codec(name)
@@ -44,7 +45,7 @@ def test_bits_an_element(name: str, bits: float) -> None:
 
 @pytest.mark.parametrize("name", ["none", "fp16", "bf16", "int8", "1bit", "topk:fraction=0.3"])
 @given(vector=_vectors)
-@settings(max_examples=40)
+@examples(40)
 def test_how_far_off(name: str, vector: np.ndarray) -> None:
     """Rule: casts are off by half a unit in the last place, 8 bits by half a scale.
 

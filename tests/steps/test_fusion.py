@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps import fusion
@@ -15,11 +15,12 @@ from bench.steps.expected import cycles, in_turn
 from bench.steps.options import compute
 from bench.steps.workloads.models import model
 from busbar.errors import Unsupported
+from tests.conftest import examples
 
 SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SIZES, st.lists(st.integers(1, 4000), min_size=1, max_size=3), st.data())
 def test_buckets_hold_every_tensor_once_and_in_order(
     sizes: list[int], limits: list[int], data: st.DataObject
@@ -47,7 +48,7 @@ def test_ddp_of_resnet50_is_torchs() -> None:
     assert len(found) == 5 and all(one >= 25 << 20 for one in held[1:-1])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SIZES, st.integers(1, 3000), st.data())
 def test_a_buffer_holds_no_more_than_its_size(
     sizes: list[int], buffer: int, data: st.DataObject
@@ -107,7 +108,7 @@ def test_recorded_times_are_replayed(tmp_path: Path) -> None:
 # -- the formula
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.001, 0.5), st.integers(1, 500)
 )
@@ -124,7 +125,7 @@ def test_a_pipeline_is_between_its_bounds(gaps: list[float], each: float, limit:
     assert took <= after + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.floats(0, 0.1), min_size=1, max_size=30),
     st.floats(0.001, 0.5),

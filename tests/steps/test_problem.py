@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
+from tests.conftest import examples
 
 SMALL = ":features=5:samples=64"
 
@@ -30,7 +31,7 @@ def test_a_gradient_is_the_loss_s(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(PROBLEMS)), st.integers(0, 1000), st.integers(1, 6))
-@settings(max_examples=30)
+@examples(30)
 def test_learners_together_take_the_whole_batch(name: str, update: int, learners: int) -> None:
     """Rule: the mean of P gradients is that of one batch P times as large, to rounding."""
     problem = _problem(name)

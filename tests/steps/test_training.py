@@ -4,12 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
 from bench.steps.training.rates import RULES, Arrived, rule
 from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
+from tests.conftest import examples
 
 
 def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> SharedProblem:
@@ -39,7 +40,7 @@ def test_other_weights_are_told_apart() -> None:
 
 
 @given(st.integers(0, 700), st.integers(1, 40))
-@settings(max_examples=40)
+@examples(40)
 def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
     """Rule: the first and at most so many more, copied, in order, at equal distances to the end."""
     weights = np.zeros(1, np.float32)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.workloads import file
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
+from tests.conftest import examples
 
 #: Parameters and tensors as the models' own sources count them.
 COUNTS = {
@@ -61,7 +62,7 @@ def test_a_scaled_model_keeps_its_tensors() -> None:
     assert whole.scaled(1) is whole
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(
         st.tuples(
@@ -117,7 +118,7 @@ def test_a_file_that_is_no_model_is_one_line(name: str, text: str, said: str) ->
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(max_size=200), st.sampled_from(["m.csv", "m.json"]))
 def test_no_text_is_anything_but_a_model_or_refused(text: str, name: str) -> None:
     """Rule: a reader of files gives a model or Unsupported, whatever it reads."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError
+from tests.conftest import examples
 from topology.model.topology import Kind, Topology
 from topology.sources import hwloc, nccl_xml
 from topology.views import findings
@@ -41,7 +42,7 @@ def check_cells(machine: drawn.Machine, topology: Topology, roots: bool = True) 
             assert topology.relation(ids[a], ids[b]).text == want, (a, b)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data(), drawn.machines(), st.sampled_from([1, 2, 3]))
 def test_hwloc_reads_what_was_drawn(
     data: st.DataObject, machine: drawn.Machine, version: int
@@ -75,7 +76,7 @@ def test_hwloc_reads_what_was_drawn(
     check_cells(machine, topology)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data(), drawn.machines())
 def test_nccl_xml_reads_what_was_drawn(data: st.DataObject, machine: drawn.Machine) -> None:
     """Rule: NUMA nodes, GPUs, nets by their ``dev``, and NVLinks are in the map.

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError
+from tests.conftest import examples
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
 from topology.model.facts import Fact
@@ -29,7 +30,7 @@ def order_of(topology: Topology) -> tuple[str, ...]:
 
 
 @given(topologies(), st.sampled_from(sorted(EXPORTS)))
-@settings(max_examples=150)
+@examples(150)
 def test_any_map_is_exported_or_refused(topology: Topology, name: str) -> None:
     """Rule: an export gives text or a ProbeError, whatever the map; nothing else happens."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
@@ -51,7 +51,6 @@ def test_rows_that_a_terminal_wrapped_are_put_together(width: int, stripped: boo
     assert said == [gpu.get("cpu_affinity") for gpu in whole.gpus] == ["0-47,96-143"] * 10
 
 
-@settings(deadline=None)
 @given(st.integers(2, 12), st.integers(0, 6), st.integers(1, 200), st.sampled_from([4, 8]))
 def test_a_text_cut_on_the_right_loses_no_gpu_in_silence(
     gpus: int, nics: int, width: int, tab: int

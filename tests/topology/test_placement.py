@@ -7,9 +7,10 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.placement import bounded, orders
@@ -133,14 +134,14 @@ def check_alike(topology: Topology) -> None:
 
 
 @given(topologies())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
     """Rule: pairs that are taken for alike have equal routes, whatever was stated of them."""
     check_alike(topology)
 
 
 @given(machines().filter(lambda machine: len(machine.cards(drawn.GPU)) > 1), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, nccl: bool) -> None:
     """Rule: the same on trees of packages, root complexes and switches, with NVLinks across."""
     nics = [name for card in machine.cards("nic") for name in card.names]
@@ -162,7 +163,7 @@ def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPat
 
 
 @given(shapes(9), st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_bounded_search_finds_the_best_ring_on_trees(
     shape: list[list[int]], data: st.DataObject
 ) -> None:
@@ -177,7 +178,7 @@ def test_bounded_search_finds_the_best_ring_on_trees(
 
 
 @given(shapes(8), st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_rings_on_trees_share_no_link(shape: list[list[int]], data: st.DataObject) -> None:
     """Rule: on a tree the ring crosses every link once each way, which no order can better."""
     topology = switched(shape)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import native
@@ -24,7 +24,6 @@ from topology.sources import own_json
 MOVED = sorted({*QUANTITIES, *SWEPT} & {n for n, how in PATTERNS.items() if not how.adds})
 
 
-@settings(deadline=None)
 @given(st.integers(2, 7), st.sampled_from(MOVED), st.sampled_from([1, 2, 8]), st.data())
 def test_a_round_moves_what_it_claims(
     nranks: int, quantity: str, times: int, data: st.DataObject
@@ -100,7 +99,6 @@ def test_plans_time_every_quantity() -> None:
             assert all(t > 0 for t in times)
 
 
-@settings(deadline=None)
 @given(st.integers(SMALLEST, 1 << 30))
 def test_sizes_double_up_to_the_largest(most: int) -> None:
     """Rule: 8, 16, 32 … and none beyond what was asked for; bursts end earlier."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from topology.model.topology import Kind
 from topology.sources import recognise
 
@@ -88,7 +89,7 @@ def text_of(
     return "\n".join(prefix + RESHAPES[reshape](line) for line in lines)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     machines(),
     st.sampled_from(sorted(RESHAPES)),

@@ -10,11 +10,12 @@ from dataclasses import replace
 from unicodedata import category
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cells import celled
 from busbar.printable import printable
+from tests.conftest import examples
 from topology.diagnostics.findings import check
 from topology.model.facts import Fact
 from topology.model.topology import Device, Kind, Topology
@@ -48,7 +49,7 @@ def test_matrix_is_nvidia_smis_to_the_letter() -> None:
 
 
 @given(topologies(), st.integers(40, 160))
-@settings(max_examples=60)
+@examples(60)
 def test_any_map_has_all_views(topology: Topology, width: int) -> None:
     """Rule: matrix, tree, CSV and findings of any map are printable text; CSV has a row a device.
 
@@ -110,7 +111,7 @@ def test_picture_places_neighbours_together(shape: list[list[int]]) -> None:
 
 
 @given(topologies())
-@settings(max_examples=60)
+@examples(60)
 def test_any_map_is_drawn(topology: Topology) -> None:
     """Rule: a picture of whatever map has a place for both ends of every line."""
     drawing = layout.draw(topology)
