@@ -14,13 +14,15 @@ from tests.conftest import Mpi, Run, good, on_threads, table_rows, thorough, und
 KIB = ("-b", "1K", "-e", "1K", "-n", "1")
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_every_algorithm_of_every_collective_is_right(ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "kind"), [(3, "bfloat16"), (4, "float"), *thorough((3, "float"), (4, "bfloat16"))]
+)
+def test_every_algorithm_of_every_collective_is_right(ranks: int, kind: str) -> None:
     """Rule: one launch sweeps every collective that suits these ranks, and says the rest.
 
     -A all checks out; in-place is N/A exactly where the collective has none.
     """
-    argv = ("-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", "float,bfloat16")
+    argv = ("-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", kind)
     status, out, err = on_threads("all", "--ranks", str(ranks), *argv)
     words = re.split(r"test starting: (\w+) ", out)
     tables = list(zip(words[1::2], words[2::2], strict=True))

@@ -40,8 +40,8 @@ def transport(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("mpi", "ranks"),
     [
-        *(("mpich", 1), ("mpich", 4), ("openmpi", 3)),
-        *thorough(("mpich", 2), ("mpich", 3), ("openmpi", 1), ("openmpi", 2), ("openmpi", 4)),
+        *(("mpich", 4), ("openmpi", 3)),
+        *thorough(*(("mpich", n) for n in (1, 2, 3)), *(("openmpi", n) for n in (1, 2, 4))),
     ],
     indirect=["mpi"],
 )
@@ -64,7 +64,7 @@ def test_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
 
 
 @needs_native
-@pytest.mark.parametrize("ranks", [5, *thorough(2)])
+@pytest.mark.parametrize("ranks", [3, *thorough(2, 5)])
 def test_work_sharing_stands_beside_the_library(
     mpich: Mpi, run: Run, tmp_path: Path, ranks: int
 ) -> None:
@@ -87,7 +87,7 @@ PLAIN = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 @pytest.mark.parametrize(
     ("mpi", "transport"),
-    [*(("mpich", "shm"), ("openmpi", "mpi")), *thorough(("mpich", "mpi"), ("openmpi", "shm"))],
+    [("openmpi", "mpi"), *thorough(("mpich", "shm"), ("mpich", "mpi"), ("openmpi", "shm"))],
     indirect=True,
 )
 def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) -> None:

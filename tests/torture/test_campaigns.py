@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from bench.run.data import Inputs, Wrong
-from tests.conftest import environment
+from tests.conftest import environment, thorough
 from tests.torture import corruption, mutants
 
 SEED = 20261122
-CASES = {"corruption": 60, "mutants": 460, "faults": 3, "resources": 4, "neighbours": 1}
+CASES = {"corruption": 60, "mutants": 160, "faults": 1, "resources": 2, "neighbours": 1}
+MORE = {"mutants": 460, "faults": 3, "resources": 4}
 
 
 @pytest.mark.timeout(960)
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_a_short_campaign(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "cases"), [*CASES.items(), *thorough(*MORE.items())])
+def test_a_short_campaign(name: str, cases: int, tmp_path: Path) -> None:
     """Rule: a short run of each campaign finds nothing; `make torture` runs them long."""
-    words = ["--cases", str(CASES[name]), "--seconds", "600", "--seed", str(SEED)]
+    words = ["--cases", str(cases), "--seconds", "600", "--seed", str(SEED)]
     done = subprocess.run(
         [sys.executable, "-m", f"tests.torture.{name}", *words, "--keep", str(tmp_path)],
         capture_output=True, text=True, timeout=900, check=False, env=environment(),
