@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.conftest import Mpi, Run, good, table_rows, under
+import pytest
+
+from tests.conftest import Mpi, Run, good, table_rows, thorough, under
 from tests.together import together
 
 SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
 STARTED = ("-m", "tests.bench.gpu_process")
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
 def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: one rank a GPU by its place on the node; our algorithms beside NCCL's, all right."""
     file = tmp_path / "run.jsonl"

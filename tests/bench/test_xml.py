@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -43,35 +44,34 @@ _STARTED = pytest.mark.xdist_group("launcher")
 @pytest.fixture(
     params=[
         *("inproc", "nccl", "ipc"),
-        *(pytest.param(name, marks=_STARTED) for name in ("mpi", "shm")),
+        pytest.param("mpi,shm" if native.load() else "mpi", marks=_STARTED),
     ]
 )
 def ran(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     """``ran(files)`` on each transport in turn, GPUs and their peers' memory as stand-ins.
 
     Holds the results, and the bytes that the transport counted, against the files. Processes are
-    started once a rank count.
+    started once a rank count, for all transports among them.
     """
     transport: str = request.param
+    names = transport.split(",")
     if transport == "nccl":
         request.getfixturevalue("gpus")(gpus=8)
     if transport == "ipc":
         if shutil.which("g++") is None:
             pytest.skip("no g++ here")
         request.getfixturevalue("peers")(8)
-    if transport == "shm" and native.load() is None:
-        pytest.skip(native.why_not())
 
-    def wanted(file: Path) -> list[str]:
+    def wanted(file: Path, transport: str) -> list[str]:
         name, ranks, chunks, _ = _counted(file)
         size = 64 * chunks * (ranks if name != "allreduce" else 1)
-        out = str(tmp_path / f"{file.stem}.jsonl")
+        out = str(tmp_path / f"{file.stem}.{transport}.jsonl")
         words = [name, "-A", str(file), "--transport", transport, "--out", out, "-d", "int32"]
         return [*words, "-n", "1", "-w", "0", "-b", str(size), "-e", str(2 * size), "-f", "2"]
 
-    def judge(file: Path) -> None:
+    def judge(file: Path, transport: str) -> None:
         *_, chunks, sent = _counted(file)
-        lines = (tmp_path / f"{file.stem}.jsonl").read_text().splitlines()
+        lines = (tmp_path / f"{file.stem}.{transport}.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines[1:]]
         assert len(rows) == 2
         for row in rows:
@@ -84,16 +84,16 @@ def ran(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
     def check(files: Sequence[Path]) -> None:
         for ranks in {_counted(file)[1] for file in files}:
             these = [file for file in files if _counted(file)[1] == ranks]
-            if transport in ("mpi", "shm"):
-                commands = [("-m", "bench", *wanted(file)) for file in these]
+            cases = [wanted(*case) for case in product(these, names)]
+            if "mpi" in names:
                 run, mpich = map(request.getfixturevalue, ("run", "mpich"))
-                ended = together(run, mpich, ranks, *commands)
+                ended = together(run, mpich, ranks, *(("-m", "bench", *case) for case in cases))
             else:
                 threads = ("--threads", str(ranks))
-                ended = [Ended(*in_process(*wanted(file), *threads)) for file in these]
+                ended = [Ended(*in_process(*case, *threads)) for case in cases]
             assert not any(done.returncode for done in ended), ended
-        for file in files:
-            judge(file)
+        for case in product(files, names):
+            judge(*case)
 
     return check
 

@@ -58,8 +58,9 @@ def _page(module: Any) -> Any:
 def test_right_results_are_called_right(module) -> None:
     """Rule: every algorithm that serves the rank count is judged, for every type and size."""
     page, right = _page(module), module("gpu_right")
-    right.right(page, _cupy(), (4, 20_000), (2, 3))
-    assert len(page.kept) == 2 * 2 * len(right.KINDS)
+    right.right(page, _cupy(), (4,), (2,))
+    right.right(page, _cupy(), (20_000,), (3,))
+    assert len(page.kept) == 2 * len(right.KINDS)
     for row in page.kept:
         n, of = map(int, row["algorithms right"].split(" of "))
         assert n == of == len(row["algorithms"]) > 5 and row["wrong"] == ""

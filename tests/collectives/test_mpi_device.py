@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from collectives.execution.mpi.device import takes_device_memory
-from tests.conftest import Mpi, Run
+from tests.conftest import Mpi, Run, thorough
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_every_algorithm_over_device_buffers(mpi: Mpi, run: Run) -> None:
     """Rule: whether MPI takes device memory or not, every algorithm gives what NumPy gives."""
     program = (mpi.python, "-m", "tests.collectives.mpi_device_process")

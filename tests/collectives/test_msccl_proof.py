@@ -18,7 +18,7 @@ from collectives.formats.write import write
 from tests.collectives.msccl_files import EACH_FILE, OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
 from tests.collectives.msccl_runtime import always_right
-from tests.conftest import examples
+from tests.conftest import examples, thorough
 
 SMALL = [
     ("allgather", "ring", 3),
@@ -54,7 +54,7 @@ def test_schedules_written_and_read_are_the_same(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("collective", "name", "n"), SMALL)
-@pytest.mark.parametrize("in_place", [None, False])
+@pytest.mark.parametrize("in_place", [None, *thorough(False)])
 def test_every_single_change_is_refused(
     collective: str, name: str, n: int, in_place: bool | None
 ) -> None:

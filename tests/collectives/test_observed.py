@@ -44,6 +44,7 @@ def test_on_shared_memory_a_process_touches_its_partners_alone(mpi: Mpi, run: Ru
     assert done.stdout.split() == ["10", "no", "ring", "all"]
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
 def test_over_mpi_messages_go_where_the_schedule_says(mpi: Mpi, run: Run) -> None:
     """Rule: a rank's process binds a message for each of its own moves, and no others."""
     done = run(*under(mpi, 4, SCRIPT, "mpi"))

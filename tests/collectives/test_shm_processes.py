@@ -13,13 +13,13 @@ SCRIPT = str(REPO / "tests/collectives/shm_process.py")
 pytestmark = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 
 
-@pytest.mark.parametrize("ranks", [4, *thorough(2)])
+@pytest.mark.parametrize("ranks", [3, *thorough(2, 4)])
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_processes_share_their_buffers(mpi: Mpi, run: Run, ranks: int) -> None:
     """Rule: memory of another process is read and written where it lies, with the right result."""
     done = run(*under(mpi, ranks, SCRIPT, "right", "auto"))
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) >= 12 * 12
+    assert int(done.stdout.split()[-1]) >= 12 * 9
 
 
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)

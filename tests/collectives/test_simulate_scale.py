@@ -18,7 +18,7 @@ from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.cases import PAIRS
 from tests.collectives.test_simulate import drafted, uneven
-from tests.conftest import examples
+from tests.conftest import examples, thorough
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
@@ -109,8 +109,13 @@ def test_steps_that_come_again_are_not_computed_again(monkeypatch: pytest.Monkey
 CROWDED = ("torus:4x3", "fattree:4x3:taper=4", "dragonfly:p=2:a=2:h=1:g=3")
 
 
-@pytest.mark.parametrize("text", CROWDED)
-@pytest.mark.parametrize("slack", [0.02, 0.1])
+@pytest.mark.parametrize(
+    ("text", "slack"),
+    [
+        *zip(CROWDED, (0.1, 0.02, 0.02), strict=True),
+        *thorough(*zip(CROWDED, (0.02, 0.1, 0.1), strict=True)),
+    ],
+)
 def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
     """Every algorithm: the time is within the error that is stated of the exact one."""
     made = machine(text, 12) if slack < 0.1 else uneven(machine(text, 12), 3)

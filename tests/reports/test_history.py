@@ -20,7 +20,7 @@ from reports.readers.reading import parse
 from reports.records.record import Result
 from reports.records.shown import chance, trend
 from reports.statistics.change_points import alarms, cuts
-from tests.conftest import examples
+from tests.conftest import examples, thorough
 from tests.reports.runs import allreduce, cli, rows, saved
 
 Numbered = list[tuple[int, float]]
@@ -40,7 +40,7 @@ def _noise(random: np.random.Generator, kind: str, shape: tuple[int, int]) -> ND
 
 
 @pytest.mark.parametrize("kind", ["normal", "heavy", "shared"])
-@pytest.mark.parametrize(("rows", "runs"), [(1, 12), (15, 20)])
+@pytest.mark.parametrize(("rows", "runs"), [(1, 12), *thorough((15, 20))])
 def test_false_alarms_are_as_rare_as_said(kind: str, rows: int, runs: int) -> None:
     """Rule: about 5 % of histories without a change are said to have one, whatever their rows."""
     random = np.random.default_rng(7)

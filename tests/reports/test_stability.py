@@ -18,6 +18,7 @@ from reports.records.record import Result, Sample
 from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
 from reports.statistics.quantities import relative_width
 from reports.statistics.stability import unstable
+from tests.conftest import thorough
 from tests.reports.runs import allreduce
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
@@ -37,7 +38,7 @@ def _kinds(times: NDArray[np.float64]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", STABLE)
-@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("n", [20, *thorough(100)])
 def test_false_alarms_are_rare(name: str, n: int) -> None:
     """Rule: at most 2 % of rows of independent iterations are warned of for order or shape."""
     random = np.random.default_rng(n)
@@ -160,7 +161,7 @@ def _placed(times: NDArray[np.float64], name: str = "ring") -> Result:
     return allreduce(name, 4, 1024, times.tolist())
 
 
-@pytest.mark.parametrize("name", STABLE)
+@pytest.mark.parametrize("name", ["gamma", *thorough(*(n for n in STABLE if n != "gamma"))])
 def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
     """Rule: measured until the median is known to 2 %, hardly a sweep is warned of."""
     random, spoke = np.random.default_rng(11), 0

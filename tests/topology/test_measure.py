@@ -219,7 +219,7 @@ def test_mpirun_fills_the_matrix(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     The map is printed once and saved.
     """
     ways = set(permutations((f"RANK{rank}" for rank in range(3)), 2))
-    settings = ("--bytes", "64K", "--repetitions", "5", "--json")
+    settings = ("--bytes", "64K", "--repetitions", "2", "--json")
     cases = {"mpi": (), "shm": ("--isolated",)}
     commands = (
         (*MEASURE, *settings, "--transport", name, *options, "-o", str(tmp_path / name))

@@ -138,11 +138,11 @@ def test_mpirun_sweeps(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: under mpirun every pair has every quantity at every size, in as many blocks as said."""
     saved = tmp_path / "swept.json"
     options = ("--sweep", "8", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
-    done = run(*under(mpich, 3, "-m", "topology", "measure", *options))
+    done = run(*under(mpich, 2, "-m", "topology", "measure", *options))
     assert done.returncode == 0, done.stderr
     topology = own_json.parse(saved.read_text())
     found = {(one.a, one.b, one.quantity, one.nbytes) for one in swept(topology)}
-    pairs = [(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(a + 1, 3)]
+    pairs = [("RANK0", "RANK1")]
     kinds = SWEPT.keys() - {"first"}
     assert found == {(*p, kind, m) for p in pairs for kind in kinds for m in sizes(kind, 8)}
     assert all(len(one.seconds) == BLOCKS for one in swept(topology))
