@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback, suits
 from bench.steps.training.shared import parts
-from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Tell, Transport
 from collectives.schedule.catalogue import build, spec
@@ -139,8 +138,6 @@ class CompressedMean(Encoded):
         source: Vector, target: Vector,
     ) -> None:  # fmt: skip
         suits(codec, algorithm)
-        if algorithm not in _MOVES:
-            raise Unsupported(f"{algorithm} exchanges more than once; take {', '.join(_MOVES)}")
         how = _MOVES[algorithm]
         self._codec, self._target, self._nranks = codec, target, nranks
         self._shards = parts(len(target), nranks if how.shards else 1)
