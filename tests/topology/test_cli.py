@@ -31,14 +31,6 @@ def report(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_default_is_the_matrix(report: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: without a command the matrix and its legend are printed, and nothing else."""
-    assert cli.main(["--from", report]) == 0
-    shown = capsys.readouterr()
-    assert shown.out == Path(report).read_text()
-    assert shown.err == ""
-
-
 def test_standard_input_and_several_files_are_one_map(
     report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,12 +48,15 @@ def test_standard_input_and_several_files_are_one_map(
 def test_files_need_no_option(report: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: a file named without --from is read as with it, wherever the options stand.
 
-    A word that is neither a command nor a file is still an unknown command.
+    Without a command the matrix and its legend are printed, and nothing else. A word that is
+    neither a command nor a file is still an unknown command.
     """
     for command in ([], ["--csv"], ["check"], ["pick", "-k", "2"]):
         status = cli.main([*command, "--from", report])
         said = capsys.readouterr()
         assert (cli.main([*command, report]), capsys.readouterr()) == (status, said)
+    assert cli.main([report]) == 0
+    assert capsys.readouterr() == (Path(report).read_text(), "")
     assert cli.main([report, "--csv"]) == 0
     assert capsys.readouterr().out.startswith(",GPU0")
     for words, complaint in (
@@ -73,15 +68,27 @@ def test_files_need_no_option(report: str, capsys: pytest.CaptureFixture[str]) -
         assert complaint in capsys.readouterr().err
 
 
-def test_check_says_by_its_status(machine: Loaded, tmp_path: Path) -> None:
-    """Rule: 0 is clean, 1 has findings, so that a prolog script can use it."""
+def test_check_says_by_its_status(
+    machine: Loaded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: check finds what is wrong with a machine, names the devices, and nothing else.
+
+    0 is clean, 1 has findings, so that a prolog script can use it.
+    """
     described, topology = machine
     path = tmp_path / "machine.json"
     path.write_text(own_json.dump(topology))
-    for options in ([], ["--json"]):
-        assert cli.main(["check", "--from", str(path), *options]) == bool(
-            described["expect"]["findings"]
-        )
+    expected = described["expect"]["findings"]
+    assert cli.main(["check", str(path), "--json"]) == bool(expected)
+    found = json.loads(capsys.readouterr().out)
+    assert {finding["code"]: finding["subjects"] for finding in found} == expected
+    assert cli.main(["check", str(path)]) == bool(expected)
+    shown = " ".join(capsys.readouterr().out.split())
+    for finding in found:
+        parts = finding["summary"], ", ".join(finding["subjects"]), finding["evidence"]
+        assert all(" ".join(part.split()) in shown for part in (*parts, finding["remedy"]))
+    places = [shown.index(finding["code"]) for finding in found]
+    assert places[:1] == sorted(places)[:1] and (found or "no findings" in shown)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +146,7 @@ def test_pick_of_the_field_report(report: str, capsys: pytest.CaptureFixture[str
     assert "[4,5]" in tiers[1]
     assert "1 x PIX" in tiers[1]
     assert "1 x PHB" in tiers[2]
+    assert "[0,1] beats [0,3]" in shown and "PHB, a PCIe host bridge" in " ".join(shown.split())
     assert cli.main(["pick", "-k", "2", "--json", "--exclude", "0,GPU1", "--from", report]) == 0
     assert json.loads(capsys.readouterr().out)["picks"][0]["gpus"] == ["GPU3", "GPU4"]
 

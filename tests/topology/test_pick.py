@@ -34,16 +34,6 @@ def tier_of(ranking: Ranking, wanted: tuple[str, ...]) -> int:
     return next(n for n, tier in enumerate(ranking.tiers) if wanted in tier.sets)
 
 
-def test_field_report_pix_pairs_beat_phb_pairs() -> None:
-    """Rule: on the field report's machine [0,1] and [4,5] (PIX) beat [0,5] (PHB), as said."""
-    ranking = pick(field_report(), 2)
-    assert tier_of(ranking, ids(0, 1)) == tier_of(ranking, ids(4, 5)) == 0
-    assert tier_of(ranking, ids(0, 5)) == 1
-    said = " ".join(reasons(ranking))
-    assert "[0,1] beats [0,3]" in said
-    assert "PHB, a PCIe host bridge" in said
-
-
 def test_dgx_1v_sets_with_nvlink_rings_come_first() -> None:
     """Rule: 8 of 70 sets of four hold an NVLink ring, and they are the first eight."""
     ranking = pick(dgx_1v(), 4, most=70)

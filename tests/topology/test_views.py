@@ -169,24 +169,6 @@ def test_page_escapes_what_it_shows() -> None:
     assert 'src="http' not in text
 
 
-def test_findings_are_worst_first_with_remedies(machine: Loaded) -> None:
-    """Rule: every finding shows its summary, devices, evidence and remedy within the width."""
-    _, topology = machine
-    found = check(topology)
-    shown = findings_view.text(topology, found, 80)
-    flat = " ".join(shown.split())
-    for finding in found:
-        for part in (
-            finding.summary,
-            ", ".join(finding.subjects),
-            finding.evidence,
-            finding.remedy,
-        ):
-            assert " ".join(part.split()) in flat
-    assert not found or shown.index(found[0].code) == min(shown.index(f.code) for f in found)
-    assert found or "no findings" in shown
-
-
 def test_csv_has_no_formulas() -> None:
     """Rule: an id or a fact out of a file that someone sent is a text in a spreadsheet."""
     facts = (Fact("numa_affinity", "@cmd", "x"), Fact("gpu_numa_id", "+1", "x"))
