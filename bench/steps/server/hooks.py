@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +41,19 @@ class Server(ABC):
         return None
 
 
-class Coding(Protocol):
-    """Gradients on the wire. Every rank has its own, which may remember (error feedback)."""
+class Coding:
+    """Gradients on the wire, as they are. Every rank has its own, which may remember."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
 
     def encode(self, gradient: Vector, server: int) -> Vector:
         """The code of a server's part of a gradient; the next call overwrites it."""
-        ...
+        return gradient
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
         """The part of the gradient whose encoding's bytes have come; not kept by anyone."""
-        ...
+        return data.view(self._dtype)
 
 
 class Training(ABC):
@@ -70,9 +73,9 @@ class Training(ABC):
     def server(self, part: slice) -> Server:
         """The hooks of a part of the weights."""
 
-    @abstractmethod
     def coding(self, places: Sequence[slice]) -> Coding:
         """A rank's own. ``places``: the servers' parts."""
+        return Coding(self.dtype)
 
     def told(
         self, kept: Sequence[Any], moments: Sequence[float], alike: bool
@@ -113,10 +116,6 @@ class PlainTraining(Training):
         """See `Training`."""
         return _PlainServer(np.zeros(part.stop - part.start, self.dtype))
 
-    def coding(self, places: Sequence[slice]) -> Coding:
-        """See `Training`."""
-        return _PlainCoding(self.dtype)
-
 
 class _PlainServer(Server):
     def __init__(self, weights: Vector) -> None:
@@ -137,16 +136,3 @@ class _PlainServer(Server):
             np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
         np.subtract(self.weights, self._sum, out=self.weights)
         self._first = True
-
-
-class _PlainCoding:
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-
-    def encode(self, gradient: Vector, server: int) -> Vector:
-        """See `Coding`."""
-        return gradient
-
-    def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
-        """See `Coding`."""
-        return data.view(self._dtype)

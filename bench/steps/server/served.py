@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.options import StepOptions
-from bench.steps.server.hooks import Learner, PlainTraining, Server, Training, Vector
+from bench.steps.server.hooks import Coding, Learner, PlainTraining, Server, Training, Vector
 from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.rates import Arrived, FixedRate, UpdateRule
 from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
@@ -182,10 +182,11 @@ class RealServer(Server):
             self._before.append(self.weights.copy())
 
 
-class GradientCoding:
-    """A `Coding`: a codec with a memory for each server's part."""
+class GradientCoding(Coding):
+    """A codec with error feedback for each server's part."""
 
     def __init__(self, codec: Codec, lengths: Sequence[int]) -> None:
+        super().__init__(np.dtype(np.float32))
         self._codec, self._lengths = codec, lengths
         self._feedback = [Feedback(codec, length) for length in lengths]
 
