@@ -22,6 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.gpu import kernels
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import run
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from tests.gpu_machine import (
     POISON,
@@ -280,3 +283,9 @@ class Cupy:
         memory = np.full(size, POISON, np.uint8)
         self._m.pinned[memory.ctypes.data] = size
         return memory
+
+
+def alone(body: Callable[[Lane], None], machine: Machine | None = None, **given: Any) -> None:
+    """Run a body on the stream of a rank that is alone."""
+    device = GpuDevice(Cupy(machine or Machine(1)), 0)
+    run(1, lambda world: body(Lane(device, world, **given)))

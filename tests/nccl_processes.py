@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
 from tests.gpu_standin import Item, Machine, whole
-from tests.nccl_standin import NUMPY, Communicator, Nccl, NcclError, carry_out, shares
+from tests.nccl_standin import KINDS, Communicator, Nccl, NcclError, carry_out, shares
 
 
 class _Group(Item):
@@ -44,8 +43,7 @@ class _Part(Item):
         self._m, self._comm, self._name, self._args = machine, comm, name, args
         count, datatype, *more = args[2:]
         elements = count * comm.size if name == "reduceScatter" else count
-        kind = np.dtype(getattr(ml_dtypes, NUMPY[datatype], None) or NUMPY[datatype])
-        self._nbytes = elements * kind.itemsize
+        self._nbytes = elements * KINDS[datatype].itemsize
         # Only the root of a broadcast has something to read.
         self._reads = name != "broadcast" or more[0] == comm.rank
         self._request: MPI.Request | None = None

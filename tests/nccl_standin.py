@@ -13,10 +13,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.ops import op as operation
+from collectives.schedule.ops import scale
 from tests.gpu_standin import Item, Machine, whole
 
 
@@ -109,17 +111,18 @@ class Collective(Item):
         return True
 
 
-NUMPY = (
-    *("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
-    *("bfloat16", "float8_e4m3fn", "float8_e5m2"),
-)
+# By NCCL's numbers.
+OPS = [operation(name) for name in ("sum", "prod", "max", "min", "avg")]
+KINDS = [
+    *map(dtype, ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float")),
+    *map(dtype, ("double", "bfloat16", "f8e4m3", "f8e5m2")),
+]
 
 
 def carry_out(machine: Machine, name: str, parts: list[tuple[Any, ...]]) -> None:
     """A collective on all ranks' memory; what is aliased as NCCL allows gives the same."""
     count, datatype, *more = parts[0][2:]
-    kind = np.dtype(getattr(ml_dtypes, NUMPY[datatype], None) or NUMPY[datatype])
-    n = len(parts)
+    kind, n = KINDS[datatype], len(parts)
 
     def read(rank: int, elements: int) -> NDArray[Any]:
         return machine.view(parts[rank][0], elements, kind).copy()
@@ -130,11 +133,9 @@ def carry_out(machine: Machine, name: str, parts: list[tuple[Any, ...]]) -> None
     def joined(elements: int) -> NDArray[Any]:
         total = read(0, elements)
         for rank in range(1, n):
-            ufunc = {0: np.add, 1: np.multiply, 2: np.maximum, 3: np.minimum, 4: np.add}[more[0]]
-            total = ufunc(total, read(rank, elements))
-        if more[0] == 4:
-            divide = np.floor_divide if kind.kind in "iu" else np.divide
-            total = divide(total, kind.type(n)).astype(kind)
+            total = OPS[more[0]].ufunc(total, read(rank, elements))
+        if OPS[more[0]].mean:
+            scale(total, n)
         return total
 
     if name == "allReduce":
@@ -184,9 +185,9 @@ class Communicator:
         at, count, datatype, peer, stream = args
         whole(*args)
         self._alive()
-        if not 0 <= peer < self.clique.size or not 0 <= datatype < len(NUMPY) or count < 0:
+        if not 0 <= peer < self.clique.size or not 0 <= datatype < len(KINDS) or count < 0:
             raise NcclError(4, f"invalid argument {args}")
-        size = np.dtype(getattr(ml_dtypes, NUMPY[datatype], None) or NUMPY[datatype]).itemsize
+        size = KINDS[datatype].itemsize
         if not self._m.on_device(at, count * size):
             raise NcclError(4, "not the device's memory")
         self._nccl.message(self, (sends, at, count * size, peer), stream)

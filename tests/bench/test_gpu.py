@@ -123,15 +123,6 @@ def test_gpus_that_the_profiler_picks(
     )
 
 
-def test_two_ranks_on_one_gpu_are_refused_with_advice(here: Here) -> None:
-    """Rule: ranks share a GPU only where that was asked for; the refusal says how."""
-    here(gpus=1)
-    run = ("allreduce", "--threads", "2", "--transport", "nccl", *SMALL)
-    status, out, err = in_process(*run)
-    assert (status, out) == (2, "")
-    assert err.count("\n") == 1 and "ranks 0, 1 would share" in err and "--oversubscribe-gpu" in err
-
-
 def test_oversubscribed_the_table_says_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: --oversubscribe-gpu sets what this NCCL needs, and the table says who shares."""
     machine = here(gpus=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Mpi, Run, good, table_rows, thorough, under
+from tests.gpu_standin import library
 from tests.together import together
 
 SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
@@ -17,6 +18,7 @@ STARTED = ("-m", "tests.bench.gpu_process")
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
 def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: one rank a GPU by its place on the node; our algorithms beside NCCL's, all right."""
+    library()  # built once, and found by the others through the environment
     file = tmp_path / "run.jsonl"
     out = good(run(*under(mpi, 3, *STARTED, "4", "allreduce", *SMALL, "--out", str(file))))
     for name in ("ring", "tree", "ps", "library"):

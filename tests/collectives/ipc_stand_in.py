@@ -7,6 +7,7 @@ Memory that processes can map, and the CUDA executor: the host's build of the ve
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import struct
@@ -16,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.ipc.transport import IpcTransport
 from tests.gpu_runtime import Runtime
 from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module, library
 
@@ -141,3 +145,25 @@ class IpcCupy(Cupy):
     def Module(self) -> IpcModule:
         """See `IpcModule`."""
         return IpcModule(self.machine)
+
+
+def ranks(
+    body: Callable[[InprocWorld, IpcTransport], None],
+    nranks: int = 2,
+    machine: IpcMachine | None = None,
+    *,
+    deadline: float = 60.0,
+    graph: bool = True,
+) -> IpcMachine:
+    """Run a body on ranks that share a GPU, until nothing of theirs is left to free."""
+    machine = machine or IpcMachine(1)
+    cupy = IpcCupy(machine)
+
+    def rank(world: InprocWorld) -> None:
+        body(world, IpcTransport(world, GpuDevice(cupy, 0), graph=graph, deadline=deadline))
+
+    run(nranks, rank, deadline=200)
+    gc.collect()
+    GpuDevice(cupy, 0).sweep()
+    assert not machine.stuck
+    return machine

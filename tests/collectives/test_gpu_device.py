@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,10 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.driver import Driver
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.schedule.ops import op
 from tests.gpu_runtime import Nvrtc
-from tests.gpu_standin import Cupy, Machine
+from tests.gpu_standin import Cupy, Machine, alone
 
 FLOAT = np.dtype(np.float32)
-
-
-def _alone(body: Callable[[Lane], None]) -> None:
-    run(1, lambda world: body(Lane(GpuDevice(Cupy(Machine(1)), 0), world)))
 
 
 def test_memory_is_freed_only_when_more_is_taken() -> None:
@@ -119,22 +113,6 @@ def test_threads_compile_once() -> None:
     assert len(counted) == 1
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_subnormals_stay(kind: str) -> None:
-    """Rule: no option flushes subnormal numbers to 0: the smallest ones add up."""
-    of = np.dtype(kind)
-    tiny = np.full(5, np.finfo(of).smallest_subnormal, of)
-
-    def body(lane: Lane) -> None:
-        array = lane.device.allocate(tiny.nbytes).view(of)
-        array[:] = tiny
-        lane.enqueue(lane.kernels.reduce(array, array, [array], op("sum")))
-        lane.wait()
-        assert np.array_equal(array.host(), 2 * tiny)
-
-    _alone(body)
-
-
 def test_differing_elements_are_counted() -> None:
     """Rule: every element that is not the tile's is counted, bit by bit, to the last one."""
 
@@ -153,4 +131,4 @@ def test_differing_elements_are_counted() -> None:
             lane.wait()
             assert int(count.host()[0]) - before == len(wrong)
 
-    _alone(body)
+    alone(body)

@@ -14,14 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.kernels import ELEMENTS, SOURCES, options
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.inproc.world import InprocWorld, run
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import OPS, Op, op, scale
 from tests.conftest import examples
-from tests.gpu_standin import Cupy, Machine
+from tests.gpu_standin import alone
 from tests.native.passes import expected
 
 
@@ -29,11 +27,7 @@ from tests.native.passes import expected
 def lane() -> Iterator[Lane]:
     """A rank's stream, alone."""
     found: list[Lane] = []
-
-    def body(world: InprocWorld) -> None:
-        found.append(Lane(GpuDevice(Cupy(Machine(1)), 0), world))
-
-    run(1, body)
+    alone(found.append)
     yield found[0]
 
 

@@ -21,17 +21,13 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.schedule.ops import op
-from tests.gpu_standin import Cupy, Machine
+from tests.gpu_standin import Cupy, Machine, alone
 
 FLOAT = np.dtype(np.float32)
 
 
 def _lane(world: InprocWorld, machine: Machine, **given: Any) -> Lane:
     return Lane(GpuDevice(Cupy(machine), 0), world, **given)
-
-
-def _alone(body: Callable[[Lane], None], machine: Machine | None = None, **given: Any) -> None:
-    run(1, lambda world: body(_lane(world, machine or Machine(1), **given)))
 
 
 # -- waiting
@@ -48,7 +44,7 @@ def test_waiting_sleeps_between_polls(monkeypatch: pytest.MonkeyPatch) -> None:
         lane.wait()
         assert len(naps) == 3 and min(naps) > 0
 
-    _alone(body)
+    alone(body)
 
 
 def test_an_illegal_access_is_an_error_at_once_and_by_name() -> None:
@@ -60,7 +56,7 @@ def test_an_illegal_access_is_an_error_at_once_and_by_name() -> None:
         with pytest.raises(RankFailure, match="rank 0: cudaErrorIllegalAddress"):
             lane.wait()
 
-    _alone(body, deadline=30.0)
+    alone(body, deadline=30.0)
 
 
 def test_a_stream_is_asked_without_holding_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +111,7 @@ def test_a_gate_that_opens_by_itself_is_an_error() -> None:
         with pytest.raises(RankFailure, match=r"gate opened by itself after 0\.05 s.*void"):
             lane.wait(10.0)
 
-    _alone(body, deadline=0.05)
+    alone(body, deadline=0.05)
 
 
 # -- actions
@@ -146,7 +142,7 @@ class _Meeting:
         return [lambda: self.machine.push(lane.stream.ptr, Here)]
 
 
-def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Machine, list[Any]]:
+def _times(loop: bool) -> tuple[Machine, list[Any]]:
     """Three iterations on two ranks; the second opens its gate after the first has gone on."""
     machine, begins = Machine(1), list[Any]()
     meeting = _Meeting(machine, 2)
@@ -154,9 +150,6 @@ def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Ma
 
     def body(world: InprocWorld) -> None:
         lane = _lane(world, machine)
-        if apart:  # as ranks that are processes: each has a gate of its own
-            lane._word = lane.device.pinned(4).view(np.uint32)
-            lane._word[0] = 1
         action = StreamAction(lane, [[]], (0, 0), meet=meeting.calls(lane), graph=False)
         action._begun()
         event, opens, own = lane.event, lane.open_gate, list[Any]()
@@ -184,13 +177,10 @@ def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Ma
     return machine, begins
 
 
-@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("loop", [False, True])
-def test_no_iteration_begins_before_the_last_gate_is_open(
-    loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule: how late a host opens its gate is in nobody's times, on threads and on processes."""
-    machine, begins = _times(loop, apart, monkeypatch)
+def test_no_iteration_begins_before_the_last_gate_is_open(loop: bool) -> None:
+    """Rule: how late a host opens its gate is in nobody's times."""
+    machine, begins = _times(loop)
     assert min(begin for own in begins for begin in own) > max(machine.gates[:2])
 
 
@@ -235,7 +225,7 @@ def test_connecting_says_nothing_of_how_long_iterations_take(
         lane.wait = expecting  # type: ignore[method-assign]
         StreamAction(lane, [[]], (0, 0), meet=[], graph=False).times(100, True)
 
-    _alone(body)
+    alone(body)
     assert waited[-1] == pytest.approx(0.1)
 
 

@@ -6,7 +6,6 @@ import importlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,22 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.inproc.world import InprocWorld
-from collectives.execution.inproc.world import run as on_ranks
 from collectives.schedule.dtypes import dtype
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import LIMIT_S, REPO, Run, environment
-from tests.gpu_standin import Cupy, Machine, library
+from tests.gpu_standin import Cupy, Machine, alone, library
 from tests.nccl_standin import Nccl
 
 SCRIPT = str(REPO / "benchmarks" / "gpu_one.py")
 STAND_IN = str(REPO / "tests" / "collectives" / "gpu_one_standin.py")
 
 DRY_S = 3 * LIMIT_S
-
-needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
 
 @pytest.fixture
@@ -54,7 +48,6 @@ def _page(module: Any) -> Any:
     return module("gpu_page").Page(out=io.StringIO())
 
 
-@needs_gcc
 def test_right_results_are_called_right(module) -> None:
     """Rule: every algorithm that serves the rank count is judged, for every type and size."""
     page, right = _page(module), module("gpu_right")
@@ -72,8 +65,7 @@ def test_a_wrong_byte_is_found(module, kind: str) -> None:
     """Rule: one element that differs anywhere makes a result wrong."""
     right, of = module("gpu_right"), dtype(kind)
 
-    def body(world: InprocWorld) -> None:
-        lane = Lane(GpuDevice(Cupy(Machine(1)), 0), world)
+    def body(lane: Lane) -> None:
         tile = right.inputs(0, kind)
         array = lane.device.allocate(10_000 * of.itemsize).view(of)
         right.fill(lane.device, lane.stream, array, tile)
@@ -83,10 +75,9 @@ def test_a_wrong_byte_is_found(module, kind: str) -> None:
         array.view(np.uint8)[array.nbytes - 1 :] = 7
         assert judge.wrong() == 1
 
-    on_ranks(1, body)
+    alone(body)
 
 
-@needs_gcc
 def test_the_figures_have_their_rows(module) -> None:
     """Rule: each section on speed gives one row for each case that it names."""
     speed, page = module("gpu_speed"), _page(module)
@@ -155,7 +146,6 @@ def _result(out: Path, name: str) -> dict[str, Any]:
     return found
 
 
-@needs_gcc
 @pytest.mark.thorough
 @pytest.mark.timeout(2 * DRY_S)
 def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
@@ -172,7 +162,6 @@ def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
     assert _started(tmp_path, "--sections", ours).stdout == ""
 
 
-@needs_gcc
 def test_work_goes_on_where_a_piece_of_time_ended(tmp_path: Path) -> None:
     """Rule: a section that might not end in time is left for the next call.
 

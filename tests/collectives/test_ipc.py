@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,27 +23,8 @@ from tests.collectives.executing import (
     in_turn,
     judged_cases,
 )
-from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
 from tests.conftest import thorough
-
-
-def _ranks(
-    body: Callable[[InprocWorld, IpcTransport], None],
-    nranks: int = 2,
-    deadline: float = 60.0,
-    **options: object,
-) -> IpcMachine:
-    machine = IpcMachine(1)
-    cupy = IpcCupy(machine)
-
-    def rank(world: InprocWorld) -> None:
-        body(world, IpcTransport(world, GpuDevice(cupy, 0), deadline=deadline, **options))
-
-    run(nranks, rank, deadline=200)
-    gc.collect()
-    GpuDevice(cupy, 0).sweep()
-    assert not machine.stuck
-    return machine
 
 
 def _all(nranks: int, cases: list[Case], *, iterations: int = 3, sharing: bool = False) -> None:
@@ -57,7 +36,7 @@ def _all(nranks: int, cases: list[Case], *, iterations: int = 3, sharing: bool =
             carry_out(world, transport, judged, iterations=iterations, sharing=sharing)
         transport.close()
 
-    _ranks(body, nranks, deadline=120)
+    ranks(body, nranks, deadline=120)
 
 
 @pytest.mark.parametrize("nranks", [1, 3, 4, *thorough(2, 5, 8)])
@@ -90,7 +69,7 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others() -> None:
         with pytest.raises(RankFailure, match="rank 1 has left"):
             plan()
 
-    _ranks(body)
+    ranks(body)
 
 
 def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
@@ -107,7 +86,7 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
                 plan()
         over.wait(120)
 
-    _ranks(body, 3, deadline=1)
+    ranks(body, 3, deadline=1)
 
 
 @pytest.mark.parametrize("loop", [False, True])
@@ -122,7 +101,7 @@ def test_timing_fires_and_counts(loop: bool, graph: bool) -> None:
         assert plan.sent == 4 * 5000 * (70 + 2)  # two before the clock: one connects
         world.barrier()
 
-    _ranks(body, graph=graph)
+    ranks(body, graph=graph)
 
 
 def test_memory_from_elsewhere_is_refused() -> None:
@@ -135,7 +114,7 @@ def test_memory_from_elsewhere_is_refused() -> None:
         with pytest.raises(Unavailable, match="allocate"):
             Plan(*where, op("sum"), 4, in_place=True)
 
-    _ranks(body, 1)
+    ranks(body, 1)
 
 
 def test_nothing_is_left_behind() -> None:
@@ -147,7 +126,7 @@ def test_nothing_is_left_behind() -> None:
             world.barrier()
         transport.close()
 
-    machine = _ranks(body, 3)
+    machine = ranks(body, 3)
     assert not machine.blocks
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from bench.cli import start
 from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.kernels import BLOCKS
 from collectives.execution.ipc.launch import PeerWatch
 from collectives.execution.ipc.memory import PeerMemory
@@ -22,24 +21,7 @@ from collectives.execution.ipc.table import STATUS
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.schedule.ops import op
 from tests.collectives.executing import allreduce
-from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-
-
-def _ranks(
-    nranks: int,
-    body: Callable[[IpcTransport], None],
-    machine: IpcMachine | None = None,
-    **given: Any,
-) -> IpcMachine:
-    machine = machine or IpcMachine(1)
-    cupy = IpcCupy(machine)
-
-    def rank(world: InprocWorld) -> None:
-        body(IpcTransport(world, GpuDevice(cupy, 0), **{"deadline": 60.0, **given}))
-
-    run(nranks, rank, deadline=120)
-    assert not machine.stuck
-    return machine
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
 
 
 @pytest.mark.parametrize("loop", [False, True])
@@ -47,8 +29,8 @@ def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
     """Rule: on processes, whose gates are their own, a late gate is in no rank's times."""
     machine, begins = IpcMachine(1), list[int]()
 
-    def body(transport: IpcTransport) -> None:
-        world, lane = transport.world, transport.lane
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        lane = transport.lane
         plan, *_ = allreduce(transport, world, "one_shot", 10)
         for _ in range(2):
             plan()
@@ -73,13 +55,17 @@ def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
         begins.append(own[0].when)
         world.barrier()
 
-    _ranks(2, body, machine)
+    ranks(body, 2, machine)
     assert min(begins) > max(machine.gates[:2])
 
 
 def test_one_rank_meets_nobody() -> None:
     """Rule: a meeting of one is no launch."""
-    _ranks(1, lambda transport: transport.meet == [] or pytest.fail("one rank meets somebody"))
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        assert transport.meet == []
+
+    ranks(body, 1)
 
 
 def test_ranks_end_only_when_all_have_said_that_they_leave() -> None:
@@ -107,23 +93,23 @@ def test_ranks_end_only_when_all_have_said_that_they_leave() -> None:
 def test_trimming_gives_memory_back() -> None:
     """Rule: what ranks have let go of is the device's again once they trim, and not before."""
 
-    def body(transport: IpcTransport) -> None:
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
         machine = transport.device.xp.machine
         transport.trim()
-        transport.world.barrier()
+        world.barrier()
         before = machine.used(0)
-        transport.world.barrier()
+        world.barrier()
         array = transport.allocate(4)
-        transport.world.barrier()
+        world.barrier()
         del array
-        transport.world.barrier()
+        world.barrier()
         assert machine.used(0) > before
-        transport.world.barrier()
+        world.barrier()
         transport.trim()
-        transport.world.barrier()
+        world.barrier()
         assert machine.used(0) == before
 
-    _ranks(2, body)
+    ranks(body)
 
 
 def test_allocations_may_go_while_one_is_looked_for() -> None:
@@ -173,25 +159,25 @@ def test_blocks_that_do_not_all_fit_are_made_smaller_and_it_is_said() -> None:
     machine = IpcMachine(1)
     machine.registers = 70  # of a thread: no two blocks of 512 any more
 
-    def body(transport: IpcTransport) -> None:
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
         kernels = transport.kernels(np.dtype(np.float32), op("sum"))
         assert kernels.threads == 256
         assert any("blocks of 256 threads, not 512" in remark for remark in transport.remarks)
-        allreduce(transport, transport.world, "one_shot", 100)[0]()
+        allreduce(transport, world, "one_shot", 100)[0]()
         driver = transport.device.xp.cuda.driver
         # 2 blocks of 8 KB and of what each takes beside that, of 228 KB.
         assert driver.carved[kernels.program.ptr] == 8
 
-    _ranks(2, body, machine)
+    ranks(body, 2, machine)
     machine.registers = 300
     with pytest.raises(Unsupported, match="does not hold 2 blocks of 128 threads"):
-        _ranks(1, body, machine)
+        ranks(body, 1, machine)
 
 
 def test_blocks_are_counted_by_what_a_multiprocessor_holds() -> None:
     """Rule: the grid is as many blocks as are resident: 4 multiprocessors' among 2 ranks."""
 
-    def body(transport: IpcTransport) -> None:
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
         assert transport.most_teams == 4 * BLOCKS // 2
 
-    _ranks(2, body)
+    ranks(body)

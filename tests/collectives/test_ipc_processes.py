@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import LIMIT_S, REPO, environment
 from tests.gpu_standin import library
 
-pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")]
 SCRIPT = str(REPO / "tests/collectives/ipc_process.py")
 
 

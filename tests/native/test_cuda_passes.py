@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,6 @@ from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import Op, op
 from tests.gpu_standin import library
 from tests.native.passes import every_value, expected, shifted, values
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
 
 def one_pass(

@@ -13,7 +13,7 @@ from typing import Any
 
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.handles import CudaGraph
+from collectives.execution.gpu.handles import CudaEvent, CudaGraph
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.transport import Counted
 from collectives.schedule.moves import Buffer
@@ -182,7 +182,8 @@ class StreamAction(Counted):
             begin = lane.event()
             lane.enqueue(self._iteration(i))
             events.append((begin, lane.event()))
-        self._go(len(iterations))
+        self._open()
+        self._finish(len(iterations))
         return [lane.device.elapsed(begin, end) for begin, end in events]
 
     def _back_to_back(self, n: int) -> float:
@@ -190,32 +191,33 @@ class StreamAction(Counted):
 
         Only the first iterations are enqueued behind the gate: a stream holds so many and no more.
         """
-        lane = self._lane
-        held = min(n, max(1, _LAUNCHES // (self._launches + 1)))
+        lane, held = self._lane, max(1, _LAUNCHES // (self._launches + 1))
         lane.close_gate()
         lane.enqueue(self._meet)
         begin = lane.event()
-        for i in range(held):
-            lane.enqueue(self._iteration(i))
-        if held == n:
-            end = lane.event()
-            self._go(n)
-            return lane.device.elapsed(begin, end)
-        lane.world.barrier()
-        lane.open_gate()
-        for i in range(held, n):
+        for i in range(n):
+            if i == held:
+                self._open()
             lane.enqueue(self._iteration(i))
         end = lane.event()
-        lane.wait(n * self._each)
-        self._runs += n
-        return lane.device.elapsed(begin, end)
+        if n <= held:
+            self._open()
+        return self._elapsed(begin, end, n)
 
-    def _go(self, n: int) -> None:
-        """All ranks have enqueued: open the gates, and wait."""
+    def _open(self) -> None:
+        """All ranks have enqueued: open the gates."""
         self._lane.world.barrier()
         self._lane.open_gate()
+
+    def _finish(self, n: int) -> None:
+        """Wait for n iterations."""
         self._lane.wait(n * self._each)
         self._runs += n
+
+    def _elapsed(self, begin: CudaEvent, end: CudaEvent, n: int) -> float:
+        """Wait for n iterations; seconds between two events that they lie between."""
+        self._finish(n)
+        return self._lane.device.elapsed(begin, end)
 
     def overhead(self, n: int = 20) -> dict[str, float]:
         """Seconds an iteration, enqueued while it runs: ``eager``, and ``graph`` if captured.
@@ -240,10 +242,7 @@ class StreamAction(Counted):
         begin = lane.event()
         for i in range(n):
             lane.enqueue(self._iteration(i))
-        end = lane.event()
-        lane.wait(n * self._each)
-        self._runs += n
-        return lane.device.elapsed(begin, end) / n
+        return self._elapsed(begin, lane.event(), n) / n
 
     def close(self) -> None:
         """See `Action.close`: graphs and buffers go."""
