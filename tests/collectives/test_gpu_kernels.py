@@ -84,6 +84,19 @@ def _joined(joined: Op, host: list[Any]) -> Any:
     return total
 
 
+@pytest.mark.parametrize("kind", [kind for kind in (*DTYPES, *FLOAT8) if "int" not in kind])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_nan_goes_through(lane: Lane, name: str, kind: str) -> None:
+    """Rule: a NaN of any rank is in the result, as NumPy has it, in whole packs and alone."""
+    rows = [np.tile(row, 9).astype(dtype(kind)) for row in ([1, np.nan, 1], [1, 1, np.nan])]
+    views = [lane.device.allocate(row.nbytes).view(row.dtype) for row in rows]
+    for view, row in zip(views, rows, strict=True):
+        view[:] = row
+    lane.enqueue(lane.kernels.reduce(views[0], views[0], views[1:], op(name)))
+    lane.wait()
+    assert np.isnan(views[0].host().astype(float)).tolist() == [False, True, True] * 9
+
+
 @pytest.mark.parametrize("name", ["int8", "int32", "int64"])
 def test_negative_averages_round_down_and_sums_wrap(lane: Lane, name: str) -> None:
     """Rule: integers behave as NumPy's: division rounds down, sums wrap round."""
