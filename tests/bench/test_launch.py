@@ -72,6 +72,7 @@ def test_the_launcher_of_another_mpi_is_refused_once_with_the_reason(
     assert done.stderr.count("belongs to another MPI") == 1 and not done.stdout
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_ranks_starts_the_launcher(mpi: Mpi, run: Run) -> None:
     """Rule: --ranks 3 without a launcher runs three ranks, with either MPI."""
     out = good(

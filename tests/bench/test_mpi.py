@@ -177,6 +177,7 @@ def test_a_signal_ends_all_ranks_with_the_report_so_far(
         assert f"ended early: interrupted by {which.name}" in rest, err
 
 
+@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
 def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) -> None:
     """Rule: under --ranks a signal to the one process that was started ends all, report and all.
 

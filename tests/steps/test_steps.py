@@ -410,7 +410,7 @@ def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
     assert status == 2 and "ring" not in out and "no folder" in err
 
 
-@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: on MPI's processes updates are right, whatever carries them, and only rank 0 prints."""
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from tests.conftest import Run
+from tests.conftest import Run, thorough
 from tests.torture import parsers
 from tests.torture.mutate import mutated
 from tests.torture.parsers import Case
@@ -20,10 +20,11 @@ from tests.torture.targets import Broken, Target, printable
 pytestmark = pytest.mark.timeout(960)
 
 
-def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize("cases", [300, *thorough(700)])
+def test_no_parser_gives_anything_but_what_it_should(cases: int, tmp_path: Path, run: Run) -> None:
     """Rule: damaged texts are read or refused with our errors, within 2 s and 512 MiB each."""
-    words = ["--cases", "700", "--seconds", "600", "--seed", "20261122", "--keep", str(tmp_path)]
-    done = run(sys.executable, "-m", "tests.torture.parsers", *words)
+    words = ["-m", "tests.torture.parsers", "--cases", str(cases), "--seconds", "600"]
+    done = run(sys.executable, *words, "--seed", "20261122", "--keep", str(tmp_path))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert list(tmp_path.iterdir()) == []
 
