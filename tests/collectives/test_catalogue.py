@@ -6,21 +6,11 @@ import pytest
 
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import (
-    algorithms,
     build,
-    collectives,
     compositions,
     parameters,
     parse,
-    spec,
 )
-
-
-def test_every_specification_bears_its_files_name() -> None:
-    """A collective is found by its name, and has at least one algorithm."""
-    for name in collectives():
-        assert spec(name).name == name
-        assert algorithms(name)
 
 
 def test_compositions() -> None:

@@ -91,16 +91,21 @@ def test_any_placement_and_channels(
 @EACH_FILE
 @pytest.mark.parametrize("ways", WAYS, ids=str)
 def test_schedules_of_files_by_every_way(path: Path, ways: _Ways) -> None:
-    """Every way of conversion gives a schedule that our own proof accepts, in both placements."""
+    """A file is proven without reservations; converted in any way our own proof accepts it, too."""
     algorithm = read(path)
     proof = prove(algorithm)
+    assert proof.notes == ()
     _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
 
 
 @EACH_FILE
 def test_schedules_of_files_run(path: Path) -> None:
-    """An imported schedule gives what NumPy gives among threads, in every placement."""
+    """An imported schedule gives what NumPy gives among threads, in every placement.
+
+    Writing and reading it loses nothing that the runtime looks at.
+    """
     algorithm = read(path)
+    assert parse(write(algorithm)) == algorithm
     what = layout(algorithm).spec
     schedule = load(path, what.name, algorithm.ngpus)
     cases = [

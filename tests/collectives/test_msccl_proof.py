@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
-from tests.collectives.msccl_files import EACH_FILE, OWN, exported, two
+from tests.collectives.msccl_files import OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
 from tests.collectives.msccl_runtime import always_right
 from tests.conftest import examples, thorough
@@ -38,19 +37,6 @@ def refusal(algorithm: Algorithm) -> str:
     except BusbarError as error:
         return str(error)
     return ""
-
-
-@EACH_FILE
-def test_schedules_of_files_are_proven(path: Path) -> None:
-    """Every file's schedule is right, and the proof says so without reservations."""
-    assert prove(read(path)).notes == ()
-
-
-@EACH_FILE
-def test_schedules_written_and_read_are_the_same(path: Path) -> None:
-    """Writing and reading loses nothing that the runtime looks at."""
-    algorithm = read(path)
-    assert parse(write(algorithm)) == algorithm
 
 
 @pytest.mark.parametrize(("collective", "name", "n"), SMALL)
