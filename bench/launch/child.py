@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -57,20 +58,27 @@ def run(
     which launchers kill. Being told again it is sent SIGTERM.
     """
     came: list[int] = []
+    untold, first = deque[int](), iter((True,))
     process: subprocess.Popen[str] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        if process is not None:
-            as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
-            _send(process, told or as_it_is if len(came) == 1 else signal.SIGTERM, receiver)
+        untold.append(number)
+        tell()
+
+    def tell() -> None:
+        with suppress(IndexError):  # also where a signal comes meanwhile and tells it
+            while process is not None:
+                number = untold.popleft()
+                as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
+                again = not next(first, False)
+                _send(process, signal.SIGTERM if again else told or as_it_is, receiver)
 
     with handled(forward):
         if heard is not None:
             streams["stderr"] = subprocess.PIPE
         process = popen(command, env, **streams)
-        if came:  # before there was anyone to tell
-            _send(process, signal.SIGTERM, receiver)
+        tell()  # what came before there was anyone to tell
         late = partial(_send, process, told or signal.SIGINT, receiver)
         timer = threading.Timer(max(0.0, within or 0.0), late)
         if within is not None:

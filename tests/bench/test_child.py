@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.launch import child
 from bench.launch.child import SOFTLY, run
 from bench.launch.launch import Interrupted
 from bench.tuning.launches import Launch
@@ -62,6 +64,26 @@ def test_what_tells_us_to_end_tells_the_child(
     ended = run([sys.executable, "-c", ECHO, str(int(came))], os.environ, told)
     assert ended == (int(arrives), "", came)
     assert signal.getsignal(came) is handler
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize(("told", "arrives"), [(None, signal.SIGINT), (SOFTLY, SOFTLY)])
+def test_what_comes_before_there_is_a_child_reaches_it_alike(
+    monkeypatch: pytest.MonkeyPatch, told: signal.Signals | None, arrives: signal.Signals
+) -> None:
+    """Rule: a signal while the child is being started reaches it once, as any later one does."""
+    sent, start = list[int](), child.popen
+
+    def interrupted(*args: Any, **streams: Any) -> subprocess.Popen[str]:
+        made = start(*args, **streams)
+        signal.raise_signal(signal.SIGINT)
+        send = made.send_signal
+        monkeypatch.setattr(made, "send_signal", lambda number: (sent.append(number), send(number)))
+        return made
+
+    monkeypatch.setattr(child, "popen", interrupted)
+    ended = run([sys.executable, "-c", "import signal; signal.pause()"], os.environ, told)
+    assert sent == [arrives] and ended.interrupted == signal.SIGINT and ended.status != 0
 
 
 def test_a_child_by_itself_ends_as_it_ends() -> None:
