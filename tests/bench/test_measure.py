@@ -73,12 +73,6 @@ def test_a_given_number_of_iterations_is_that_number(n: int) -> None:
     assert (timed.iterations, len(timed.times), timed.stopped) == (n, n, "iterations")
 
 
-def test_a_noisy_row_ends_with_its_budget() -> None:
-    """Rule: the budget ends what never becomes precise; the last batch is no longer than it."""
-    timed = _measure(Timing(budget=100.0), _noisy)
-    assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 106
-
-
 @given(
     st.floats(0.5, 100.0),
     st.floats(0.1, 50.0),
@@ -108,10 +102,15 @@ def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timin
     ("across", "expected"), [("rank0", 1.0), ("avg", 2.0), ("min", 1.0), ("max", 3.0)]
 )
 def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> None:
-    """Rule: -a 0…3 takes rank 0's, the average, the least, the most of the ranks' times."""
-    rules = Timing(iterations=4, across=across)  # type: ignore[arg-type]
-    timed = _measure(rules, _by_rank, ranks=3)
-    assert timed.times == (expected,) * 4
+    """Rule: -a 0…3 takes rank 0's, the average, the least, the most of the ranks' times.
+
+    --per-rank keeps every rank's times in rank order, and nothing else does.
+    """
+    for own in (False, True):
+        rules = Timing(iterations=4, across=across, per_rank=own)  # type: ignore[arg-type]
+        timed = _measure(rules, _by_rank, ranks=3)
+        assert timed.times == (expected,) * 4
+        assert timed.per_rank == (((1.0,) * 4, (2.0,) * 4, (3.0,) * 4) if own else ())
 
 
 def test_a_loop_is_one_mean_over_its_iterations() -> None:
@@ -188,17 +187,15 @@ def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) ->
     assert set(timed.times) == {seconds}
 
 
-@pytest.mark.parametrize(("more", "stopped"), [(1.03, "precise"), (1.05, "budget")])
+@pytest.mark.parametrize(("more", "stopped"), [(1.03, "precise"), (1.05, "budget"), (3, "budget")])
 def test_precise_is_two_per_cent(more: float, stopped: str) -> None:
-    """Rule: half of the interval's width, relative to the median, is what ends a row."""
-    assert _measure(Timing(budget=500.0), _over_and_over(1.0, more)).stopped == stopped
+    """Rule: half of the interval's width, relative to the median, is what ends a row.
 
-
-def test_ranks_own_times_are_kept_on_request() -> None:
-    """Rule: --per-rank keeps every rank's times in rank order, and nothing else does."""
-    assert _measure(Timing(iterations=2), _by_rank, ranks=3).per_rank == ()
-    kept = _measure(Timing(iterations=2, per_rank=True), _by_rank, ranks=3).per_rank
-    assert kept == ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
+    The budget ends what never becomes precise; the last batch is no longer than it.
+    """
+    timed = _measure(Timing(budget=500.0), _over_and_over(1.0, more))
+    assert timed.stopped == stopped
+    assert stopped != "budget" or 500 <= sum(timed.times) <= 530
 
 
 def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
