@@ -8,6 +8,7 @@ import re
 import pytest
 
 from busbar.errors import ProbeError
+from tests.conftest import thorough
 from topology.diagnostics.findings import check
 
 from . import texts
@@ -49,7 +50,9 @@ def test_endless_texts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "number", ["1" + "0" * 399, "9" * 5000, "1e999", "14.9.9966", "²"], ids=lambda text: text[:9]
+    "number",
+    ["9" * 5000, "1e999", *thorough("1" + "0" * 399, "14.9.9966", "²")],
+    ids=lambda text: text[:9],
 )
 @pytest.mark.parametrize(("name", "text"), texts.VALID, ids=lambda text: text[:9])
 def test_numbers_of_any_length(name: str, text: str, number: str) -> None:
