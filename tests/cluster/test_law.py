@@ -137,7 +137,8 @@ def test_a_law_is_measured_and_shown_again(
     Rule: of rows that were measured twice the faster counts, and the table says the other.
     """
     monkeypatch.setattr(measuring, "STEADY", 0.0)
-    argv = ["--hosts", "2", "-A", "ring,library", "-b", "16K", "-n", "2", "--out", str(tmp_path)]
+    argv = ["--hosts", "2", "--rate", "1Gbit", "-A", "ring,library", "-b", "16K", "-n", "2"]
+    argv += ["--out", str(tmp_path)]
     assert main(argv) == 0
     first = capsys.readouterr().out
     assert "| `ring` |" in first
