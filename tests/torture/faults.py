@@ -186,7 +186,8 @@ def faults(case: Case, scene: Scene) -> list[str]:
     if case.signal == "STOP" and case.target in ("parent", "group"):
         # As a job that is suspended: it goes on, and then ends when it is told to.
         time.sleep(1.0)
-        os.killpg(scene.process.pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # it was over before
+            os.killpg(scene.process.pid, signal.SIGCONT)
         scene.process.send_signal(signal.SIGTERM)
     while time.monotonic() < start + limit and (scene.process.poll() is None or scene.ours()):
         time.sleep(0.05)
