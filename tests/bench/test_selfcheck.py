@@ -104,8 +104,8 @@ def test_words_are_counted_row_by_row() -> None:
     assert one == Counter({"cannot tell": 6}) and equal_sides(one, 1).kept
     assert words(a, slow) == Counter({"slower": 3, "indistinguishable": 3})
     assert words(a, b)["indistinguishable"] >= 5 and not equal_sides(Counter(slower=1), 1).kept
-    assert equal_sides(Counter(indistinguishable=95, slower=5), 3).kept
-    assert not equal_sides(Counter(indistinguishable=94, slower=6), 3).kept
+    assert equal_sides(Counter(indistinguishable=91, slower=9), 3).kept
+    assert not equal_sides(Counter(indistinguishable=90, slower=10), 3).kept
     assert not slowed_side(Counter(slower=99, faster=1), 0.1, 5).kept
     assert slowed_side(Counter(slower=1, indistinguishable=9), 0.02, 5).kept
     assert slowed_side(Counter(slower=95, indistinguishable=5), 0.05, 5).kept

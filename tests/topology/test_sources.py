@@ -116,6 +116,8 @@ def test_gpus_are_numbered_by_bus_id_where_nccl_does_not_number_them() -> None:
             "busid='nonsense'",
         ),
         ("<system>\n<cpu numaid='x'/></system>", 2, "no number"),
+        (f"<system>\n<cpu numaid='{1 << 63}'/></system>", 2, "no number of 64 bits"),
+        (f"<system>\n<cpu numaid='1{'0' * 40}'/></system>", 2, "no number of 64 bits"),
         ("<system version='9'/>", 1, "version '9'"),
         ("\n\n<graphs version='1'/>", 3, "graph dump"),
         ("<system>\n<cpu></system>", 2, "not well-formed"),

@@ -101,7 +101,11 @@ def source(name: str, data: bytes) -> None:
     shown.append(findings_view.text(topology, check(topology)))
     for text in shown:
         printable(text)
-    if own_json.parse(own_json.dump(topology)) != topology:
+    try:
+        again = own_json.parse(own_json.dump(topology))
+    except ProbeError as error:
+        raise Broken(f"our JSON is refused: {error}") from error
+    if again != topology:
         raise Broken("our JSON gives another map")
 
 

@@ -7,6 +7,7 @@ that brings declarations of its own, and any entity, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -53,15 +54,20 @@ class Node:
             stack.extend(reversed(node.children))
 
     def number(self, name: str, source: str) -> int | None:
-        """An attribute as an integer (0x allowed); None where empty. ProbeError otherwise."""
+        """An attribute as an integer (0x allowed); None where empty.
+
+        Raises ProbeError for anything else, and beyond the 63 bits that our JSON reads back.
+        """
         value = self.get(name)
         if not value:
             return None
-        try:
-            return int(value[:32], 0)
-        except ValueError:
-            reason = f"<{self.tag}> has {name}={value[:40]!r}, which is no number"
-            raise ProbeError(source, reason, self.line) from None
+        found = None
+        with suppress(ValueError):
+            found = int(value, 0) if len(value) <= 32 else None
+        if found is None or not -(1 << 63) <= found < 1 << 63:
+            reason = f"<{self.tag}> has {name}={value[:40]!r}, which is no number of 64 bits"
+            raise ProbeError(source, reason, self.line)
+        return found
 
 
 def tree(source: str, text: str) -> Node:
