@@ -37,7 +37,7 @@ from busbar.process import serve
 from reports.readers import own
 from reports.records.rows import Row, grouped
 from reports.records.shown import seconds as shown
-from reports.statistics.inference import student_quantile
+from reports.statistics.distributions import student_quantile
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from reports.records.cores import per_core_text
 from reports.records.rows import Row, listed
 from reports.records.shown import size_text
-from reports.statistics.inference import Samples, drawn_medians, student_quantile
+from reports.statistics.distributions import student_quantile
+from reports.statistics.inference import Samples, drawn_medians
 
 _HALF = 0.5  # of what the exponents of the two laws differ by
 _TAIL = 0.025

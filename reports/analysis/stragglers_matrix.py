@@ -15,7 +15,7 @@ from math import exp, log, pi, sqrt
 
 import numpy as np
 
-from reports.statistics.inference import student_p
+from reports.statistics.distributions import student_p
 
 Pair = tuple[int, int]
 

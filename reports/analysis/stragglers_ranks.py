@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from busbar.statistics import interval
 from reports.records.rows import Row
-from reports.statistics.inference import chi_squared_p, holm, likeness
+from reports.statistics.distributions import chi_squared_p
+from reports.statistics.inference import holm, likeness
 
 How = Literal["late", "slow", "last"]
 Floats = NDArray[np.float64]

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import atan, ceil, cos, erfc, exp, log, nan, pi, sin, sqrt
+from math import ceil, exp, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.statistics.distributions import student_p, student_quantile
+
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
 _TAIL = 0.025  # of a 95 % interval, on either side
 _LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one
-_MOST = 4_000_000  # drawn values at once, which bounds time and memory
+_MOST = 4_000_000  # drawn values at once, which bounds memory
+_LONGEST = 1000  # iterations of a run that are drawn from, which bounds time
 
 
 def ratio_interval(base: Samples, new: Samples) -> tuple[float, float] | None:
@@ -201,8 +204,13 @@ def _block(n: int, r: float) -> int:
 
 
 def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
-    """Medians of 2000 bootstrap samples: runs drawn first, then (blocks of) their iterations."""
-    values = np.concatenate([np.asarray(r, dtype=float) for r in runs])
+    """Medians of 2000 bootstrap samples: runs drawn first, then (blocks of) their iterations.
+
+    Of a run of more than 1000 iterations every second, third … stands for all: tens of thousands
+    would take minutes, and runs differ by more than so many leave unsure.
+    """
+    runs = [np.asarray(r, dtype=float)[:: ceil(len(r) / _LONGEST)] for r in runs]
+    values = np.concatenate(runs)
     lengths = np.array([len(r) for r in runs])
     starts = np.cumsum(lengths) - lengths
     each = int(lengths.max())
@@ -250,51 +258,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     scaled = np.minimum(1.0, p[order] * np.arange(len(p), 0, -1))
     p[order] = np.maximum.accumulate(scaled)
     return [float(one) for one in p]
-
-
-def chi_squared_p(x: float, k: int) -> float:
-    """The chance that a chi-squared value with k degrees of freedom is above x.
-
-    Wilson and Hilferty's approximation (1931): the cube root of x / k is nearly normal.
-    """
-    if x <= 0:
-        return 1.0
-    share = 2 / (9 * k)
-    return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
-
-
-def student_p(t: float, k: int) -> float:
-    """The chance that Student's t with k degrees of freedom is above ``t``.
-
-    The finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions", 26.7.3
-    and 26.7.4. Raises ValueError for k below 1.
-    """
-    if k < 1:
-        raise ValueError(f"{k} degrees of freedom")
-    theta = atan(abs(t) / sqrt(k))
-    cosine = cos(theta) ** 2
-    term, total = 1.0, 0.0
-    if k % 2:
-        term = cos(theta)
-        for i in range(1, (k + 1) // 2):
-            total += term
-            term *= cosine * 2 * i / (2 * i + 1)
-        inside = (theta + sin(theta) * total) * 2 / pi
-    else:
-        for i in range(1, k // 2 + 1):
-            total += term
-            term *= cosine * (2 * i - 1) / (2 * i)
-        inside = sin(theta) * total
-    tail = max(0.0, 1 - inside) / 2
-    return tail if t >= 0 else 1 - tail
-
-
-def student_quantile(tail: float, k: int) -> float:
-    """The t that Student's with k degrees of freedom is above with this chance, below a half."""
-    low, high = 0.0, 1.0
-    while student_p(high, k) > tail:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, k) > tail else (low, middle)
-    return high

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.statistics.distributions import chi_squared_p, student_p, student_quantile
 from reports.statistics.inference import (
     between_runs,
-    chi_squared_p,
     cliffs_delta,
     drawn_medians,
     holm,
@@ -18,8 +18,6 @@ from reports.statistics.inference import (
     least_seen,
     likeness,
     ratio_interval,
-    student_p,
-    student_quantile,
     within_run,
 )
 
@@ -164,6 +162,18 @@ def test_runs_are_drawn_first_and_iterations_within_them() -> None:
     drawn = drawn_medians([[1.0] * 9, [2.0] * 3], np.random.default_rng(0)).tolist()
     shares = [drawn.count(value) / len(drawn) for value in (1.0, 1.5, 2.0)]
     assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.04) and len(drawn) == 2000
+
+
+def test_a_long_run_is_drawn_from_evenly_and_in_time() -> None:
+    """Rule: of a run of 100,000 iterations every hundredth counts, whatever it drifts by, so that
+    2000 draws hold some 2 million values and not 200 million.
+    """  # noqa: D205
+    random = np.random.default_rng(2)
+    sides = [random.normal(1, 0.1, 100_000) for _ in range(2)]
+    low, high = ratio_interval([sides[0].tolist()], [sides[1].tolist()]) or (1.0, 1.0)
+    assert 0.97 < low < 1 < high < 1.03
+    drift = (1 + np.arange(100_000) / 1e5).tolist()
+    assert np.median(drawn_medians([drift], random)) == pytest.approx(1.5, abs=0.05)
 
 
 def test_an_interval_needs_six_values_a_side() -> None:
