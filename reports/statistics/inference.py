@@ -209,17 +209,17 @@ def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.floa
     Of a run of more than 1000 iterations every second, third … stands for all: tens of thousands
     would take minutes, and runs differ by more than so many leave unsure.
     """
-    runs = [np.asarray(r, dtype=float)[:: ceil(len(r) / _LONGEST)] for r in runs]
-    values = np.concatenate(runs)
-    lengths = np.array([len(r) for r in runs])
+    thinned = [np.asarray(r, dtype=float)[:: len(r) // _LONGEST + 1] for r in runs]
+    values = np.concatenate(thinned)
+    lengths = np.array([len(r) for r in thinned])
     starts = np.cumsum(lengths) - lengths
     each = int(lengths.max())
-    step = max(1, _MOST // (len(runs) * each))
-    block = _block(each, likeness(runs))
+    step = max(1, _MOST // (len(thinned) * each))
+    block = _block(each, likeness(thinned))
     along = np.arange(block)
     found = []
     for start in range(0, _DRAWS, step):
-        chosen = random.integers(len(runs), size=(min(step, _DRAWS - start), len(runs), 1))
+        chosen = random.integers(len(thinned), size=(min(step, _DRAWS - start), len(thinned), 1))
         within = random.random((*chosen.shape[:2], -(-each // block))) * lengths[chosen]
         if block > 1:  # the last neighbour of a run is followed by its first
             whole = (within.astype(int)[..., None] + along).reshape(*chosen.shape[:2], -1)
