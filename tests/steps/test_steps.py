@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,48 +15,17 @@ from bench.launch.rank import step as steps
 from bench.run.rules import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
-from bench.steps.options import parse
-from bench.steps.rows import header, row
-from bench.steps.scaling import scaling_lines
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
 from collectives.execution.transport import Counted
-from reports.analysis.steps import figures
-from reports.cli import main as reports_main
-from reports.exports.formats import to_jsonl
-from reports.figures.steps import bars
-from reports.page.steps_part import steps_part
 from reports.readers.own import results
 from reports.readers.reading import read
-from reports.records.record import Result, Sample
+from reports.records.record import Result
 from tests.bench.tunings import rules
 from tests.conftest import Mpi, Run, called, thorough
 from tests.together import together
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
-
-
-def _result(
-    step: dict[str, Any],
-    times: Sequence[float] = (),
-    name: str = "ring/ddp",
-    *,
-    model: str = "step:m",
-    ranks: int = 4,
-    **sample: Any,
-) -> Result:
-    """The record of steps that took so long."""
-    out = Sample(times=tuple(times), **sample) if times else None
-    return Result(model, name, "mpi", ranks, 8, 2, "float", "sum", -1, 0.0, out, step=step)
-
-
-#: What a record says of eight steps, all of whose figures have intervals.
-STEP = {
-    "gradients": 4, "batch": 8, "compute_s": [0.09] * 8,
-    "exchange_s": [0.10, 0.11, 0.10, 0.10, 0.09, 0.10],
-    "one_rank_s": 0.1, "one_rank_interval_s": [0.099, 0.102], "predicted_s": 0.1,
-}  # fmt: skip
-TIMES = [0.11 + 0.001 * n for n in range(8)]
 
 
 def _records(*argv: str) -> list[Result]:
@@ -191,94 +159,6 @@ def test_a_trace_has_a_process_a_rank_and_no_line_with_two_things_at_once() -> N
     }
 
 
-def test_figures_follow_from_the_record() -> None:
-    """Rule: exposed is T_step less T_compute alone; hidden its complement; speed-up over one."""
-    step = {**STEP, "compute_s": [0.09, 0.10, 0.11], "exchange_s": [0.08]}
-    found = figures(_result(step, [0.12] * 7))
-    assert found is not None and found.exposed and found.hidden and found.speedup
-    assert found.exposed.value == pytest.approx(0.02) and found.exposed.ends is None
-    assert found.hidden.value == pytest.approx(0.75)
-    assert found.rate.value == pytest.approx(4 * 8 / 0.12)
-    assert found.speedup.value == pytest.approx(4 * 0.1 / 0.12)
-    assert found.efficiency and found.efficiency.value == pytest.approx(0.1 / 0.12)
-    # As many computes as steps are held against each other draw by draw.
-    drawn = {**step, "compute_s": [0.01 * n for n in range(1, 8)]}
-    paired = figures(_result(drawn, [0.01 * n + 0.002 for n in range(1, 8)]))
-    assert paired is not None and paired.exposed == pytest.approx((0.002,) * 3)
-    # Without compute there is nothing to hide behind, and no rank to be faster than.
-    none = figures(_result({**step, "compute": "none"}, [0.12] * 7))
-    assert none is not None and none.hidden is none.speedup is none.efficiency is None
-
-
-def test_figures_of_learners_are_those_that_they_measured() -> None:
-    """Rule: of a server's pace what is exposed is in the record; one learner is the measure."""
-    step = {
-        "gradients": 1, "batch": 8, "learners": 4, "interval_s": [0.029, 0.031],
-        "exposed_s": 0.005, "exposed_interval_s": [0.004, 0.006],
-        "one_rank_s": 0.1, "one_rank_interval_s": [0.09, 0.11], "exchange_s": [0.01] * 6,
-    }  # fmt: skip
-    found = figures(_result(step, [0.03] * 6, "async", ranks=5, timing="loop"))
-    assert found is not None and found.exposed == (0.005, 0.004, 0.006)
-    assert found.compute == pytest.approx(0.025) and found.hidden and found.speedup
-    assert found.hidden.value == pytest.approx(0.5) and found.hidden.ends
-    assert found.speedup.value == pytest.approx(0.1 / 0.03) and found.speedup.ends
-    assert found.efficiency and found.efficiency.value == pytest.approx(0.1 / 0.03 / 4)
-    # Of ranks of several hosts, whose clocks differ, it is not known what is exposed.
-    unknown = {name: value for name, value in step.items() if not name.startswith("exposed")}
-    apart = figures(_result(unknown, [0.03] * 6, "async", ranks=5, timing="loop"))
-    assert apart is not None and apart.compute is None
-    assert apart.exposed is None and apart.hidden is None
-
-
-def test_every_figure_has_an_interval_and_its_prediction() -> None:
-    """Rule: what is worked out of several medians has an interval of what they leave open."""
-    found = figures(_result(STEP, TIMES))
-    assert found is not None and found.step.ends is not None
-    low, high = found.step.ends
-    assert found.rate.ends == pytest.approx((32 / high, 32 / low))
-    assert found.predicted == 0.1
-    assert found.over_predicted and found.over_predicted.ends == pytest.approx(
-        (low * 10, high * 10)
-    )
-    for one in (found.exposed, found.hidden, found.speedup, found.efficiency):
-        assert one is not None and one.ends is not None and one.ends[0] < one.value < one.ends[1]
-    # Wider than one part's alone leaves open, narrower than both at their worst.
-    assert found.speedup is not None and found.speedup.ends is not None
-    lowest, highest = 4 * 0.099 / high, 4 * 0.102 / low
-    assert lowest < found.speedup.ends[0] < 4 * 0.1 / high
-    assert 4 * 0.1 / low < found.speedup.ends[1] < highest
-
-
-@pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])
-def test_rows_fit_the_terminal_and_nothing_is_left_out(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule: however narrow, every figure and its interval is there, and no line is too long."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    step = {**STEP, "messages": 123, "buckets": 7}
-    for name in ("ring/ddp", "hierarchical:dims=2x2/ddp/after"):
-        options = parse(["--model", "toy", "--update", "ring,async", "--compute", "exp:3"])
-        lines = [*header(options, 4, None), *row(_result(step, TIMES, name, sent=1 << 20))]
-        assert max(map(len, lines)) <= columns, lines
-        text = " ".join(" ".join(lines).split())
-        for word in ("predicted", "ratio", "speed-up", "1M", "messages", "123", "buckets", " 7"):
-            assert word in text
-        assert text.count("±") + text.count("..") == 7  # all but what was counted
-
-
-def test_only_all_reduces_are_said_to_overlap() -> None:
-    """Rule: the header says when gradients travel: to a server after their backward pass."""
-    for names, said in (
-        ("ring", "exchange overlaps the backward pass"),
-        ("ring,async", "all-reduce overlaps the backward pass, a push follows its gradient"),
-        ("sync,k-sync:2", "; a push follows its gradient"),
-    ):
-        lines = header(parse(["--model", "toy", "--update", names]), 4, None)
-        assert any(line.endswith(said) for line in lines), lines
-    off = header(parse(["--model", "toy", "--update", "ring", "--overlap", "off"]), 4, None)
-    assert any("exchange after the backward pass" in line for line in off)
-
-
 def test_records_are_read_by_reports(tmp_path: Path) -> None:
     """Rule: a step is a record as any: its file is read back whole, and as a row."""
     path = tmp_path / "steps.jsonl"
@@ -299,24 +179,6 @@ def test_a_sweep_of_fusions_names_the_best() -> None:
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ring/")]
     assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
     assert out.splitlines()[-1].startswith("# best fusion of ring: ")
-
-
-def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
-    """Rule: 1, 2, 4 … P ranks are launched, and efficiency is samples/s over P times one rank's."""
-    options = parse(["--sweep", "ranks", "--ranks", "6"])
-    assert options.run.rank_counts == (1, 2, 4, 6)
-    # A launch of the sweep has one count.
-    again = parse(["--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl"])
-    assert again.run.rank_counts == () and again.run.ranks == 2
-    made = [
-        _result({"gradients": ranks, "batch": 10}, [seconds], ranks=ranks)
-        for ranks, seconds in ((1, 0.1), (2, 0.1), (4, 0.2))
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(to_jsonl(made))
-    lines = scaling_lines(path)
-    shares = [line.split()[6] for line in lines[3:]]
-    assert shares == ["100.0%", "100.0%", "50.0%"] and lines[-1].endswith("█" * 10)
 
 
 def test_a_prediction_stands_beside(tmp_path: Path) -> None:
@@ -453,19 +315,6 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     assert refused.returncode == 2 and refused.stderr.count("no update 'nonsense'") == 1
 
 
-def test_a_page_and_a_figure_show_what_is_exposed() -> None:
-    """Rule: a page has a part for steps, in which a name from a file is text; so has `plot`."""
-    step = {**STEP, "compute_s": [0.09], "exchange_s": [0.08], "messages": 12}
-    one = _result(step, [0.12] * 7, "ring/<script>", model="step:<b>m")
-    odd = _result({"compute_s": "x", "gradients": "y"}, [0.12], "ring/<script>")
-    text = steps_part([one, odd])
-    assert "step:&lt;b&gt;m" in text and "<script>" not in text and "30.0 ms" in text
-    assert steps_part([]) == "" and steps_part([_result({})]) == ""
-    drawn = bars([one, odd], "svg")
-    assert drawn is not None and b"exposed exchange" in drawn
-    assert bars([odd], "svg") is None
-
-
 def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
     """Rule: --update auto takes, for every bucket, what the file says for its size."""
     one, other = Tunable("ring", "inproc"), Tunable("ps", "inproc")
@@ -479,18 +328,3 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
         assert found.out is not None and found.out.wrong == 0
         # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
         assert found.step["messages"] == messages
-
-
-def test_steps_are_compared_by_commands_that_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Rule: what compare advises for a step names no benchmark of the step's own name."""
-    paths = []
-    for name, more in (("a", 0.0), ("b", 0.001)):
-        times = [0.1 + more + 0.0001 * n for n in range(12)]
-        one = _result({"update": "ring"}, times, model="step:m/exp:3", ranks=2, iterations=12)
-        paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_bytes(to_jsonl([one]))
-    reports_main(["compare", *map(str, paths)])
-    out = capsys.readouterr().out
-    assert "launch both several times" in " ".join(out.split()) and "bench.step:" not in out

@@ -1,0 +1,244 @@
+"""Whole sweeps on a small node: what memory is too small for is left out, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bench.run.memory
+import native
+from bench.launch.line import Hotline
+from bench.run.arena import beside, buffers
+from bench.run.case import Case
+from bench.run.measure import Timing, unwatched
+from bench.run.memory import SHARE, MemoryGrowth, Pool, Room
+from bench.run.opened import Opened
+from bench.run.pace import Pace
+from bench.run.roofline import Rooflines
+from bench.run.rows import Bench
+from bench.run.sampler import Gauges
+from busbar.errors import Unavailable
+from busbar.sizes import human
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.plan import Plan
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Action, LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.ops import op
+from tests.conftest import examples
+
+KIB = 2**10
+
+
+class _Node:
+    """A node with so many bytes. Whoever takes more than there are would be killed."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.taken, self.most = total, 0, 0
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> None:
+        with self._lock:
+            self.taken += nbytes
+            self.most = max(self.most, self.taken)
+
+    def pools(self, node: int = 0) -> list[Pool]:
+        return [Pool("node 0", "on node 0", self.total - self.taken)]
+
+
+class _OnNode(InprocTransport):
+    """Threads whose buffers come from a small node, and a library that takes what MPI's do."""
+
+    def __init__(self, world: InprocWorld, node: _Node) -> None:
+        super().__init__(world)
+        self._world_, self._node = world, node
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        array = super().allocate(nbytes)
+        self._node.take(nbytes)
+        weakref.finalize(array, self._node.take, -nbytes)
+        return array
+
+    def library(self, call: LibraryCall) -> Action:
+        return _Library(self, self._world_, self._node, call)
+
+
+class _Library(Plan):
+    """A ring that takes a vector for the while of every iteration, as MPI_Allreduce does."""
+
+    def __init__(self, transport: Any, world: InprocWorld, node: _Node, call: LibraryCall) -> None:
+        ring, own = build(call.spec.name, "ring", world.size), call.buffers
+        where = (ring, call.spec, transport, world.rank, *own.values())
+        super().__init__(*where, call.op, call.elements, in_place=call.in_place)
+        self._node, self._vector = node, max(array.nbytes for array in own.values())
+
+    def __call__(self) -> None:
+        self._node.take(self._vector)
+        super().__call__()
+        self._node.take(-self._vector)
+
+
+def _bench(world: InprocWorld, transport: Any) -> Bench:
+    opened = Opened(world, transport, transport, "", Hotline())
+    return Bench(
+        opened, Timing(warmup=0, iterations=1), unwatched, check=True,
+        room=Room(world, transport), rooflines=Rooflines(world, transport, False),
+        gauges=Gauges(world, transport), pace=Pace([], bounded=False),
+    )  # fmt: skip
+
+
+def _case(algorithm: str, nbytes: int, nranks: int) -> Case:
+    schedule = None if algorithm == "library" else build("allreduce", algorithm, nranks)
+    return Case(spec("allreduce"), schedule, np.dtype("f4"), op("sum"), nbytes // 4, 0)
+
+
+RANKS = 4
+Row = tuple[str, int, bool]
+ROWS = list(
+    product(("ring", "ps", "library", "recursive_doubling"), (64, 128, 256, 512), (False, True))
+)
+
+
+def _sweep(node: _Node, rows: list[Row]) -> list[str]:
+    """Why each row was left out, or nothing where it ran; the same on all ranks."""
+
+    def body(world: InprocWorld) -> list[str]:
+        bench_ = _bench(world, _OnNode(world, node))
+        said = []
+        for algorithm, kib, in_place in rows:
+            case = _case(algorithm, kib * KIB, world.size)
+            half = bench_.sample(case, in_place)
+            sample = half.sample
+            assert not half.complaint and bool(sample.times) != bool(sample.skipped)
+            said.append(sample.skipped)
+        return said
+
+    found = run(RANKS, body, deadline=60)
+    assert all(one == found[0] for one in found), "ranks must decide alike"
+    return list(found[0])
+
+
+@examples(6)
+@given(st.permutations(ROWS), st.integers(1, 14))
+def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
+    """Rule: no order of algorithms, sizes and placements takes more than there is, nor costs a row.
+
+    What fits on the idle node runs, whatever ran before it; nothing else is tried.
+    """
+    node = _Node(half_mib * 512 * KIB)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.run.memory, "pools", node.pools)
+        said = _sweep(node, rows)
+        assert node.most <= node.total, "the run would have been killed"
+        assert node.taken == 0
+        idle = int(node.total * SHARE)
+    for (algorithm, kib, in_place), skipped in zip(rows, said, strict=True):
+        sizes = buffers(spec("allreduce"), RANKS, 0, kib * KIB // 4, 4, in_place)
+        least = sum(map(sum, sizes.values()))
+        if algorithm == "library":
+            least += RANKS * beside(spec("allreduce"), sizes, 0)
+        if algorithm in ("library", "ring"):  # the others have scratch as well
+            assert bool(skipped) == (least > idle), (algorithm, kib, in_place, skipped)
+        if skipped:
+            assert f"which has {human(idle)} to give" in skipped
+
+
+def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a library has been seen to take is planned for at the next size."""
+    mib = 2**20
+    node = Pool("node 0", "on node 0", 250 * mib)
+    monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
+
+    class _Greedy(_Library):
+        def __call__(self) -> None:
+            held = np.ones(3 * self._vector, np.uint8)
+            super().__call__()
+            del held
+
+    class _Transport(_OnNode):
+        def library(self, call: LibraryCall) -> Action:
+            return _Greedy(self, self._world_, self._node, call)
+
+    def body(world: InprocWorld) -> list[str]:
+        bench_ = _bench(world, _Transport(world, _Node(0)))
+        sizes = 16 * mib, 32 * mib, 64 * mib
+        return [bench_.sample(_case("library", n, 1), True).sample.skipped for n in sizes]
+
+    fits, also, too_much = run(1, body, deadline=60)[0]
+    # In place two vectors are foreseen, and four were seen: 128 MiB would fit, 256 MiB do not.
+    assert (fits, also) == ("", "") and too_much.startswith("1 rank x 2")
+
+
+def test_growth_is_the_peak_and_not_the_end(tmp_path: Path) -> None:
+    """Rule: memory that came and went is seen; where the kernel tells nothing, it is nothing."""
+    growth = MemoryGrowth()
+    held = np.ones(64 << 20, np.uint8)
+    del held
+    assert 60 << 20 < growth.nbytes() < 128 << 20
+    assert MemoryGrowth(tmp_path).nbytes() == 0
+
+
+def test_memory_that_one_rank_is_refused_costs_the_row_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: what no sum foresaw is N/A on all ranks, and the next row runs."""
+
+    class _Refuses(InprocTransport):
+        def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+            if refusing and threading.current_thread() is refusing[0]:
+                raise Unavailable("no shared memory of so many bytes")
+            return super().allocate(nbytes)
+
+    refusing: list[threading.Thread] = []
+
+    def body(world: InprocWorld) -> list[str]:
+        bench_, said = _bench(world, _Refuses(world)), []
+        for turn in range(3):
+            world.barrier()
+            if world.rank == 1:
+                refusing[:] = [threading.current_thread()] if turn == 1 else []
+            world.barrier()
+            case = _case("ring", 1024 << turn, world.size)
+            said.append(bench_.sample(case, False).sample.skipped)
+        return said
+
+    wanted = ["", "rank 1: no shared memory of so many bytes", ""]
+    assert run(3, body, deadline=30) == [wanted] * 3
+
+
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+def test_shared_segments_go_with_their_row() -> None:
+    """Rule: plans, probes and views keep no rank's segment mapped once another row begins."""
+
+    def mapped() -> int:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        ends = [line.split()[0].split("-") for line in lines if "memfd:busbar" in line]
+        return sum(int(end, 16) - int(begin, 16) for begin, end in ends)
+
+    def body(world: InprocWorld) -> int:
+        transport = ShmTransport(world)
+        bench_ = _bench(world, transport)
+        bench_._rooflines = Rooflines(world, transport)
+        most = 0
+        for algorithm, in_place in product(("ring", "ps"), (False, True)):
+            for nbytes in (8 << 20, 1 << 20):
+                case = _case(algorithm, nbytes, world.size)
+                assert not bench_.sample(case, in_place).sample.skipped
+            world.barrier()
+            most = max(most, mapped())
+            world.barrier()
+        transport.close()
+        return most
+
+    # Of 3 ranks' last row: two buffers of 1 MiB each, in whole huge pages, and some lines.
+    assert max(run(3, body, deadline=60)) <= 3 * 2 * (4 << 20)
