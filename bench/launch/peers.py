@@ -27,7 +27,11 @@ class Peer:
         self.signalled = 0
         self._heard = bytearray()
         # Kept, so that no other process gets a signal that was meant for this one.
-        self._process = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+        self._process: int | None = None
+        self._by_number = not hasattr(os, "pidfd_open")
+        if not self._by_number:
+            with contextlib.suppress(ProcessLookupError):  # gone; its words are still there
+                self._process = os.pidfd_open(pid)
 
     @property
     def name(self) -> str:
@@ -64,7 +68,7 @@ class Peer:
         with contextlib.suppress(OSError):
             if self._process is not None:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
-            else:
+            elif self._by_number:
                 os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
@@ -96,7 +100,7 @@ class Callers:
             return None
         try:
             peer = Peer(end, pid)
-        except OSError:  # it is gone already; its words are still there
+        except OSError:  # we have no descriptor left to watch it by
             end.close()
             return None
         self.all.append(peer)

@@ -114,7 +114,9 @@ class RankRun:
         return self._verdict()
 
     def _goes_on(self, pump: threading.Thread) -> bool:
-        return bool(self._launcher.poll() is None or pump.is_alive() or self._peers.inside())
+        if self._launcher.poll() is None or pump.is_alive() or self._peers.inside():
+            return True
+        return bool(self._selector.select(0))  # who called and left has not been heard yet
 
     # -- what comes
 

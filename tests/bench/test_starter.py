@@ -7,7 +7,9 @@ import os
 import re
 import selectors
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,26 @@ def test_ranks_that_leave_give_the_status(status: int, expected: int) -> None:
     """Rule: a run that ends in good order has its ranks' status, and nothing ended it."""
     found, run = _run("", [LEAVES % 0, LEAVES % status])
     assert (found, run.why) == (expected, "")
+
+
+def test_ranks_that_left_before_anyone_looked_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a starter that comes late, on a busy machine, still hears what ranks left with."""
+    start = child.popen
+
+    class Done(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            self.join()
+
+    def late(*args: Any, **streams: Any) -> subprocess.Popen[str]:
+        made = start(*args, **streams)
+        made.wait()
+        return made
+
+    monkeypatch.setattr(child, "popen", late)
+    monkeypatch.setattr(threading, "Thread", Done)
+    found, run = _run("", [LEAVES % 0, LEAVES % 1])
+    assert (found, run.why) == (1, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
