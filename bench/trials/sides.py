@@ -14,7 +14,7 @@ from bench.cli.main import ALL, names
 from bench.launch import child
 from bench.launch.launch import LaunchFailed, succeeded
 from bench.options.launching import LaunchTurn
-from bench.options.options import parse
+from bench.options.options import Options, parse
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from reports.records.rows import Row
@@ -23,12 +23,20 @@ _BENCH = "bench."
 
 
 class Side(NamedTuple):
-    """A command. ``ours``: it writes records (``--out``); ``shuffles``: it knows ``--launch``."""
+    """A command. ``ours``: it writes records (``--out``).
+
+    ``options``: those of a benchmark of this build; None for any other command.
+    """
 
     name: str
     words: tuple[str, ...]
     ours: bool
-    shuffles: bool
+    options: Options | None = None
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether it knows ``--launch``."""
+        return self.options is not None
 
     def __str__(self) -> str:
         """The command as it was given, for people."""
@@ -49,8 +57,8 @@ def side(name: str, words: Sequence[str]) -> Side:
         if made.launches > 1 or made.rank_counts:
             raise Unsupported(f"{name}: a turn is one launch of one number of ranks")
         module = (sys.executable, "-m", f"{_BENCH}{words[0]}")
-        return Side(name, (*module, *words[1:]), ours=True, shuffles=True)
-    return Side(name, tuple(words), ours=_ours(words), shuffles=False)
+        return Side(name, (*module, *words[1:]), ours=True, options=made)
+    return Side(name, tuple(words), ours=_ours(words))
 
 
 class SharedLaunch(NamedTuple):
@@ -61,14 +69,14 @@ class SharedLaunch(NamedTuple):
 
 
 def together(a: Side, b: Side) -> SharedLaunch | None:
-    """SharedLaunch sides in one launch; None where that is not possible.
+    """One launch that measures both sides; None where that is not possible.
 
     It is where both are a benchmark of this build and differ in their one algorithm (``-A``) alone.
     """
-    if not (a.shuffles and b.shuffles and a.words[:3] == b.words[:3]):
+    left, right = a.options, b.options
+    if left is None or right is None or left == right:
         return None
-    left, right = (parse(one.words[3:], one.words[2].removeprefix(_BENCH)) for one in (a, b))
-    if left == right or replace(left, algorithms=right.algorithms) != right:
+    if replace(left, algorithms=right.algorithms) != right:
         return None
     chosen = [choice.label for made in (left, right) for choice in made.algorithms]
     if len(chosen) != 2:
