@@ -1,4 +1,4 @@
-"""Files that are complete at every moment: replaced at once, or appended to by single writes."""
+"""Files: written so that they are complete at every moment, read up to a bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from busbar.errors import StoreError
+from busbar.errors import BusbarError, StoreError, Unsupported
+from busbar.sizes import human
 
 
 def write(path: Path, data: bytes) -> None:
@@ -104,6 +105,29 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(file, size)
         raise
+
+
+def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes:
+    """A user's file of at most ``most`` bytes, of which no more is read than one byte beyond.
+
+    Raises ``error``, which names the file and the reason.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as why:
+        raise error(f"{str(path)[:255]}: cannot be read: {why.strerror}") from None
+    if len(data) > most:
+        raise error(f"{path}: more than {human(most)}; no file of this kind is so large")
+    return data
+
+
+def read_text(path: Path, most: int, error: type[BusbarError] = Unsupported) -> str:
+    """As `read`, a text in UTF-8. Raises ``error``."""
+    try:
+        return read(path, most, error).decode("utf-8-sig")
+    except UnicodeDecodeError as why:
+        raise error(f"{path}: no UTF-8 text (byte {why.start})") from None
 
 
 def decoded(data: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gzip
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.options.arrival import arrivals
 from bench.run import rules
 from bench.run.environment import allowed
+from bench.run.work import read_counts
+from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import parse as msccl
 from collectives.model import fitfile
@@ -117,8 +121,21 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
     "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
-    "tuning": ("bench.run.rules._LARGEST", rules.load, Unsupported, "larger than"),
-    "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "too large"),
+    "tuning": ("bench.run.rules._MOST_BYTES", rules.load, Unsupported, "more than"),
+    "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "more than"),
+    "counts": (
+        "bench.run.work._MOST_BYTES",
+        lambda path: read_counts(path, 2),
+        Unsupported,
+        "more than",
+    ),
+    "arrival": (
+        "bench.options.arrival._MOST_BYTES",
+        lambda path: arrivals(str(path)),
+        ArgumentTypeError,
+        "more than",
+    ),
+    "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
     "msccl": ("collectives.formats.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",

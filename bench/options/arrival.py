@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from busbar.files import read_text
 
 # Seconds, of any delay: ranks spin until their time has come.
 _LONGEST_S = 10.0
-_MOST_CHARACTERS = 1 << 24
+_MOST_BYTES = 1 << 24
 _NUMBER = r"([0-9]{1,8}(?:\.[0-9]{1,6})?)"
 #: What ``random`` draws from, with the number of the iteration: the same for every algorithm.
 SEED = 20180911
@@ -121,15 +122,11 @@ def arrivals(text: str) -> tuple[ArrivalPattern, ...]:
 def _from_file(path: Path) -> ArrivalPattern:
     """Microseconds by rank, a line an iteration, separated by commas or spaces."""
     try:
-        with path.open() as file:
-            text = file.read(_MOST_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, _MOST_BYTES)
+    except Unsupported as error:
         raise argparse.ArgumentTypeError(
-            f"{str(path)[:80]}: cannot be read: {getattr(error, 'strerror', None) or error};"
-            " or write zero, ramp:US, late:RANK:US, random:US, all"
+            f"{error}; or write zero, ramp:US, late:RANK:US, random:US, all"
         ) from None
-    if len(text) > _MOST_CHARACTERS:
-        raise argparse.ArgumentTypeError(f"{path}: larger than {_MOST_CHARACTERS} bytes")
     table = [_line(path, n, line) for n, line in enumerate(text.splitlines(), 1)]
     found = tuple(line for line in table if line)
     if not found or len({len(line) for line in found}) > 1:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from busbar.errors import Unsupported
+from busbar.files import read
 
 FORMAT = "busbar-tuning 2"
-_LARGEST = 1 << 24  # bytes of a file that is read
+_MOST_BYTES = 1 << 24
 ANY = "any"
 LIBRARY = "library"
 
@@ -80,16 +81,7 @@ def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
 
 def load(path: Path) -> list[Rules]:
     """The rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise Unsupported(
-            f"{path}: {error.strerror or error}; python -m bench.tune writes one"
-        ) from None
-    if len(data) > _LARGEST:
-        raise Unsupported(f"{path}: larger than {_LARGEST} bytes; no tuning file is")
-    return parse(data, path)
+    return parse(read(path, _MOST_BYTES), path)
 
 
 def parse(data: bytes, path: Path) -> list[Rules]:

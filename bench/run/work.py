@@ -12,13 +12,14 @@ import numpy as np
 
 from bench.options.options import Options
 from busbar.errors import Unsupported
+from busbar.files import read_text
 from collectives.schedule.counts import busiest, matrix, spread
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Elements
 from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 
 # A matrix of four thousand ranks.
-_MOST_CHARACTERS = 1 << 26
+_MOST_BYTES = 1 << 26
 
 
 class SizeRow(NamedTuple):
@@ -39,23 +40,20 @@ class SizeRow(NamedTuple):
 def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """A counts matrix (elements) from a CSV file. Raises Unsupported with file and line."""
     table: list[list[int]] = []
+    text = read_text(path, _MOST_BYTES)
     try:
-        with path.open(newline="") as file:
-            text = file.read(_MOST_CHARACTERS + 1)
-            if len(text) > _MOST_CHARACTERS:
-                raise Unsupported(f"{path}: larger than {_MOST_CHARACTERS} bytes; no matrix is")
-            for number, line in enumerate(csv.reader(text.splitlines()), 1):
-                if not line or line[0].lstrip().startswith("#"):
-                    continue
-                if len(table) >= 65536:
-                    raise Unsupported(f"{path}: more than 65536 lines")
-                try:
-                    table.append([int(cell) for cell in line if cell.strip()])
-                except ValueError:
-                    raise Unsupported(
-                        f"{path}, line {number}: {','.join(line)[:60]!r} is not whole numbers"
-                    ) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        for number, line in enumerate(csv.reader(text.splitlines()), 1):
+            if not line or line[0].lstrip().startswith("#"):
+                continue
+            if len(table) >= 65536:
+                raise Unsupported(f"{path}: more than 65536 lines")
+            try:
+                table.append([int(cell) for cell in line if cell.strip()])
+            except ValueError:
+                raise Unsupported(
+                    f"{path}, line {number}: {','.join(line)[:60]!r} is not whole numbers"
+                ) from None
+    except csv.Error as error:
         raise Unsupported(f"{path}: cannot be read: {error}") from None
     if len({len(line) for line in table}) > 1 or not table:
         raise Unsupported(f"{path}: the lines must have one number a rank each")

@@ -26,10 +26,11 @@ from bench.steps.training.asked import TrainingOptions
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import shape
 from bench.steps.training.rates import rule
-from bench.steps.workloads.file import PRECISIONS, read, text_of
+from bench.steps.workloads.file import MOST_BYTES, PRECISIONS, read
 from bench.steps.workloads.models import model
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import MissingLibrary, Unsupported
+from busbar.files import read_text
 
 # Fields of `StepOptions` that are what the grammar gives under their names.
 _AS_GIVEN = (
@@ -256,7 +257,7 @@ def _straggler(text: str) -> tuple[int, float]:
 def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Seconds from a file of milliseconds: a row a step, a column a rank."""
     rows: list[list[float]] = []
-    for number, cells in enumerate(csv.reader(io.StringIO(text_of(path))), 1):
+    for number, cells in enumerate(csv.reader(io.StringIO(read_text(path, MOST_BYTES))), 1):
         if not cells or (number == 1 and not _number(cells[0])):
             continue
         if not all(map(_number, cells)) or not all(0 <= float(c) <= MOST_MS for c in cells):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
+from busbar import files
 from busbar.errors import Unsupported
 from collectives.formats.msccl import (
     BUFFERS,
@@ -39,12 +40,7 @@ class MscclError(Unsupported):
 
 def read(path: Path) -> Algorithm:
     """The algorithm of a file. Raises MscclError, naming the file, the line and the element."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise MscclError(f"{path}: {error.strerror}") from None
-    return parse(text, str(path))
+    return parse(files.read(path, _MOST_BYTES, MscclError), str(path))
 
 
 def parse(text: bytes, name: str = "XML") -> Algorithm:

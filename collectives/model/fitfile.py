@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from busbar.errors import Unsupported
+from busbar.files import read_text
 from collectives.model.costs import Costs
 
 KEY = "busbar_fit"
@@ -56,15 +57,7 @@ def dump(costs: Sequence[Costs]) -> str:
 
 def read(path: Path) -> Fit:
     """The fit of a file. Raises Unsupported naming the file and what is wrong with it."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise Unsupported(f"{path}: cannot be read: {reason}") from None
-    if len(data) > _MOST_BYTES:
-        raise Unsupported(f"{path}: too large for a fit")
+    text = read_text(path, _MOST_BYTES)
     try:
         return replace(load(text), name=str(path))
     except Unsupported as error:

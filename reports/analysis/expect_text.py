@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from busbar.errors import MissingLibrary, ReportError
+from busbar.files import read
 from reports.analysis.expect import FIELDS, METRICS, Expectation, Selector, Threshold, parse_rate
 from reports.readers import names
 
@@ -170,18 +171,15 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
         import yaml
     except ImportError:
         raise MissingLibrary("PyYAML", str(path)) from None
+    data = read(path, _MOST_BYTES, ReportError)
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise ReportError(f"{path}: more than {_MOST_BYTES} bytes; no list of rules is")
         # Nodes know their lines. Aliases are shared, never multiplied, and no tag builds anything.
         root = yaml.compose(data, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise ReportError(f"{path}{line}: no YAML: {error.problem or error.context}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ReportError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     limit, rules = None, root
     if isinstance(root, yaml.MappingNode):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.errors import StoreError
-from busbar.files import check, write, write_all
+from busbar.errors import ReportError, StoreError, Unsupported
+from busbar.files import check, read, read_text, write, write_all
 
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -70,3 +70,18 @@ def test_what_is_written_beside_a_file_follows_no_link(
     with pytest.raises(StoreError, match="cannot be written"):
         write(tmp_path / "r.csv", b"new")
     assert precious.read_text() == "kept"
+
+
+def test_a_users_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    """Rule: a file within the bound is read; the message names the file and what is wrong."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"\xef\xbb\xbfname,shape\n")
+    assert read_text(path, 100) == "name,shape\n" and len(read(path, 14)) == 14
+    with pytest.raises(Unsupported, match=r"table\.csv: more than 13 B"):
+        read(path, 13)
+    path.write_bytes(b"name\xff")
+    with pytest.raises(Unsupported, match=r"table\.csv: no UTF-8 text \(byte 4\)"):
+        read_text(path, 100)
+    for missing, why in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ReportError, match=f"{missing.name}: cannot be read: {why}"):
+            read(missing, 100, ReportError)

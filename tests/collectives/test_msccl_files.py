@@ -248,7 +248,7 @@ def test_a_name_with_a_folder_is_a_file(
     assert main(["verify", "./ring.txt"]) == 0
     assert "proven" in capsys.readouterr().out
     for name, complaint in (
-        ("./none.txt", "none.txt: No such file"),
+        ("./none.txt", "none.txt: cannot be read: No such file"),
         ("ring.txt", "no algorithm 'ring.txt'"),
     ):
         assert main(["verify", name]) == 2

@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import Unsupported
+from busbar.files import read_text
 
 #: Names of types in a model's file and of --precision, and the types that they are here.
 PRECISIONS: Mapping[str, str] = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}
@@ -29,7 +30,8 @@ _TYPES = {
     "float": "float",
     "half": "half",
 }
-_MOST_BYTES = 16 << 20
+#: Bytes of a table that a user wrote, at most.
+MOST_BYTES = 16 << 20
 _MOST_TENSORS = 100_000
 _MOST_ELEMENTS = 1 << 44
 _MOST_MS = 3.6e6
@@ -38,7 +40,7 @@ _SHAPE = re.compile(r"[0-9]{1,13}([x, ]+[0-9]{1,13}){0,15}", re.ASCII)
 
 def read(path: Path) -> Workload:
     """The model of a file. Raises Unsupported, naming the file and the tensor."""
-    return parse(text_of(path), str(path))
+    return parse(read_text(path, MOST_BYTES), str(path))
 
 
 def parse(text: str, name: str) -> Workload:
@@ -65,21 +67,6 @@ def parse(text: str, name: str) -> Workload:
     if sum(tensor.elements for tensor in tensors) > _MOST_ELEMENTS:
         raise Unsupported(f"{name}: more than {_MOST_ELEMENTS:,} parameters")
     return Workload(title, tuple(tensors), sum(known) if known else None)
-
-
-def text_of(path: Path) -> str:
-    """The text of a user's small file, UTF-8. Raises Unsupported, naming the file."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise Unsupported(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > _MOST_BYTES:
-        raise Unsupported(f"{path}: more than {_MOST_BYTES >> 20} MiB; it is no table of this kind")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Unsupported(f"{path}: no UTF-8 text (byte {error.start})") from None
 
 
 def _csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
