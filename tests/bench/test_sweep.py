@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import bench.run.batches
 import bench.run.memory
 import bench.run.rows
 import collectives.execution.plan
@@ -17,6 +18,7 @@ from busbar.host import hostname
 from collectives.execution.inproc import transport as inproc
 from collectives.execution.lower import lower
 from collectives.execution.program import Program
+from collectives.execution.transport import Counted
 from reports.readers import own
 from reports.records.record import FORMAT, Result
 from tests.conftest import good, in_process, on_threads, table_rows
@@ -62,6 +64,19 @@ def test_the_layout_is_that_of_nccl_tests() -> None:
         "# Out of bounds values : 0 ",
         "# Avg bus bandwidth    : " + lines[head + 6].split()[-1][:2],
     ]
+
+
+def test_what_is_asked_for_is_what_is_printed_and_kept(tmp_path: Path) -> None:
+    """Rule: --statistic mean is in the rows and in -J; what goes by medians says so."""
+    kept, argv = tmp_path / "run.json", ("-b", "1K", "-e", "1K", "-n", "9", "-A", "ring,tree")
+    ours = ("allreduce", "--ranks 2 --statistic mean --placement out", *argv, "-J", str(kept))
+    out = good(on_threads(*ours))
+    (row, _), (first, _) = table_rows(out), json.loads(kept.read_text())["results"]
+    assert float(row[5]) == pytest.approx(first["out_of_place"]["time"], abs=0.01, rel=0.01)
+    each = first["out_of_place_per_iter"]["times_us"]
+    assert first["out_of_place"]["time"] == pytest.approx(sum(each) / 9)
+    assert "# above are means (--statistic)" in out
+    assert "are means" not in good(on_threads("allreduce", "--ranks 2", *argv))
 
 
 def test_per_iteration_columns() -> None:
@@ -112,8 +127,23 @@ def test_what_is_not_checked_is_not_called_right(monkeypatch: pytest.MonkeyPatch
     assert status == 1 and int(table_rows(out)[0][8]) > 0
 
 
-def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: the checked launch starts from a poisoned result: what is not written is wrong."""
+@pytest.mark.parametrize(
+    ("name", "placement", "wrong"),
+    [
+        ("allreduce", "out", "512"),
+        ("allgather", "in", "256"),
+        ("broadcast", "in", "256"),
+        ("gather", "in", "128"),
+        ("scatter", "in", "128"),
+    ],
+)
+def test_a_result_that_was_there_before_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str, placement: str, wrong: str
+) -> None:
+    """Rule: the checked launch starts from a poisoned result: what is not written is wrong.
+
+    In place that is all but the inputs.
+    """
     real, fired = inproc._InprocAction.__call__, Counter[int]()
 
     def lazy(self: Any) -> None:
@@ -122,8 +152,36 @@ def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.Monke
             real(self)
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", lazy)
-    status, out, err = on_threads("allreduce", "--ranks 2 -w 0 --placement out", *ONE)
-    assert status == 1 and table_rows(out)[0][8] == "512", err
+    ours = ("-b", "1K", "-e", "1K", "-n", "1", "-w", "0")
+    status, out, err = on_threads(name, "--ranks 2", *ours, "--placement", placement)
+    assert status == 1 and table_rows(out)[0][8 if placement == "out" else 12] == wrong, err
+
+
+def test_a_row_without_a_time_has_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a non-blocking collective none of whose windows counts is N/A, with the reason."""
+    monkeypatch.setattr(bench.run.batches, "_LATE_S", -1e9)
+    monkeypatch.setattr(bench.run.batches, "_LATE", -1e9)
+    transport = inproc.InprocTransport
+    monkeypatch.setattr(transport, "has_library", True)
+    monkeypatch.setattr(transport, "has_nonblocking", True)
+    monkeypatch.setattr(transport, "library", lambda self, call: _Idle())
+    small = ("-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "-A", "nonblocking")
+    status, out, err = on_threads("allreduce", "--ranks 2 --sync window", *small)
+    assert status == 0 and table_rows(out)[0][5] == "N/A", err
+    assert "use --sync barrier" in out
+
+
+class _Idle(Counted):
+    """Something that is over at once."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0)
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+
+    def close(self) -> None:
+        """See `Action.close`."""
 
 
 def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
