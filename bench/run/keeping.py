@@ -131,7 +131,8 @@ def _opened(options: Options) -> list[Store]:
     try:
         stores += (Store([sink(target, machine, earlier)]) for target in options.out)
         if options.nccl_json is not None:
-            stores.append(Store([nccl_sink(options.nccl_json)]))
+            statistic = "mean" if options.timing == "loop" else options.statistic
+            stores.append(Store([nccl_sink(options.nccl_json, statistic)]))
     except ReportError:
         for store in stores:
             store.close()

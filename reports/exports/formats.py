@@ -93,17 +93,21 @@ def to_csv(results: Sequence[Result]) -> bytes:
     return b"".join(map(lines.line, results))
 
 
-def nccl_json(results: Sequence[Result]) -> bytes:
-    """The document of ``-J``: the shape of nccl-tests' JSON (version 4), no environment."""
+def nccl_json(results: Sequence[Result], statistic: str = "median") -> bytes:
+    """The document of ``-J``: the shape of nccl-tests' JSON (version 4), no environment.
+
+    ``statistic``: what its times are of the iterations, as in the printed rows.
+    """
     wrong = sum(s.wrong or 0 for r in results for s in (r.out, r.in_place) if s is not None)
     environment = results[0].environment if results else {}
+    devices = _devices(results[0]) if results else []
     document = {
         "version": 4,
         "generator": "busbar",
         "start_time": environment.get("started"),
         "library": environment.get("library"),
-        "config": {"nthreads": 1, "ngpus": 1, "devices": _devices(results[0]) if results else []},
-        "results": [_nccl_result(r) for r in results],
+        "config": {"nthreads": 1, "ngpus": 1, "statistic": statistic, "devices": devices},
+        "results": [_nccl_result(r, statistic) for r in results],
         "out_of_bounds": {"count": wrong, "okay": str(wrong == 0).lower()},
     }
     return json.dumps(document, indent=1).encode() + b"\n"
@@ -121,7 +125,7 @@ def _devices(r: Result) -> list[dict[str, object]]:
     ]
 
 
-def _nccl_result(r: Result) -> dict[str, object]:
+def _nccl_result(r: Result, statistic: str) -> dict[str, object]:
     line: dict[str, object] = {
         "size": r.size,
         "count": r.count,
@@ -130,7 +134,7 @@ def _nccl_result(r: Result) -> dict[str, object]:
         "root": str(r.root),
     }
     for key, s in (("out_of_place", r.out), ("in_place", r.in_place)):
-        seconds = None if s is None else center(s)
+        seconds = None if s is None else center(s, statistic)
         line[key] = None
         if s is not None and seconds is not None:
             algbw, busbw = bandwidths(r, seconds)

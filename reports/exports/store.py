@@ -11,6 +11,7 @@ import contextlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -208,9 +209,9 @@ def sink(
     )
 
 
-def nccl_sink(path: Path) -> Sink:
-    """The sink that ``-J`` names: nccl-tests' JSON."""
-    return Rewritten(path, nccl_json)
+def nccl_sink(path: Path, statistic: str) -> Sink:
+    """The sink that ``-J`` names: nccl-tests' JSON, its times the median or mean as printed."""
+    return Rewritten(path, partial(nccl_json, statistic=statistic))
 
 
 class Store:

@@ -24,6 +24,7 @@ _EDGE = len("# ") + 12  # what stands left of the cells: the size
 _MOST_HEAD = 16  # longer names stand on several lines
 _JOINTS = ":+_,"
 _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
+_MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
 def summary(
@@ -44,6 +45,8 @@ def summary(
                 lines += _drawn(grid, width)
     lines += _volumes(results)
     said = answer(rows, width - len("# "))
+    if said and statistic == "mean":
+        said = [*wrap(_MEANS, width - len("# ")), *said]
     return [*lines, *(["#"] if said else ()), *(f"# {line}".rstrip() for line in said)]
 
 

@@ -224,3 +224,12 @@ def test_what_we_write_in_its_shape_says_as_much() -> None:
     assert (row.ranks, row.run.hosts, row.run.library) == (4, ("n0", "n1"), "MPICH 5")
     assert row.iterations == 3 and len(row.per_rank_s) == 4
     assert row.per_rank_s[0] == row.times_s == pytest.approx((1e-5, 2e-5, 3e-5))
+
+
+def test_ours_says_what_its_times_are_of_the_iterations() -> None:
+    """Rule: a time in our -J is the median or the mean, as the run printed, and is read as that."""
+    half = Sample((1e-5, 2e-5, 6e-5), 3, wrong=0)
+    made = [allreduce("ring", 4, 1 << 10, half)]
+    for statistic, time_s in (("median", 2e-5), ("mean", 3e-5)):
+        (row,) = parse(nccl_json(made, statistic).decode()).rows
+        assert (row.statistic, row.time_s) == (statistic, pytest.approx(time_s))
