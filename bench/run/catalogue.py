@@ -126,6 +126,7 @@ class BySize:
     """One contender that is another algorithm from some sizes on; see `Chosen` for its methods.
 
     ``ranges``: the least size of each in rising order. Sizes below all belong to the first.
+    ``every``: the algorithms, each once.
     """
 
     library = False
@@ -133,6 +134,7 @@ class BySize:
     def __init__(self, label: str, ranges: Sequence[tuple[int, Chosen]]) -> None:
         self.label, self._lows = label, [low for low, _ in ranges]
         self._made = [chosen for _, chosen in ranges]
+        self.every = list(dict.fromkeys(self._made))
 
     def at(self, nbytes: int) -> Chosen:
         """The algorithm for a size."""
@@ -140,7 +142,7 @@ class BySize:
 
     def prove(self) -> None:
         """Prove every schedule of every size."""
-        for one in dict.fromkeys(self._made):
+        for one in self.every:
             one.prove()
 
     def digests(self) -> list[str]:

@@ -73,6 +73,9 @@ def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Tran
 def shown(result: Result, layout: TableLayout) -> list[str]:
     """A row and what is to be said of it, a line each."""
     lines = layout.row(result)
+    if "algorithm" in result.parameters:
+        chosen = f"{result.parameters['algorithm']} over {result.transport}"
+        lines.append(f"# at {result.size} B {result.algorithm} is {chosen}")
     said = set[str]()
     for placement in ("out", "in"):
         sample = result.sample(placement)

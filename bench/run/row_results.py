@@ -17,6 +17,7 @@ from bench.run.rows import Bench, Half
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from busbar.errors import Unsupported
+from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
 from reports.records.cores import Load
@@ -46,8 +47,12 @@ class RowResults:
         self.failed = False
 
     def through(self, chosen: BySize | Chosen) -> str:
-        """The name of the transport that carries an algorithm."""
-        return (self._opened.baseline if chosen.library else self._opened.transport).name
+        """The names of what carries an algorithm: of one for each size all that it may take."""
+        ones = chosen.every if isinstance(chosen, BySize) else [chosen]
+        return ", ".join(dict.fromkeys(self._carrier(one).name for one in ones))
+
+    def _carrier(self, chosen: Chosen) -> Transport:
+        return self._opened.baseline if chosen.library else self._opened.transport
 
     def result(self, work: PlannedRow, earlier: Sequence[Result]) -> Result:
         """Measure a row. ``earlier``: the results so far, for arrivals that go by them."""
@@ -69,7 +74,7 @@ class RowResults:
         )
         # A row that was slowed as was asked for is no time of ours.
         injected = {} if work.slower is None else {"injected": work.slower}
-        carrier = self._opened.baseline if chosen.library else self._opened.transport
+        carrier = self._carrier(chosen)
         halves: dict[str, Half] = {}
         said: dict[str, dict[str, object]] = {}
         for placement in options.placements:

@@ -10,7 +10,7 @@ from reports.readers import names
 from reports.readers.nccl_lines import Header, Start, number
 from reports.records.rows import Note, Row, Run
 
-_OURS = re.compile(r"(\S+) (.+) \((\w+)\)$")
+_OURS = re.compile(r"(\S+) (.+) \(([\w, ]+)\)$")
 
 
 @dataclass

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,6 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.launch.child import Ended
+from bench.options.options import Choice, parse
+from bench.run.catalogue import BySize, Chosen
+from bench.run.opened import Opened
+from bench.run.row_results import RowResults
 from bench.run.rules import Range, Tunable, dump, load, lookup
 from bench.run.rules import parse as parse_rules
 from bench.tuning.cli import main
@@ -22,6 +28,7 @@ from bench.tuning.table import table
 from busbar.errors import Unsupported
 from collectives.model.costs import Costs, LinkCosts
 from collectives.model.fitfile import dump as dump_fit
+from collectives.schedule.catalogue import spec
 from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
@@ -192,7 +199,7 @@ class TestCommand:
         assert "allreduce, 3 ranks" in said
         record = tmp_path / "auto.jsonl"
         argv = ("--ranks 3 -A auto -n 2 --tuning", str(out), "--out", str(record), *sizes)
-        good(on_threads("allreduce", *argv))
+        out_text = good(on_threads("allreduce", *argv))
         rows = [json.loads(line) for line in record.read_text().splitlines()]
         rows = [row for row in rows if "algorithm" in row]
         assert len(rows) == 2
@@ -200,7 +207,21 @@ class TestCommand:
             assert row["algorithm"] == "auto"
             chosen = choice(found[3], row["size"]).algorithm
             assert row["parameters"]["algorithm"] == chosen
+            assert f"# at {row['size']} B auto is {chosen} over inproc\n" in out_text
             assert row["out"]["wrong"] == 0
+
+    def test_the_table_names_every_transport_that_auto_takes(self) -> None:
+        """Rule: a table of auto names what carries its sizes, be it the library's transport."""
+        options = parse(["-b", "1K"], "allreduce")
+        ours, library = (
+            Chosen(spec("allreduce"), options, Choice(name), 2) for name in ("ring", "library")
+        )
+        names = SimpleNamespace(name="shm"), SimpleNamespace(name="mpi")
+        results = RowResults.__new__(RowResults)
+        results._opened = cast(Opened, SimpleNamespace(transport=names[0], baseline=names[1]))
+        both = BySize("auto", [(0, ours), (1024, library), (4096, ours)])
+        assert results.through(both) == "shm, mpi"
+        assert (results.through(ours), results.through(library)) == ("shm", "mpi")
 
     def test_deciding_again_gives_the_same(self, tmp_path: Path) -> None:
         """``--from`` on kept records writes the same rules: nothing depends on the day."""
