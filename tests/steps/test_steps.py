@@ -16,6 +16,7 @@ from bench.run.rules import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
+from collectives.execution.plan import Plan
 from collectives.execution.transport import Counted
 from reports.readers.own import results
 from reports.readers.reading import read
@@ -76,6 +77,20 @@ def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
     assert status == 1 and "10240 gradients are not the ranks' average" not in out
     assert "gradients are not the ranks' average" in out
+
+
+def test_an_average_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the checked exchange begins with each rank's own gradients, not with their average."""
+    real, ran = Plan.__call__, Counter[int]()
+
+    def once(self: Plan) -> None:
+        ran[id(self)] += 1
+        if ran[id(self)] == 1:
+            real(self)
+
+    monkeypatch.setattr(Plan, "__call__", once)
+    status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
+    assert status == 1 and "gradients are not the ranks' average" in out
 
 
 def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
