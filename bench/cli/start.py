@@ -229,7 +229,9 @@ def _session(
     if world.rank == 0:
         notes = [text for job in jobs for text in job.notes]
         if world.size == 1:
-            notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
+            asked = wanted[0].ranks or wanted[0].threads
+            more = "" if asked else "; --ranks N (or mpirun -n N) starts more"
+            notes.append(f"with one rank nothing crosses a link: busbw is 0 by definition{more}")
         if group is None or group.number == 0:
             notes += unread(os.environ)
         for one in dict.fromkeys(notes):

@@ -297,10 +297,15 @@ def test_work_sharing_needs_memory_of_all_ranks() -> None:
 
 
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
-    """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
-    status, out, err = on_threads("allreduce", "--ranks 1 -b 1K -e 1K -n 1 -A ring")
-    (row,) = table_rows(out)
-    assert status == 0 and float(row[7]) == 0 and "0 by definition" in err
+    """Rule: a single rank measures; busbw is 0 by definition, and that is said.
+
+    Who has not asked for one rank is told how to have more.
+    """
+    for asked in ("--ranks 1", ""):
+        status, out, err = on_threads("allreduce", asked, "-b 1K -e 1K -n 1 -A ring")
+        (row,) = table_rows(out)
+        assert status == 0 and float(row[7]) == 0 and "0 by definition" in err
+        assert ("--ranks N (or mpirun -n N) starts more" in err) is not bool(asked)
 
 
 def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
