@@ -104,6 +104,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["cluster", "--hosts", "2"], "no command; write it after --"),
     (["ab", "--", "allreduce"], "two commands are needed"),
     (["topology", "pck"], "did you mean pick?"),
+    (["topology", "none.txt"], "no command or file 'none.txt'; there are: check"),
+    (["topology", "show", "RUN"], "; python -m topology FILE shows a file's map"),
     (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "no argument --frob"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
-from busbar.errors import ProbeError
+from busbar.errors import ProbeError, Unsupported
 from busbar.files import write
 from busbar.printable import printable
 from busbar.process import serve
@@ -33,7 +33,8 @@ def main(argv: Sequence[str]) -> int:
         if word in _COMMANDS:
             return _COMMANDS[word](argv[1:])
         if word and not word.startswith("-") and not Path(word).exists():
-            raise unknown("command", word, filter(None, _COMMANDS))
+            wrong = unknown("command or file", word, filter(None, _COMMANDS))
+            raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")
         return _show(argv)
 
     return serve("topology", run)

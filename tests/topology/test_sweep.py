@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import native
 from bench.links.exchange import PATTERNS, ExchangePattern, exchange
 from bench.links.pairs import PairTimer
+from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm.transport import ShmTransport
 from collectives.schedule.verify import verify
@@ -97,6 +99,19 @@ def test_plans_time_every_quantity() -> None:
         for times in found.values():
             assert len(times) == (3 if rank == 2 else 0)
             assert all(t > 0 for t in times)
+
+
+def test_sums_that_grow_beyond_their_type_are_no_warning() -> None:
+    """Rule: what is added and is of no interest is timed, however large it grows, and not said."""
+
+    def body(world: InprocWorld) -> int:
+        over = PairTimer(world, InprocTransport(world))
+        return len(over.times("add", [(1, 0)], 64, 100))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert run(2, body, deadline=60) == [0, 100]
+    assert not said
 
 
 @given(st.integers(SMALLEST, 1 << 30))
