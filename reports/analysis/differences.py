@@ -20,7 +20,7 @@ _OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch")  # differs by its nature and
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact that the two runs do not share: machine, mapping, hosts, versions, cores, work.
+    """A fact that two runs do not share: machine, mapping, hosts, versions, cores, work, timing.
 
     A fact that one side does not know is no difference that is known of; it is said, and forbids
     nothing, as with logs of others and with records of an older format.
@@ -49,7 +49,8 @@ def _short(text: str) -> str:
 def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
     """Differences between the runs in machine, mapping and versions.
 
-    And whether, of what both measured, ranks shared cores or each other's work on one side only.
+    And whether, of what both measured, ranks shared cores or each other's work on one side only,
+    or times were taken otherwise.
     """
     left, right = _facts(base), _facts(new)
     found = []
@@ -81,7 +82,18 @@ def _shared(
             for side in zip(*worked, strict=True)
         )
         found.append(Difference("work", what, *sides))
+    timed = [(_timed(a), _timed(b)) for a, b in pairs]
+    unlike = [(a, b) for a, b in timed if a and b and a != b]
+    if unlike:
+        what = f"{len(unlike)} of {len(pairs)} rows were timed otherwise:"
+        sides = (" and ".join(dict.fromkeys(side)) for side in zip(*unlike, strict=True))
+        found.append(Difference("timing", what, *sides))
     return found
+
+
+def _timed(row: Row) -> str:
+    """How a row came to its times; empty where its log does not say."""
+    return f"--timing {row.timing}, {row.across} over ranks" if row.timing and row.across else ""
 
 
 def _facts(rows: Sequence[Row]) -> dict[str, str]:

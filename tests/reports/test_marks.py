@@ -18,12 +18,12 @@ from reports.figures.series import Palette
 from reports.page import page
 from reports.page.payload import payload
 from reports.records.cores import SHARED, marked, per_core_text
-from reports.records.record import Result
+from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
 from tests.reports.browser import column, opened, traces
-from tests.reports.runs import cli, records, rows, saved
+from tests.reports.runs import allreduce, cli, records, rows, saved
 
 MOVED = {"sent": 3 << 19, "received": 3 << 20, "total": 3 << 21}  # of 1 MiB: 1.5, 3 and 6 times
 
@@ -112,6 +112,22 @@ def test_a_comparison_warns_where_one_side_only_shared(
     found = [d for d in differences(*sides) if d.kind in ("cores", "work")]
     assert len(found) == len(said) and not any(d.forbids for d in found)
     assert all(str(d).startswith(words) for d, words in zip(found, said, strict=True))
+
+
+def test_a_comparison_warns_where_rows_were_timed_otherwise() -> None:
+    """Rule: rank 0's time against the slowest rank's is said, and so is back to back."""
+
+    def made(**how: str) -> list[Row]:
+        return rows([allreduce("ring", 4, 1024, Sample((1e-5, 2e-5), 2, **how))])
+
+    usual = made()
+    for other, said in (
+        ({"across": "rank0"}, "each, max over ranks -> --timing each, rank0 over ranks"),
+        ({"timing": "loop"}, "each, max over ranks -> --timing loop, max over ranks"),
+    ):
+        (one,) = [d for d in differences(usual, made(**other)) if d.kind == "timing"]
+        assert not one.forbids and said in str(one)
+    assert not differences(usual, made())
 
 
 def test_compare_says_it(tmp_path: Path) -> None:
