@@ -47,7 +47,10 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
     count = most if pairing.pairs is None else pairing.pairs
     if not 0 < count <= most:
         count = max(1, count)
-        raise Unsupported(f"--pairs {count} takes {2 * count} ranks; there are {nranks}")
+        what = "a pair" if pairing.pairs is None else f"--pairs {count}"
+        few = "there is 1" if nranks == 1 else f"there are {nranks}"
+        start = f"--ranks {2 * count} (or mpirun -n {2 * count}) starts them"
+        raise Unsupported(f"{what} takes {2 * count} ranks, and {few}; {start}")
     # As osu_mbw_mr: with ranks in blocks by host, each pair crosses between two halves.
     pairs = [(rank, rank + most) for rank in range(count)]
     found = []

@@ -72,9 +72,9 @@ def test_any_pairing_is_proven_and_moves_what_it_times(
 
 def test_more_pairs_than_ranks_are_refused() -> None:
     """Rule: one line with the ranks that it takes."""
-    with pytest.raises(Unsupported, match="--pairs 3 takes 6 ranks; there are 4"):
+    with pytest.raises(Unsupported, match="--pairs 3 takes 6 ranks, and there are 4; --ranks 6"):
         pair_jobs(parse([], "pt2pt"), Pairing(TESTS, 64, 3), 4)
-    with pytest.raises(Unsupported, match="--pairs 1 takes 2 ranks; there are 1"):
+    with pytest.raises(Unsupported, match="a pair takes 2 ranks, and there is 1; --ranks 2"):
         pair_jobs(parse([], "pt2pt"), Pairing(TESTS), 1)
 
 
