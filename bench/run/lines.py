@@ -40,6 +40,7 @@ def banner(
     people: People,
     group: Group | None,
     above: bool,
+    graph: bool,
 ) -> Banner:
     """The heading of a table; ``program`` is what its rows run.
 
@@ -59,6 +60,7 @@ def banner(
         slots=people.slots,
         group=0 if group is None else group.number,
         above=above,
+        graph=graph,
     )
 
 

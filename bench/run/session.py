@@ -151,7 +151,8 @@ class Session:
         options, chosen = first.job.options, first.chosen
         program = f"{first.job.spec.name} {chosen.label} ({self._rows.through(chosen)})"
         library = self._opened.library
-        top = banner(program, options, library, self._people, self._group, self._listed)
+        graph = bool(self._opened.transport.facts.get("graph"))
+        top = banner(program, options, library, self._people, self._group, self._listed, graph)
         said = remarks(self._group, self._crowd, self._world.size, self._opened.transport)
         said += self._entering.remarks(first.arrival)
         self._keeper.say([f"# {remark}" for remark in said])

@@ -258,6 +258,14 @@ def test_what_the_library_chose_is_shown_and_kept(
     assert "algorithm ring" not in in_process(*run)[1]
 
 
+def test_the_heading_says_whether_graphs_are_replayed(here: Here) -> None:
+    """Rule: nccl-tests' ``graph:`` above a table is what --graph asks for, and -G 0 for none."""
+    here(gpus=2)
+    for given, said in (("", 1), ("-G 0", 0), ("-G 3", 1)):
+        out = good(in_process("allreduce", "--threads 2 -A ring", given, *SMALL))
+        assert f" validation: 1 graph: {said} unalign: 0" in out
+
+
 def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
     """Rule: --graph compare shows, and records, what eager iterations and replays take."""
     here(gpus=2)
