@@ -261,8 +261,8 @@ def test_what_the_library_chose_is_shown_and_kept(
 def test_the_heading_says_whether_graphs_are_replayed(here: Here) -> None:
     """Rule: nccl-tests' ``graph:`` above a table is what --graph asks for, and -G 0 for none."""
     here(gpus=2)
-    for given, said in (("", 1), ("-G 0", 0), ("-G 3", 1)):
-        out = good(in_process("allreduce", "--threads 2 -A ring", given, *SMALL))
+    for given, said in (("-b 1K", 1), ("-G 0", 0)):
+        out = good(in_process("allreduce", "--threads 2 -A ring -e 1K -n 3", "-b 1K", given))
         assert f" validation: 1 graph: {said} unalign: 0" in out
 
 
