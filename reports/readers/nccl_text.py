@@ -121,7 +121,9 @@ class _Stream:
             or "nccl-tests version" in text
             or "test starting" in text
         )
-        if opens and (table.rows or self._pending):
+        # A run that failed leaves its devices, or its header, without a row below them.
+        failed = not columns and (table.header or table.ranks)
+        if opens and (table.rows or self._pending or failed):
             self.end_of_table()
             table = self._table
         if columns:

@@ -87,3 +87,23 @@ def test_the_collective_that_a_script_was_told() -> None:
     assert [r.collective for r in parse(both + HEAD + row).rows] == [""]
     again = asks + HEAD + row + "# nThread 1 minBytes 64\n" + other + HEAD + row
     assert [r.collective for r in parse(again).rows] == ["allgather", ""]
+
+
+@pytest.mark.parametrize("reached", ["devices", "header"])
+def test_a_failed_run_leaves_nothing_to_the_next(reached: str) -> None:
+    """Rule: ranks, hosts and collective of a run that failed are not those of the run after it."""
+
+    def begun(program: str, hosts: list[str]) -> str:
+        devices = (
+            f"#  Rank {n:>2} Group  0 Pid {70 + n} on {host} device  0 [0x1b] H100\n"
+            for n, host in enumerate(hosts)
+        )
+        began = f"$ mpirun ./build/{program} -b 64 -e 128\n# nThread 1 nGpus 1 minBytes 64\n"
+        return f"{began}# Using devices\n{''.join(devices)}"
+
+    failed_run = begun("alltoall_perf", ["n7", "n8", "n9"]) + (HEAD if reached == "header" else "")
+    good_run = begun("sendrecv_perf", ["n1", "n2"]) + HEAD + "".join(ROWS)
+    rows = parse(f"{failed_run}{ENDS[0]}\n{good_run}").rows
+    assert {(row.collective, row.ranks, row.run.hosts) for row in rows} == {
+        ("sendrecv", 2, ("n1", "n2"))
+    }
