@@ -20,7 +20,7 @@ _PER_NODE = re.compile(r"(?:^|\s)(?:--ntasks-per-node)\s*=?\s*(\d{1,6})\b")
 # What Intel MPI says of each rank as it starts (I_MPI_DEBUG): rank, process, host, its cores.
 _STARTED = re.compile(r"MPI startup\(\): (\d{1,7})\s+\d+\s+\S+\s+(?:\{|\d|$)")
 _COLUMN = re.compile(
-    r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: "
+    r"(?:Transmit )?Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: "
     r"[A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
 _FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
