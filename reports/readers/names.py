@@ -7,6 +7,7 @@ message, which is the n-th part of that for gathering and exchanging collectives
 from __future__ import annotations
 
 import re
+from math import ceil
 
 _SYNONYMS = {
     "bcast": "broadcast",
@@ -144,5 +145,5 @@ def ranks_from_rates(name: str, algbw: float, busbw: float) -> int | None:
     if share + slack >= 1:
         return None
     low, high = 1 / (1 - (share - slack)), 1 / (1 - (share + slack))
-    fitting = [n for n in range(max(2, int(low)), int(high) + 2) if low <= n <= high]
-    return fitting[0] if len(fitting) == 1 else None
+    first = max(2, ceil(low))
+    return first if first <= high < first + 1 else None

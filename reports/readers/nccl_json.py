@@ -72,6 +72,11 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
         made = _result(run, n, _mapping(result), ranks, config)
         for row in [made] if isinstance(made, str) else made:
             found.take(0, row, f"result {n}")
+    differ = whole(_mapping(document.get("bitwise_mismatches")).get("count"))
+    if differ:
+        found.note(0, f"the log says: Bitwise mismatches : {differ}")
+    for error in filter(None, map(_text, _list(document.get("errors")))):
+        found.note(0, f"the log says: error: {error[:200]}")
     return found.close()
 
 

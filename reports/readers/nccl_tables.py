@@ -56,7 +56,7 @@ def rows_of(
         text = f"taken for {collective} by {by}" if collective else "it stays empty"
         text = f"no line names the collective of this table: {text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
-    ranks = table.size_of_world() or _inferred_ranks(table, collective)
+    ranks = _ranks(source, table, collective, notes)
     run = Run(
         source,
         n,
@@ -143,12 +143,25 @@ def _inferred(table: PartialTable) -> str:
     return "broadcast" if rooted and not shared else ""
 
 
-def _inferred_ranks(table: PartialTable, collective: str) -> int | None:
-    """Ranks by a size that is a multiple of one rank's count, else by busbw over algbw."""
+def _ranks(source: str, table: PartialTable, collective: str, notes: list[Note]) -> int | None:
+    """Ranks by the lines above, by a size that is a multiple of one rank's count, or by the rates.
+
+    Who pastes a log may cut the list of its devices, which the rates then contradict.
+    """
     start = max(table.rows, key=lambda s: s.size)
+    listed, rated = table.size_of_world(), _rated_ranks(start, collective)
+    if table.ranks and listed and rated and rated > listed:
+        text = f"{listed} ranks are listed, but the rates are those of {rated}: the list is cut"
+        notes.append(Note(source, start.line, text))
+        return rated
     width = names.element_size(names.dtype(start.dtype))
-    if width and start.count and start.size >= 2 * start.count * width:
+    if not listed and width and start.count and start.size >= 2 * start.count * width:
         return start.size // (start.count * width)
+    return listed or rated
+
+
+def _rated_ranks(start: Start, collective: str) -> int | None:
+    """Ranks by busbw over algbw of a row."""
     columns = start.header.half
     if "algbw" not in columns or "busbw" not in columns:
         return None

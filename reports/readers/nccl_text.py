@@ -30,6 +30,8 @@ _AVERAGE = re.compile(
     r"Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d{0,18})?(?:e[+-]?\d{1,2})?)(?![\w.])"
 )
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
+# What the lines below a table tell of it beside that.
+_TOLD = re.compile(r"^\s*# *(Bitwise mismatches\s*:\s*[1-9]\d{0,17}|error: .{1,200})")
 _HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 
 
@@ -153,6 +155,9 @@ class _Stream:
             if int(bounds.group(1)):
                 table.out_of_bounds = (line.number, int(bounds.group(1)))
             return True
+        told = _TOLD.match(text)
+        if told:
+            self.note(line.number, f"the log says: {' '.join(told.group(1).split())}")
         self._facts(text)
         return False
 

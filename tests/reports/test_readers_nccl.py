@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.exports.nccl_table import Banner, footer, header, row
+from reports.readers.names import ranks_from_rates
 from reports.readers.reading import parse
 from reports.records.record import Result
 from reports.records.rows import Reading
@@ -174,6 +175,47 @@ def test_rccl_tests_and_a_table_without_its_marks() -> None:
     assert row.run.version == "rccl-tests: Version develop:33cc4df"
     assert len(parse(OSU.replace("{model}", "").replace("# ", "")).rows) == 3
     assert len(parse(OLD.replace("#", " ")).rows) == 2
+
+
+@given(st.integers(2, 2000), st.floats(1, 2000))
+def test_ranks_follow_from_rates(ranks: int, rate: float) -> None:
+    """Rule: rates as printed give the ranks, or nothing where several numbers of ranks fit."""
+    printed = [round(rate, 2), round(rate * (ranks - 1) / ranks, 2)]
+    assert ranks_from_rates("allgather", *printed) in (ranks, None)
+
+
+def test_rates_next_to_each_other_cost_nothing() -> None:
+    """Rule: where every large number of ranks fits, the rates do not tell it, and at once."""
+    assert ranks_from_rates("allgather", 100.00, 99.99) is None
+    assert ranks_from_rates("allreduce", 1000.00, 1999.99) is None
+
+
+@pytest.mark.parametrize("listed", [1, 2, 7])
+def test_a_cut_list_of_devices_is_told(listed: int) -> None:
+    """Rule: ranks are those of the rates where fewer devices are listed, which is said."""
+    devices = "".join(
+        f"#  Rank {n} Group  0 Pid 7 on n1 device {n} [0] H100\n" for n in range(listed)
+    )
+    head = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    line = "1073741824 268435456 float sum -1 3977.0 270.00 472.50 0 3977.0 270.00 472.50 0\n"
+    found = parse(f"{devices}...\n{head}{line}")
+    assert {row.ranks for row in found.rows} == {8}
+    assert any(f"{listed} ranks are listed" in note.text for note in found.notes)
+
+
+@pytest.mark.parametrize("differ", [0, 3])
+def test_what_a_footer_tells_is_told(differ: int) -> None:
+    """Rule: results that differ from run to run, and NCCL's last error, are said, also of JSON."""
+    text = f"{BITWISE}# Bitwise mismatches   : {differ} OK\n" + "# error: no route\n" * (differ > 0)
+    document = {**DOCUMENT, "bitwise_mismatches": {"count": differ, "okay": "true"}}
+    document["errors"] = ["no route" if differ else ""]
+    for log in (text, json.dumps(document)):
+        told = [n.text for n in parse(log).notes if n.text.startswith("the log says")]
+        assert told == (
+            ["the log says: Bitwise mismatches : 3", "the log says: error: no route"]
+            if differ
+            else []
+        )
 
 
 # -- as JSON
