@@ -94,7 +94,7 @@ class _Table:
             key = re.sub(r"\(.*|[^a-z0-9]", "", name.lower())
             if name == "Iterations":
                 fields["iterations"] = int(value)
-            elif "MB/s" in name:
+            elif "MB/s" in name and "Tail" not in name:
                 rate = value * 1e6
             elif key in _SECONDS:
                 fields[_SECONDS[key]] = value * 1e-6

@@ -26,6 +26,8 @@ def test_osu(model: str) -> None:
          "barrier", 0, 1.41e-6, 0.0),
         ("# OSU MPI Bandwidth Test v5.6\n# Size      Bandwidth (MB/s)\n1024     500.0\n",
          "bandwidth", 1024, None, 5e8),
+        ("# OSU MPI Bandwidth Test v7.5\n# Size   Bandwidth (MB/s)   P50 Tail BW(MB/s)   P99 Tail"
+         " BW(MB/s)\n64   500.0   480.0   210.0\n", "bandwidth", 64, None, 5e8),
         ("# OSU MPI Latency Test v7.0\n# Size   Latency (us)   Transmit Size\n64   2.0   48\n",
          "latency", 64, 2e-6, 32e6),
         ("# OSU MPI-CUDA Latency Test v4.4.1\n# Send Buffer on DEVICE (D) and Receive Buffer on"
