@@ -203,6 +203,40 @@ def test_nvlinks_that_two_gpus_count_differently_are_told() -> None:
     assert told(topology, "GPU0 and GPU1", "GPU0 states 4 to GPU1, which states 2")
 
 
+def test_nodes_of_an_nvlink_domain_may_have_the_same_bus_ids() -> None:
+    """Rule: what NCCL fused of several hosts is read as such: bus ids are those of one host."""
+    card = (
+        '<pci busid="000{0}:01:00.0" class="0x030200"><gpu dev="{0}" sm="100"><nvlink target='
+        '"fffffff:ff:ff.0" count="18" tclass="0x068000"/><c2c bw="44712" count="5"/></gpu></pci>'
+        '<pci busid="000{0}:03:00.0" class="0x020700"><nic><net name="mlx5_{0}" dev="{0}"/></nic>'
+        "</pci>"
+    )
+    cpu = '<cpu host_hash="{}" numaid="0" arch="arm64">{}</cpu>'
+    hosts = "".join(cpu.format(h, card.format(1) + card.format(0)) for h in ("0xa", "0xb", "0xc"))
+    topology = nccl_xml.parse(f"<system>{hosts}</system>")
+    buses = ["0000:01:00.0", "0001:01:00.0"]
+    assert [(g.id, g.busid) for g in topology.gpus] == [(f"GPU{n}", buses[n % 2]) for n in range(6)]
+    assert {topology.nvlinks(f"GPU{a}", f"GPU{b}") for a in range(6) for b in range(a)} == {18}
+    nics = [[nic.id for nic in topology.nics if nic.parent == f"NUMA0{h}"] for h in ("", "@HOST1")]
+    assert {topology.relation("GPU0", nic).text for nic in nics[0]} == {"PHB"}
+    assert {topology.relation("GPU0", nic).text for nic in nics[1]} == {"?"}
+    assert topology.relation(nics[0][0], nics[1][0]).text == "?"
+
+
+def test_ranks_that_share_a_gpu_state_its_links_once() -> None:
+    """Rule: several <gpu> of one card, as of a split GPU, do not add up its links."""
+    part = (
+        '<gpu dev="0" sm="107" mlopart="{}" rank="{}"><nvlink target="fffffff:ff:ff.0" count="36"'
+        ' tclass="0x068000"/><c2c bw="56376" count="7"/></gpu>'
+    )
+    card = (
+        f'<pci busid="0002:81:00.0" class="0x030200">{part.format(0, 0) + part.format(1, 1)}</pci>'
+    )
+    topology = nccl_xml.parse(f'<system><cpu numaid="0">{card}</cpu></system>')
+    assert [link.count for link in topology.links] == [7, 36]
+    assert told(topology, "gpu", "2 in the text, 1 in the map")
+
+
 def test_nccl_files_as_people_write_them() -> None:
     """Rule: a bridge may hold devices and nets, a screen is no GPU, unknown elements are told."""
     bridge = (

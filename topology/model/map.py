@@ -151,6 +151,9 @@ class Map:
         if a == b:
             return Level.LOC
         first, second = self._by_id[a], self._by_id[b]
+        hosts = [self.ancestor(end, Kind.HOST) for end in (a, b)]
+        if None not in hosts and hosts[0] != hosts[1]:
+            return None  # bus ids of two machines may be the same
         cards = [str(d.busid or d.get("card") or d.id) for d in (first, second)]
         if slot(cards[0]) == slot(cards[1]) != "":
             return Level.PIX

@@ -51,6 +51,12 @@ class Draft:
         device = self.devices[id]
         self.devices[id] = replace(device, facts=(*device.facts, *self._said(facts)))
 
+    def host(self, id: str) -> str:
+        """The id of the host above a device, or of the last device above where there is none."""
+        while (device := self.devices[id]).parent is not None:
+            id = device.parent
+        return id
+
     def machine(self, **facts: Value | None) -> None:
         """State facts about the machine as a whole."""
         self.facts += self._said(facts)

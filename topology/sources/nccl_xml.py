@@ -51,7 +51,8 @@ class _Reader:
         self.gpus: list[tuple[Node, str, str]] = []
         self.screens: list[tuple[Node, str, str]] = []
         self.nets: list[tuple[Node | None, Node | None, str]] = []
-        self.by_bus: dict[str, str] = {}
+        #: Devices by host and bus id: the nodes of an NVLink domain may have the same ones.
+        self.by_bus: dict[tuple[str, str], str] = {}
         self.hosts: dict[str, str] = {}
         self.repeated = 0
 
@@ -64,7 +65,8 @@ class _Reader:
         self._screens()
         self._gpus()
         self._nics()
-        add_links(self.draft, [(node, self.by_bus[bus]) for node, bus, _ in self.gpus], self.by_bus)
+        gpus = [(pci, self.by_bus[self.draft.host(above), bus]) for pci, bus, above in self.gpus]
+        add_links(self.draft, gpus, self.by_bus)
         tags = Counter(node.tag for node in root.walk())
         for tag in sorted(tags.keys() - _READ):
             self.draft.gap("elements", tag, f"{tags[tag]} of a kind that is not read")
@@ -148,7 +150,9 @@ class _Reader:
             self.draft.gap(busid, "class", f"{kind} {why}".strip())
 
     def _gpu(self, pci: Node, busid: str, parent: str) -> None:
-        if any(busid == other for _, other, _ in (*self.gpus, *self.screens)):
+        host = self.draft.host(parent)
+        others = (*self.gpus, *self.screens)
+        if any(busid == other and host == self.draft.host(above) for _, other, above in others):
             raise ProbeError(NAME, f"{busid} is the bus id of two GPUs", pci.line)
         vendor = pci.get("vendor").lower()
         function = Function(busid, "", (), pci.get("class").lower(), vendor)
@@ -175,10 +179,11 @@ class _Reader:
 
     def _bridge(self, pci: Node, busid: str, parent: str) -> str:
         """Like NCCL, take a bus id that some models give to several bridges for as many bridges."""
-        id = f"PCI:{busid}"
+        host = self.draft.host(parent)
+        id = f"PCI:{busid}" if host == "HOST" else f"PCI:{busid}@{host}"
         first = id not in self.draft.devices
         if first:
-            self.by_bus.setdefault(busid, id)
+            self.by_bus.setdefault((host, busid), id)
         else:
             count = sum(1 for d in self.draft.devices if d.startswith(f"{id}#"))
             id = f"{id}#{count + 2}"
@@ -190,24 +195,33 @@ class _Reader:
         return id
 
     def _gpus(self) -> None:
-        """Index GPUs by NCCL's dev where every GPU has one of its own, else in order of bus ids."""
+        """Index GPUs by NCCL's dev where every GPU has one of its own, else in order of bus ids.
+
+        Of several hosts, one host's come after the other's.
+        """
         devs = [
             gpu[0].number("dev", NAME) if (gpu := pci.all("gpu")) else None
             for pci, _, _ in self.gpus
         ]
-        order = sorted(range(len(devs)), key=lambda n: self.gpus[n][1])
-        given = None not in devs and len(set(devs)) == len(devs)
+        hosts = [self.draft.host(parent) for *_, parent in self.gpus]
+        place, several = list(self.hosts.values()).index, len(self.hosts) > 1
+        given = None not in devs and len(set(zip(hosts, devs, strict=True))) == len(devs)
+        by_dev = given and several
+        order = sorted(
+            range(len(devs)),
+            key=lambda n: (place(hosts[n]), (devs[n] or 0) if by_dev else 0, self.gpus[n][1]),
+        )
         if not given and any(dev is not None for dev in devs):
             self.draft.gap("GPUs", "dev", f"not a number for each: {devs}; in order of bus ids")
         for position, at in enumerate(order):
             pci, busid, parent = self.gpus[at]
             dev = devs[at] if given else None
-            index = position if dev is None else dev
+            index = position if dev is None or several else dev
             id = self.draft.add(f"GPU{index}", Kind.GPU, index, busid=busid, parent=parent)
             for found in pci.all("gpu")[:1]:
                 self.draft.state(id, **_gpu(found))
             self.draft.state(id, **_pcie(pci))
-            self.by_bus[busid] = id
+            self.by_bus[hosts[at], busid] = id
 
     def _nics(self) -> None:
         """Number NICs by NCCL's dev where each has one; the others come after them."""
@@ -217,12 +231,13 @@ class _Reader:
             self.draft.gap("NICs", "dev", f"not a number for each: {devs}; in order of the file")
             said, devs = [], [None] * len(devs)
         free = iter(n for n in range(len(said) + len(devs)) if n not in set(said))
-        cards: set[str] = set()
+        cards: set[tuple[str, str]] = set()
         for (pci, net, parent), dev in zip(self.nets, devs, strict=True):
             index = dev if dev is not None and dev >= 0 else next(free)
             busid = canonical(pci.get("busid")) if pci else None
             # NCCL drops the function from a card's bus id, so only one of its ports can have it.
-            second = busid in cards
+            where = (self.draft.host(parent), busid or "")
+            second = busid is not None and where in cards
             id = self.draft.add(
                 f"NIC{index}",
                 Kind.NIC,
@@ -237,8 +252,8 @@ class _Reader:
             if pci:
                 self.draft.state(id, **_pcie(pci))
             if busid and not second:
-                cards.add(busid)
-                self.by_bus[busid] = id
+                cards.add(where)
+                self.by_bus[where] = id
 
 
 def _nets(node: Node) -> list[Node]:

@@ -14,18 +14,21 @@ LINK_TAGS = ("nvlink", "xgmi", "c2c")
 _SWITCH, _CPU = "0x068000", "0x068001"
 
 
-def add_links(draft: Draft, gpus: Sequence[tuple[Node, str]], by_bus: Mapping[str, str]) -> None:
-    """Add the links that GPUs state, ``gpus`` being (<pci>, id); ``by_bus`` has devices by bus id.
+def add_links(
+    draft: Draft, gpus: Sequence[tuple[Node, str]], by_bus: Mapping[tuple[str, str], str]
+) -> None:
+    """Add the links that GPUs state: (<pci>, id); ``by_bus`` has devices by host and bus id.
 
     Two GPUs state the links between them both; where they differ, the lower number is taken and the
     difference told. Raises ProbeError, with the line, for a count that is none.
     """
-    ends = dict(by_bus)
+    switches: dict[str, str] = {}
     said: dict[tuple[str, str], int] = {}
     lines: dict[tuple[str, str], int] = {}
     for pci, id in gpus:
-        for gpu in pci.all("gpu"):
-            for node, end, count in _stated(draft, gpu, id, ends):
+        # Ranks that share a GPU, and the parts of a split one, all state the links of the whole.
+        for gpu in pci.all("gpu")[:1]:
+            for node, end, count in _stated(draft, gpu, id, by_bus, switches):
                 # Like NCCL, add up what is said of one pair in several elements.
                 said[id, end] = said.get((id, end), 0) + count
                 lines.setdefault((id, end), node.line)
@@ -42,20 +45,28 @@ def add_links(draft: Draft, gpus: Sequence[tuple[Node, str]], by_bus: Mapping[st
 
 
 def _stated(
-    draft: Draft, gpu: Node, id: str, ends: dict[str, str]
+    draft: Draft,
+    gpu: Node,
+    id: str,
+    by_bus: Mapping[tuple[str, str], str],
+    switches: dict[str, str],
 ) -> Iterator[tuple[Node, str, int]]:
-    """Each <nvlink> or <xgmi> of a GPU with its other end; switches are added as they are met."""
+    """Each <nvlink> or <xgmi> of a GPU with its other end; switches are added as they are met.
+
+    Hosts share the switches of their NVLink domain.
+    """
     for node in gpu.all("nvlink", "xgmi"):
         count = node.number("count", draft.source)
         if count is None or not 0 < count <= 1024:
             said = node.get("count")
             raise ProbeError(draft.source, f"<{node.tag}> has count={said!r}", node.line)
         target, kind = node.get("target").lower(), node.get("tclass").lower()
-        end = ends.get(canonical(target) or target)
+        bus = canonical(target) or target
+        end = by_bus.get((draft.host(id), bus)) or switches.get(bus)
         if kind.startswith(_CPU):
             end = _numa(draft, id)
         elif end is None and kind.startswith(_SWITCH):
-            end = ends[canonical(target) or target] = _switch(draft, target)
+            end = switches[bus] = _switch(draft, target)
         if end is None or end == id or end not in draft.devices:
             why = "the GPU itself" if end == id else "no device of this file"
             draft.gap(id, "nvlink", f"line {node.line}: target {target} is {why}")
