@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbar.cpulist import members
 from busbar.errors import ProbeError
 from tests.conftest import examples
+from topology.diagnostics import links
 from topology.model.topology import Kind, Topology
 from topology.sources import hwloc, nccl_xml
 from topology.views import findings
@@ -221,6 +222,16 @@ def test_nodes_of_an_nvlink_domain_may_have_the_same_bus_ids() -> None:
     assert {topology.relation("GPU0", nic).text for nic in nics[0]} == {"PHB"}
     assert {topology.relation("GPU0", nic).text for nic in nics[1]} == {"?"}
     assert topology.relation(nics[0][0], nics[1][0]).text == "?"
+
+
+@pytest.mark.parametrize("sm", [100, 89])
+def test_a_gpu_without_the_links_of_its_kind_is_found(sm: int) -> None:
+    """Rule: NCCL leaves out links that are down; a GPU of another kind may have none."""
+    link = '<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>'
+    card = '<pci busid="000{0}:01:00.0" class="0x030200"><gpu dev="{0}" sm="{1}">{2}</gpu></pci>'
+    cards = card.format(0, 100, link) + card.format(1, 100, link) + card.format(2, sm, "")
+    found = links.nvlinks(nccl_xml.parse(f'<system><cpu numaid="0">{cards}</cpu></system>'))
+    assert [f.subjects for f in found] == ([("GPU2",)] if sm == 100 else [])
 
 
 def test_ranks_that_share_a_gpu_state_its_links_once() -> None:
