@@ -9,7 +9,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,13 +33,20 @@ def program(module: str) -> str:
     return f"busbar {module.removeprefix('bench.')}" if ours else f"python -m {module}"
 
 
-def unknown(what: str, word: str, known: Iterable[str], of: str = "") -> Unsupported:
+def unknown(
+    what: str,
+    word: str,
+    known: Iterable[str],
+    of: str = "",
+    elsewhere: Mapping[str, str] | None = None,
+) -> Unsupported:
     """The error for an unknown name, which suggests the nearest known one.
 
-    ``of``: whose names they are, if that is not obvious.
+    ``of``: whose names they are, if that is not obvious. ``elsewhere``: what other programs call
+    a known one.
     """
     names = list(known)
-    near = _nearest(word, names)
+    near = (elsewhere or {}).get(word) or _nearest(word, names)
     meant = f"did you mean {near}? " if near else ""
     whose = f"{of}: " if of else ""
     return Unsupported(f"{whose}no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")

@@ -13,6 +13,9 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
+#: What OSU's and our users' words for a benchmark are here.
+_ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
+
 
 class Door(NamedTuple):
     """A command: the prefix of its errors, its function as ``module:function``, and its summary."""
@@ -59,7 +62,7 @@ def _benchmark(words: Sequence[str]) -> int:
     if words[0] not in names:
         from busbar.arguments import unknown
 
-        raise unknown("command", words[0], (*DOORS, *names))
+        raise unknown("command", words[0], (*DOORS, *names), elsewhere=_ELSEWHERE)
     status: int = load("bench.launch.rank:command")(words)
     return status
 

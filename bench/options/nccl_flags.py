@@ -1,4 +1,4 @@
-"""Flags of nccl-tests that we do not have, with what to use instead.
+"""Flags of nccl-tests and of launchers that we do not have, with what to use instead.
 
 A value that asks for our default behaviour is accepted silently, so that command lines that spell
 out nccl-tests' defaults run. Any other value is refused with the remedy and never ignored.
@@ -52,6 +52,13 @@ def _flag(line: str) -> Flag:
 
 FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 
+# Options that a newcomer tries: a launcher's, and those of our other commands.
+OTHERS: Mapping[tuple[str, ...], str] = {
+    ("-np", "--np"): "--ranks N starts N ranks, and so does mpirun -n N before python",
+    ("--json",): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
+    ("--csv",): "--out FILE.csv keeps records",
+}
+
 # Variables that nccl-tests reads, and the options that say the same.
 SET: Mapping[str, str] = {
     "NCCL_TESTS_SPLIT": "--split, such as div:8",
@@ -70,10 +77,20 @@ def _only(flag: Flag) -> Callable[[str], str]:
     return convert
 
 
+def _never(remedy: str) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        raise argparse.ArgumentTypeError(f"not here: {remedy}")
+
+    return convert
+
+
 def add_flags(add: Callable[..., object]) -> None:
     """Let a parser know all of them; ``--help`` does not list them."""
     for flag in FLAGS:
         add(f"-{flag.letter}", f"--{flag.name}", type=_only(flag), help=argparse.SUPPRESS)
+    for names, remedy in OTHERS.items():
+        convert = _never(remedy)
+        add(*names, nargs="?", const="", type=convert, help=argparse.SUPPRESS)
 
 
 def unread(env: Mapping[str, str]) -> list[str]:

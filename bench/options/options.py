@@ -155,7 +155,9 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     for choice in chosen:
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or from_file(choice.name)):
-            raise unknown("algorithm", choice.name, [*known, *BESIDE, "auto", "all"])
+            theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
+            every = [*known, *BESIDE, "auto", "all"]
+            raise unknown("algorithm", choice.name, every, elsewhere=theirs)
     return chosen
 
 

@@ -19,7 +19,8 @@ from reports.statistics.sequential import always_interval
 #: What makes a row the same on both sides; where each side has one value of its own for it, that
 #: is what is compared.
 _FIELDS = (
-    "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement"
+    "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
+    "timing", "across",
 )  # fmt: skip
 _LEVEL = 0.05
 UNDECIDED = "undecided"

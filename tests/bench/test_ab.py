@@ -13,6 +13,7 @@ from bench.trials.pairs import PairedRows
 from bench.trials.sides import side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
+from reports.records.record import Sample
 from tests.conftest import Run, good
 from tests.reports.runs import allreduce, noisy, rows
 
@@ -156,3 +157,14 @@ def test_pairs_are_decided_row_by_row() -> None:
     assert sorted(pairs.words) == ["indistinguishable"] * 3 + ["slower"] * 3 and pairs.decided
     with pytest.raises(ReportError, match="nothing to compare"):
         PairedRows(0.01).add(rows(noisy(1))[:1], rows(noisy(1))[1:2] + rows(noisy(1))[4:])
+
+
+def test_sides_that_are_timed_otherwise_say_so() -> None:
+    """Rule: rank 0's time against the slowest rank's, or loop against each, is what is compared."""
+    pairs = PairedRows(0.01)
+    usual, other = (
+        rows([allreduce("ring", 2, 1024, Sample((1e-5, 2e-5), 2, **how))])
+        for how in ({}, {"across": "rank0", "timing": "loop"})
+    )
+    pairs.add(usual, other)
+    assert pairs.against == "timing each against loop, across max against rank0"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.options.nccl_flags import FLAGS, SET
+from bench.options.nccl_flags import FLAGS, OTHERS, SET
 from bench.options.options import Options, parse
 from bench.run.groups import color
 from busbar.errors import Unsupported
@@ -51,6 +51,24 @@ def test_what_is_not_here_names_what_is(flag) -> None:  # type: ignore[no-untype
         status, out, err = on_threads("allreduce", option, "7 --ranks 2")
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert flag.remedy in err
+
+
+@pytest.mark.parametrize("names", OTHERS, ids="".join)
+def test_what_a_newcomer_tries_names_what_is(names: tuple[str, ...]) -> None:
+    """Rule: a launcher's flag, or one of other commands, gets the remedy, with a value or none."""
+    for option in names:
+        for value in ("", " 2"):
+            with pytest.raises(Unsupported, match="not here: ") as said:
+                _parse(option + value)
+            assert OTHERS[names] in str(said.value)
+    assert _parse("-n 7") == _parse("-n7")
+
+
+def test_other_programs_words_for_the_library_are_known() -> None:
+    """Rule: NCCL and MPI are suggested as what they are here: the library's own algorithm."""
+    for name in ("nccl", "mpi", "rccl"):
+        with pytest.raises(Unsupported, match=f"no algorithm '{name}'; did you mean library"):
+            _parse(f"-A {name}")
 
 
 def test_t_and_g_are_ranks_as_threads() -> None:
