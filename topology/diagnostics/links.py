@@ -107,7 +107,8 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     known = {gpu: n for gpu in group if (n := _links(gpu, wired.get(gpu.id, []))) is not None}
     # NCCL's XML has no word of links that are down: beside GPUs of its kind there should be some.
     kinds = {gpu.get("sm") for gpu, n in known.items() if n} - {None}
-    known |= {gpu: 0 for gpu in group if gpu not in known and gpu.get("sm") in kinds}
+    bare = [gpu for gpu in group if gpu not in known and not wired.get(gpu.id)]
+    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds}
     # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
     down = {
         gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
