@@ -10,6 +10,7 @@ from busbar.cpulist import members
 from busbar.errors import ProbeError
 from tests.conftest import examples
 from topology.diagnostics import links
+from topology.exports.cluster import gres_conf
 from topology.model.topology import Kind, Topology
 from topology.placement.pick import pick
 from topology.sources import hwloc, nccl_xml
@@ -223,8 +224,9 @@ def test_nodes_of_an_nvlink_domain_may_have_the_same_bus_ids() -> None:
     assert {topology.relation("GPU0", nic).text for nic in nics[0]} == {"PHB"}
     assert {topology.relation("GPU0", nic).text for nic in nics[1]} == {"?"}
     assert topology.relation(nics[0][0], nics[1][0]).text == "?"
-    with pytest.raises(ProbeError, match="of 3 hosts"):
-        pick(topology, 2)
+    for wants_one in (lambda: pick(topology, 2), lambda: gres_conf(topology)):
+        with pytest.raises(ProbeError, match="GPUs of 3 hosts"):
+            wants_one()
 
 
 @pytest.mark.parametrize("sm", [100, 89])

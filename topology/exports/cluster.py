@@ -20,7 +20,7 @@ _LABEL_MAX = 63
 
 def gres_conf(topology: Topology) -> str:
     """One line a GPU: its device file, cores near it, NVLinks to every other (-1 itself)."""
-    _need_gpus(topology)
+    _one_node(topology)
     cores = core_numbers(topology)
     lines = [
         "# File= supposes that /dev/nvidiaN is GPU N of nvidia-smi; compare with nvidia-smi -q"
@@ -83,7 +83,7 @@ def _racks(topology: Topology) -> list[list[str]]:
 
 def k8s_labels(topology: Topology) -> str:
     """Node labels that a scheduler can select on, as a YAML fragment for ``kubectl patch``."""
-    _need_gpus(topology)
+    _one_node(topology)
     gpus = topology.gpus
     models = sorted({_model(gpu) for gpu in gpus} - {""})
     cells = {topology.relation(a.id, b.id).text for n, a in enumerate(gpus) for b in gpus[n + 1 :]}
@@ -102,9 +102,10 @@ def k8s_labels(topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _need_gpus(topology: Topology) -> None:
+def _one_node(topology: Topology) -> None:
     if not topology.gpus:
         raise ProbeError("export", "this map has no GPU")
+    topology.of_one_host("export")
 
 
 def _hosts(topology: Topology) -> list[str]:

@@ -109,6 +109,16 @@ class Map:
         """The nearest ancestor of a kind."""
         return next((device for device in self.ancestors(id) if device.kind is kind), None)
 
+    def of_one_host(self, source: str) -> None:
+        """Raise ProbeError where GPUs are of several hosts: their indices count from host to host.
+
+        ``source``: who needs the indices of one.
+        """
+        homes = {host for gpu in self.gpus if (host := self.ancestor(gpu.id, Kind.HOST))}
+        if len(homes) > 1:
+            reason = f"this map has GPUs of {len(homes)} hosts; read one host's map"
+            raise ProbeError(source, reason)
+
     # -- pairs
 
     @cached_property

@@ -128,10 +128,7 @@ def pick(
     pool = tuple(topology.gpus if among is None else among)
     if not topology.gpus:
         raise ProbeError("pick", "this map has no GPU to pick")
-    hosts = sum(device.kind is Kind.HOST for device in topology.devices)
-    if hosts > 1:
-        reason = f"this map is of {hosts} hosts, and GPUs are picked on one; read one host's map"
-        raise ProbeError("pick", reason)
+    topology.of_one_host("pick")
     if not 1 <= k <= len(pool):
         raise ProbeError("pick", f"{k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")
     if objective is Objective.PAIRS and k % 2:
