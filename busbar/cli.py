@@ -13,7 +13,7 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-#: What OSU's and our users' words for a benchmark are here.
+#: Names that OSU's users know, and the benchmark that answers them here.
 _ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
 
 

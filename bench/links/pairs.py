@@ -76,8 +76,8 @@ class PairTimer:
         n, wants = how.messages, len(spec.outputs(world.size, world.rank, 0))
         source, target = self._buffers(n * nbytes)
         with (
-            np.errstate(all="ignore"),
-            Plan(  # sums of sums grow beyond any type
+            np.errstate(all="ignore"),  # sums of sums grow beyond any type
+            Plan(
                 schedule,
                 spec,
                 self._transport,

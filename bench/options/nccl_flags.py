@@ -7,7 +7,7 @@ out nccl-tests' defaults run. Any other value is refused with the remedy and nev
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -68,18 +68,12 @@ SET: Mapping[str, str] = {
 }
 
 
-def _only(flag: Flag) -> Callable[[str], str]:
+def _only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
     def convert(text: str) -> str:
-        if text not in flag.idle:
-            raise argparse.ArgumentTypeError(f"{text}: not here: {flag.remedy}")
+        if text not in idle:
+            value = f"{text}: " if text else ""
+            raise argparse.ArgumentTypeError(f"{value}not here: {remedy}")
         return text
-
-    return convert
-
-
-def _never(remedy: str) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        raise argparse.ArgumentTypeError(f"not here: {remedy}")
 
     return convert
 
@@ -87,10 +81,10 @@ def _never(remedy: str) -> Callable[[str], str]:
 def add_flags(add: Callable[..., object]) -> None:
     """Let a parser know all of them; ``--help`` does not list them."""
     for flag in FLAGS:
-        add(f"-{flag.letter}", f"--{flag.name}", type=_only(flag), help=argparse.SUPPRESS)
+        convert = _only(flag.idle, flag.remedy)
+        add(f"-{flag.letter}", f"--{flag.name}", type=convert, help=argparse.SUPPRESS)
     for names, remedy in OTHERS.items():
-        convert = _never(remedy)
-        add(*names, nargs="?", const="", type=convert, help=argparse.SUPPRESS)
+        add(*names, nargs="?", const="", type=_only((), remedy), help=argparse.SUPPRESS)
 
 
 def unread(env: Mapping[str, str]) -> list[str]:
