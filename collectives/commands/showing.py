@@ -61,8 +61,7 @@ def _show(options: argparse.Namespace) -> int:
         columns = width()
         show(title, "", " step   moves", f" {'─' * (columns - 2)}")
         for number, step in enumerate(schedule.steps):
-            moves = described(step.moves(), schedule.vector)
-            texts = [f"{move.src}{text}" for move, text in moves]
+            texts = [f"{src}{text}" for src, text in described(step.moves(), schedule.vector)]
             sys.stdout.write(_lines(number, texts, columns))
         show("", legend, *said)
     if options.svg is not None:
@@ -87,8 +86,8 @@ def _columns(schedule: Schedule, title: str) -> Table:
     table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)
     for number, step in enumerate(schedule.steps):
         sent: list[list[str]] = [[] for _ in range(n)]
-        for move, text in described(step.moves(), schedule.vector):
-            sent[move.src].append(text)
+        for src, text in described(step.moves(), schedule.vector):
+            sent[src].append(text)
         table.add_row(str(number), *map("\n".join, sent))
     return table
 

@@ -9,36 +9,35 @@ from pathlib import Path
 
 from busbar.errors import Unsupported
 from busbar.figures import checked, save
-from collectives.schedule.moves import Move, Moves, Slot
+from collectives.schedule.moves import Buffer, Move, Moves
 from collectives.schedule.schedule import Schedule
 
 COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
 
 
-def described(moves: Moves, vector: bool = True) -> list[tuple[Move, str]]:
-    """A step's moves, neighbouring chunks joined, and how their senders see them.
+def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
+    """Senders of a step's moves, neighbouring chunks joined, and how they see them.
 
     ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
     false) slots have their buffers' names: ``→2 in[0] +out[5]``.
     """
     found = []
-    for move in moves.joined():
-        plus = "+" if move.reduce else ""
+    names = [buffer.name.lower() for buffer in Buffer]
+    # Columns, for a large schedule has millions of moves.
+    for src, dst, sb, sc, db, dc, count, reduce in moves.joined().table.T.tolist():
+        plus = "+" if reduce else ""
         if vector:
-            text = plus + _run(move.from_slot)
+            text = f"→{dst} {plus}{_run(sc, count)}"
         else:
-            text = f"{_slot(move.from_slot)} {plus}{_slot(move.to_slot)}"
-        found.append((move, f"→{move.dst} {text}"))
+            into = f"{plus}{names[db]}[{_run(dc, count)}]"
+            text = f"→{dst} {names[sb]}[{_run(sc, count)}] {into}"
+        found.append((src, text))
     return found
 
 
-def _slot(slot: Slot) -> str:
-    return f"{slot.buffer.name.lower()}[{_run(slot)}]"
-
-
-def _run(slot: Slot) -> str:
-    return str(slot.chunk) if slot.count == 1 else f"{slot.chunk}-{slot.chunk + slot.count - 1}"
+def _run(chunk: int, count: int) -> str:
+    return str(chunk) if count == 1 else f"{chunk}-{chunk + count - 1}"
 
 
 def picture(schedule: Schedule, title: str, path: Path) -> None:
@@ -92,7 +91,7 @@ def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:
         axes.text(  # type: ignore[attr-defined]
             x,
             y,
-            _run(move.from_slot),
+            _run(move.from_slot.chunk, move.from_slot.count),
             color=color,
             fontsize=7,
             ha="center",
