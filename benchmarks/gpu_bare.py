@@ -1,8 +1,10 @@
-"""gpu_one.py on a bare machine with a driver: a folder of wheels, a checkout, no network.
+"""gpu_one.py on a bare machine with a driver and no network: a checkout is all that it needs.
 
-    python benchmarks/gpu_bare.py WHEELS [options of gpu_one.py]
+    python3 benchmarks/gpu_bare.py [--wheels WHEELS] [options of gpu_one.py]
 
-The wheels are had, on a machine with a network, by
+Where this Python has CuPy, NCCL and NumPy, gpu_one.py runs on it from the checkout (5 MB without
+its history; neither an installation nor the extension is needed). Otherwise a folder of wheels is
+needed, which is had, on a machine with a network, by
 
     pip download -d WHEELS --only-binary :all: numpy ml_dtypes networkx rich \
         cupy-cuda13x 'nvidia-cuda-nvrtc>=13' nvidia-nccl-cu13 nvidia-ml-py \
@@ -20,6 +22,21 @@ import venv
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().with_name("gpu_one.py")
+# What gpu_one.py imports, NCCL's and NVRTC's libraries behind CuPy's modules included.
+NEEDED = (
+    "import numpy, ml_dtypes, networkx, rich, cupy\n"
+    "from cupy.cuda import nccl, nvrtc\n"
+    "nccl.get_version(), nvrtc.getVersion()\n"
+)
+
+
+def missing(python: str) -> str:
+    """Why a Python cannot run gpu_one.py by itself; empty where it can."""
+    done = subprocess.run(
+        [python, "-c", NEEDED], capture_output=True, text=True, errors="replace", check=False
+    )
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return lines[-1] if done.returncode else ""
 
 
 def environment(wheels: Path) -> Path:
@@ -37,13 +54,17 @@ def environment(wheels: Path) -> Path:
     return python
 
 
-def main() -> None:
-    """gpu_one.py in that environment; its exit status is this one's."""
-    if len(sys.argv) < 2:
-        sys.exit((__doc__ or "").split("\n\n")[1].strip())
-    python = environment(Path(sys.argv[1]).resolve())
-    sys.exit(subprocess.run([str(python), str(SCRIPT), *sys.argv[2:]], check=False).returncode)
+def main(argv: list[str]) -> int:
+    """gpu_one.py by the Python that has what it needs; its exit status is this one's."""
+    python = sys.executable
+    if argv[:1] == ["--wheels"] and len(argv) > 1:
+        python, argv = str(environment(Path(argv[1]).resolve())), argv[2:]
+    elif why := missing(python):
+        print(f"gpu_bare: {python} cannot run gpu_one.py: {why}; give --wheels WHEELS (its"
+              " docstring says how they are had)", file=sys.stderr)  # fmt: skip
+        return 3
+    return subprocess.run([python, str(SCRIPT), *argv], check=False).returncode
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

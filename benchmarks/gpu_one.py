@@ -96,7 +96,9 @@ def inside(given: argparse.Namespace, cupy: object, sizes: Sizes) -> int:
     page = Page(given.out / f"{given.section}.rows.jsonl")
     section.run(page, cupy, sizes, given.out, SCRIPT)
     faulthandler.cancel_dump_traceback_later()
-    return 0
+    for failure in page.failures:
+        print(f"gpu_one: {given.section}: {failure}", file=sys.stderr)
+    return int(bool(page.failures))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ class Page:
         self._rows, self._out = rows, out or sys.stdout
         self._title, self._columns = "", list[str]()
         self.kept: list[dict[str, Any]] = []
+        self.failures: list[str] = []
 
     def say(self, *lines: str) -> None:
         """Lines as they are."""
@@ -38,6 +39,12 @@ class Page:
         self.say(f"| {' | '.join(map(_text, cells))} |")
         named = dict(zip(self._columns, cells, strict=True))
         self.keep({"table": self._title, **named, **more})
+
+    def fail(self, why: str) -> None:
+        """Note a failure: the section goes on, and then ends with exit status 1."""
+        self.failures.append(why)
+        self.say("", f"**Failed: {why}**", "")
+        self.keep({"table": self._title, "failed": why})
 
     def keep(self, found: dict[str, Any]) -> None:
         """Something for the JSON alone."""

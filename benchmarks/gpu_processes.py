@@ -125,6 +125,9 @@ def right(
     )
     for n in ranks:
         for row in _run([sys.executable, *script, what], n):
+            if "failed" in row:
+                page.fail(f"{n} processes: {row['failed']}")
+                continue
             page.row(*(row[name] for name in sections.COLUMNS), algorithms=row.get("algorithms"))
 
 

@@ -165,6 +165,8 @@ def judge(
                 wrong = [name for name, ranks in these.items() if ranks]
                 right = f"{len(these) - len(wrong)} of {len(these)}"
                 page.row(world.size, kind, size, right, ", ".join(wrong), algorithms=list(these))
+                for name in wrong:
+                    page.fail(f"{name}: wrong bytes at {size} B {kind} on ranks {these[name]}")
     return found
 
 

@@ -19,6 +19,7 @@ from gpu_right import MB, Sizes
 
 from busbar.errors import Unavailable
 from collectives.execution.gpu import kernels
+from collectives.execution.gpu.action import QUEUE
 from collectives.execution.gpu.compile import compiler
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.driver import driver
@@ -46,7 +47,7 @@ class Section(NamedTuple):
 
 
 def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """GPU, versions, headers, and what our kernels take of a multiprocessor."""
+    """GPU, versions, headers, what our kernels take of a multiprocessor, and a stream's queue."""
     device = GpuDevice(cupy, 0)
     device.use()
     page.table("The machine", "", ("what", "found"))
@@ -68,6 +69,43 @@ def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     page.row("pidfd", hasattr(os, "pidfd_open"))
     page.row("Python", sys.version.split()[0])
     _kernels(page, cupy, device)
+    _queue(page, device)
+
+
+def _queue(page: Page, device: GpuDevice, most: int = 4096, slow_s: float = 0.1) -> None:
+    """How many launches stand behind a closed gate before enqueueing blocks.
+
+    The gate opens by itself after a second, which is what a blocked launch takes then.
+    """
+    page.table(
+        "A stream's queue",
+        f"Launches of an empty kernel behind a closed gate until one takes {slow_s * 1e3:g} ms or"
+        f" more. Batches are held to {QUEUE} entries.",
+        ("launches", "took (ms)"),
+    )
+
+    def body(world: Any) -> None:
+        # A gate of this one's own, which opens by itself where enqueueing blocks.
+        lane = Lane(device, world)
+        words = device.pinned(8).view(np.uint32)
+        words[:] = 0
+        empty = lane.kernels.divide(device.allocate(4).view(np.float32)[:0], 1)
+        lane.enqueue([empty])
+        lane.wait()
+        with lane.stream:
+            lane.kernels.gate(words[:1].ctypes.data, 1, 1.0, words[1:].ctypes.data)
+        launches, took = 0, 0.0
+        while launches < most and took <= slow_s:
+            start = time.perf_counter()
+            lane.enqueue([empty])
+            launches, took = launches + 1, time.perf_counter() - start
+        words[0] = 1
+        lane.wait()
+        page.row(launches if took > slow_s else f"over {most}", took * 1e3)
+        if took > slow_s and launches <= QUEUE:
+            page.fail(f"a stream's queue takes {launches} launches, and batches are of {QUEUE}")
+
+    run(1, body)
 
 
 def _kernels(page: Page, cupy: Any, device: GpuDevice) -> None:
@@ -120,39 +158,68 @@ def _uuid(nvml: Any, bus_id: str) -> str:
 # -- other people's commands
 
 
-def _command(page: Page, out: Path, name: str, *command: str) -> None:
-    """A command of ours; all that it says is kept, and a row of how it ended."""
+def _command(page: Page, out: Path, name: str, *command: str, good: tuple[int, ...] = (0,)) -> None:
+    """A command of ours, printed as it goes; all that it says is kept, and a row of how it ended.
+
+    An exit status that is not one of ``good`` is a failure of the section.
+    """
     start = time.monotonic()
-    with (out / f"{name}.txt").open("wb") as said, (out / f"{name}.txt.err").open("wb") as errors:
-        status = subprocess.run(
-            [sys.executable, *command], stdout=said, stderr=errors, cwd=HOME, check=False
-        ).returncode
+    with (out / f"{name}.txt").open("w") as kept, (out / f"{name}.txt.err").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE, stderr=errors, cwd=HOME, text=True, errors="replace",
+        )  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            kept.write(line)
+            kept.flush()
+            page.say(line.rstrip("\n"))
+        status = process.wait()
+    page.table(*_ENDED)
     page.row(name, status, time.monotonic() - start, " ".join(command))
+    if status not in good:
+        page.fail(f"{name} ended with exit status {status}")
 
 
-def _commands(page: Page, title: str) -> None:
-    told = "What each says is in NAME.txt beside this, its standard error in NAME.txt.err."
-    page.table(title, told, ("name", "exit status", "seconds", "command"))
+_ENDED = (
+    "How it ended",
+    "What it printed is in NAME.txt beside this, its standard error in NAME.txt.err.",
+    ("name", "exit status", "seconds", "command"),
+)
+_KERNELS, _IPC = "tests/test_hardware.py", "tests/collectives/test_ipc_gpu.py"
+_EIGHT_RANKS = f"{_IPC}::test_every_algorithm_on_threads[8]"
 
 
-def tests(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The tests that need a GPU."""
-    _commands(page, "Tests on a GPU")
-    some = ["-k", "memory or gate or alone or aligned"] if len(sizes.large) < 2 else []
-    where = [
-        "tests/test_hardware.py",
-        "tests/collectives/test_ipc_gpu.py",
-        "tests/test_cupy_names.py",
-    ]
-    _command(page, out, "pytest", "-m", "pytest", "-m", "gpu or not gpu", "-q", *some, *where)
+def _tests(page: Page, out: Path, name: str, *which: str) -> None:
+    """Tests that need a GPU; each is named when it has ended."""
+    _command(page, out, name, "-m", "pytest", "-m", "gpu or not gpu", "-v", *which)
+
+
+def tests_kernels(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
+    """Kernels, gates, NCCL alone, CuPy's names; no types of eight bits yet."""
+    some = "memory or gate or alone" if len(sizes.large) < 2 else "not f8"
+    _tests(page, out, "pytest-kernels", "-k", some, _KERNELS, "tests/test_cupy_names.py")
+
+
+def tests_ipc(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
+    """The transport on peer memory, without 8 ranks."""
+    some = ["-k", "vain or times"] if len(sizes.large) < 2 else ["--deselect", _EIGHT_RANKS]
+    _tests(page, out, "pytest-ipc", *some, _IPC)
+
+
+def tests_more(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
+    """Types of eight bits, and 8 ranks."""
+    few = len(sizes.large) < 2
+    _tests(page, out, "pytest-float8", "-k", "f8 and sum" if few else "f8", _KERNELS)
+    if not few:
+        _tests(page, out, "pytest-8-ranks", _EIGHT_RANKS)
 
 
 def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """The machine as the profiler maps it, its findings, and the sampler while copies run."""
-    _commands(page, "The machine as NVML tells it")
     _command(page, out, "topology", "-m", "topology")
     _command(page, out, "topology-json", "-m", "topology", "--json")
-    _command(page, out, "check", "-m", "topology", "check")
+    _command(page, out, "check", "-m", "topology", "check", good=(0, 1))  # 1: it found something
     _sampled(page, cupy)
 
 
@@ -188,7 +255,6 @@ def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB)
 
 def tables(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """The benchmark as people run it on one GPU, its records kept."""
-    _commands(page, "The benchmark on one GPU")
     top = ["-e", "256M" if len(sizes.large) > 1 else "4M", "-b", "1M", "-f", "4", "-T", "120"]
     for name, more in (
         ("ipc2", ["--threads", "2", "--oversubscribe-gpu", "--transport", "ipc"]),
@@ -224,6 +290,11 @@ def two_shot(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> Non
     speed.two_shot(page, cupy, sizes.large, sizes.ranks[:2], sizes.repeats)
 
 
+def blocks(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
+    """The bandwidth with fewer blocks."""
+    speed.blocks(page, cupy, sizes.large[min(1, len(sizes.large) - 1)], sizes.ranks[:2])
+
+
 def overhead(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """What a plan costs beside its bytes."""
     speed.overhead(page, cupy)
@@ -252,14 +323,17 @@ def nccl_threads(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) ->
 
 SECTIONS: dict[str, Section] = {
     "probe": Section(probe, 60, 30),
-    "tests": Section(tests, 400, 60),
     "threads": Section(threads, 120, 40),
     "small": Section(small, 90, 30),
     "two_shot": Section(two_shot, 180, 40),
+    "blocks": Section(blocks, 120, 30),
     "overhead": Section(overhead, 90, 30),
     "baseline": Section(baseline, 90, 30),
-    "right": Section(everything, 500, 60),
-    "processes": Section(among_processes, 240, 50),
+    "tests_kernels": Section(tests_kernels, 300, 40),
+    "tests_ipc": Section(tests_ipc, 300, 30),
+    "tests_more": Section(tests_more, 400, 30),
+    "right": Section(everything, 500, 50),
+    "processes": Section(among_processes, 240, 40),
     "nccl_processes": Section(nccl_processes, 120, 30),
     "nccl_threads": Section(nccl_threads, 120, 30),
     "topology": Section(topology, 90, 20),

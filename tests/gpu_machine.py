@@ -27,6 +27,8 @@ ALIGN = 256
 POISON = 0xEE
 
 
+# Entries that a stream takes behind a closed gate before enqueueing blocks.
+QUEUE = 1024
 # Seconds after which whoever waits for a device is told that it never will be idle.
 LONG_S = 8.0
 NAMES = {
@@ -53,6 +55,8 @@ class CUDARuntimeError(RuntimeError):
 class Item:
     """Something in a stream's queue."""
 
+    entries = 1  # of the queue that it takes
+
     def advance(self) -> bool:
         """Whether it is done, now; called when it is first in its queue."""
         raise NotImplementedError
@@ -76,9 +80,14 @@ class Gate(Item):
         self._m, (self._word, self._late), self._number, self._ns = machine, words, number, ns
         self._start = 0
 
+    @property
+    def closed(self) -> bool:
+        """Whether the host has still to open it."""
+        return int(self._word[0]) < self._number
+
     def advance(self) -> bool:
         self._start = self._start or time.monotonic_ns()
-        if int(self._word[0]) < self._number:
+        if self.closed:
             if time.monotonic_ns() - self._start < self._ns:
                 return False
             self._late[0] = 1
@@ -113,6 +122,7 @@ class Machine:
         self.turns = [threading.RLock() for _ in range(gpus)]
         self.error = 0  # sticky, as CUDA's are
         self.stuck: list[str] = []
+        self.deepest = 0  # entries that a queue has held behind a gate, at most
         self.gates: list[int] = []
         self.functions = 0
         self.graphs: WeakSet[Any] = WeakSet()
@@ -181,8 +191,11 @@ class Machine:
             raise CUDARuntimeError(700, f"{nbytes} bytes at {address:#x} are nobody's")
         return raw_bytes(address, nbytes).view(kind)
 
-    def push(self, stream: int, factory: Factory, user: object = None) -> None:
-        """Into a queue; ``user``: a communicator that a graph then refers to."""
+    def push(self, stream: int, factory: Factory, user: object = None, entries: int = 1) -> None:
+        """Into a queue; ``user``: a communicator that a graph then refers to.
+
+        Behind a closed gate a full queue would block for ever: whoever fills it is told.
+        """
         if stream == 0:
             raise CUDARuntimeError(400, "work on the default stream")
         queue = self.streams[stream]
@@ -193,7 +206,24 @@ class Machine:
                 queue.capturing.append(factory)
                 queue.users.add(user)
             else:
-                queue.items.append(factory())
+                item = factory()
+                item.entries = entries
+                queue.items.append(item)
+                head = queue.items[0]
+                if isinstance(head, Gate) and head.closed:
+                    depth = sum(one.entries for one in queue.items)
+                    self.deepest = max(self.deepest, depth)
+                    if depth > QUEUE:
+                        self._blocked(queue, head)
+
+    def _blocked(self, queue: Stream, gate: Gate) -> None:
+        """Enqueueing blocks until the gate's own time is over, which nobody should wait for."""
+        self.stuck.append("enqueueing behind a gate")
+        stop = time.monotonic() + LONG_S
+        while queue.items and queue.items[0] is gate:
+            self.pump()
+            if time.monotonic() > stop:
+                raise AssertionError("the queue behind a closed gate is full: blocked")
 
     def pump(self) -> None:
         """Advance all streams as far as they come."""

@@ -12,7 +12,7 @@ import json
 import shutil
 import subprocess
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,8 @@ from tests.once import once
 __all__ = ["POISON", "CUDARuntimeError", "Cupy", "Item", "Machine", "Runtime", "Work", "whole"]
 
 HOME = Path(__file__).resolve().parents[1]
-ELEMENTS, OPERATIONS = [*kernels.ELEMENTS.values()], [*kernels.OPERATIONS.values()]
+AROUND = 4  # entries of a queue that a graph of a library's calls takes beside its nodes
+ELEMENTS, OPERATIONS = [*kernels.ELEMENTS.values()], [*kernels.OPERATIONS.values(), kernels.AVERAGE]
 SIZES = [dtype(kind).itemsize for kind in (*DTYPES, *FLOAT8)]
 
 
@@ -124,7 +125,7 @@ class Graph:
     """``cupy.cuda.Graph``."""
 
     def __init__(
-        self, machine: Machine, captured: list[Factory], users: Collection[object] = ()
+        self, machine: Machine, captured: list[Factory], users: Set[object] = frozenset()
     ) -> None:
         self._m, self._captured, self.users = machine, captured, users
         machine.graphs.add(self)
@@ -136,8 +137,9 @@ class Graph:
         assert stream is not None
         with self._m.turns[stream.device], self._m.lock:
             self._m.launched.append("graph")
-            for factory in self._captured:
-                self._m.push(stream.ptr, factory)
+            for i, factory in enumerate(self._captured):
+                around = AROUND if self.users - {None} and not i else 0
+                self._m.push(stream.ptr, factory, entries=1 + around)
 
 
 class Event:

@@ -21,6 +21,9 @@ from collectives.schedule.ops import op as operation
 from collectives.schedule.ops import scale
 from tests.gpu_standin import Item, Machine, whole
 
+# Of a stream's queue that a call takes: a wait, the kernel, a record, and one more at times.
+ENTRIES = 4
+
 
 class NcclError(RuntimeError):
     """As CuPy's: the number of the ncclResult."""
@@ -208,7 +211,7 @@ class Communicator:
                 log.write(
                     f"NCCL INFO {name}: 8 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}\n"
                 )
-        self._m.push(stream, lambda: self.part(name, args), user=self)
+        self._m.push(stream, lambda: self.part(name, args), user=self, entries=ENTRIES)
 
     def part(self, name: str, args: tuple[Any, ...]) -> Item:
         """This rank's part of a collective, for its stream."""
@@ -331,4 +334,4 @@ class Nccl:
         self.machine.here.held.setdefault((comm, stream), []).append(op)
 
     def _go(self, comm: Communicator, ops: list[tuple[Any, ...]], stream: int) -> None:
-        self.machine.push(stream, lambda: comm.group(ops), user=comm)
+        self.machine.push(stream, lambda: comm.group(ops), user=comm, entries=ENTRIES)

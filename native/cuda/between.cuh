@@ -57,20 +57,19 @@ BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 sources,
     }
 }
 
-// Integers are rounded down, also below zero; the divisor may be no number of one byte.
-BUSBAR_DEVICE float quotient(float v, u64 by) { return v / static_cast<float>(by); }
-BUSBAR_DEVICE double quotient(double v, u64 by) { return v / static_cast<double>(by); }
-template <class T>
-BUSBAR_DEVICE T quotient(T v, u64 by) {
-    const auto sum = +v, divisor = static_cast<decltype(+v)>(by), found = sum / divisor;
-    return static_cast<T>(found * divisor > sum ? found - 1 : found);
-}
-
-// Sums become averages.
+// Sums become averages: single elements up to a multiple of 16 bytes, packs, and single ones again.
 template <class F>
 BUSBAR_DEVICE void divide(u64 out, u64 by, u64 n, const Share& share) {
-    for (u64 i = share.me; i < n; i += share.all) {
-        const u64 at = out + i * F::size;
+    const u64 before = (16 - out % 16) % 16 / F::size, head = before < n ? before : n;
+    const u64 packs = (n - head) / Lanes<F>::count, inside = packs * Lanes<F>::count;
+    for (u64 i = share.me; i < packs; i += share.all) {
+        const u64 at = out + head * F::size + i * 16;
+        Lanes<F> lanes = Lanes<F>::of(load_pack(at));
+        lanes.divide(by);
+        store_pack(at, lanes.packed());
+    }
+    for (u64 i = share.me; i < n - inside; i += share.all) {
+        const u64 at = out + (i < head ? i : inside + i) * F::size;
         store_one<F>(at, F::narrow(quotient(F::widen(load_one<F>(at)), by)));
     }
 }

@@ -8,7 +8,7 @@
 
 namespace busbar {
 
-enum Operation { kSum, kProd, kMin, kMax };
+enum Operation { kSum, kProd, kMin, kMax, kAverage };
 
 // A type is its bits in memory, what it is joined in, and the way to there and back.
 template <class B, class W>
@@ -69,10 +69,19 @@ BUSBAR_DEVICE auto wrapping(T v) {
 
 template <int op, class T>
 BUSBAR_DEVICE T join(T a, T b) {
-    if constexpr (op == kSum) return static_cast<T>(wrapping(a) + wrapping(b));
+    if constexpr (op == kSum || op == kAverage) return static_cast<T>(wrapping(a) + wrapping(b));
     else if constexpr (op == kProd) return static_cast<T>(wrapping(a) * wrapping(b));
     else if constexpr (op == kMin) return (a < b || a != a) ? a : b;
     else return (a > b || a != a) ? a : b;
+}
+
+// Integers are rounded down, also below zero; the divisor may be no number of one byte.
+BUSBAR_DEVICE float quotient(float v, u64 by) { return v / static_cast<float>(by); }
+BUSBAR_DEVICE double quotient(double v, u64 by) { return v / static_cast<double>(by); }
+template <class T>
+BUSBAR_DEVICE T quotient(T v, u64 by) {
+    const auto sum = +v, divisor = static_cast<decltype(+v)>(by), found = sum / divisor;
+    return static_cast<T>(found * divisor > sum ? found - 1 : found);
 }
 
 // The elements of 16 bytes, ready to be joined.
@@ -116,6 +125,10 @@ struct Lanes {
     BUSBAR_DEVICE void add(const Lanes& other) {
         BUSBAR_UNROLL
         for (int i = 0; i < count; ++i) lane[i] = join<op>(lane[i], other.lane[i]);
+    }
+    BUSBAR_DEVICE void divide(u64 by) {
+        BUSBAR_UNROLL
+        for (int i = 0; i < count; ++i) lane[i] = quotient(lane[i], by);
     }
 };
 

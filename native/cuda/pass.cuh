@@ -1,4 +1,5 @@
-// One pass: every target becomes the reduction of all sources, in one reading of each.
+// One pass: every target becomes the reduction of all sources, in one reading of each. An average's
+// sums are divided by the number of sources, which the host makes sure are all ranks'.
 #pragma once
 
 #include "elements.cuh"
@@ -11,21 +12,37 @@ namespace busbar {
 template <class F>
 constexpr int kDepth = F::size < 4 ? F::size : 4;
 constexpr int kCopyDepth = 4;
+// Sources that are read at once where a thread has one pack of each: loads of peers' memory take
+// long, and so wait for none of each other. More would not fit the registers.
+constexpr int kAhead = 4;
 
-// `depth` packs that lie `step` bytes apart. All sources are read before any target is written.
-template <class F, int op, int depth>
+// `depth` packs that lie `step` bytes apart, of all sources, added in the sources' order. All
+// sources are read before any target is written.
+template <class F, int op, int depth, int ahead>
 BUSBAR_DEVICE void reduce_packs(const Places& to, const Places& from, u64 at, u64 step) {
     Lanes<F> sum[depth];
     BUSBAR_UNROLL
     for (int d = 0; d < depth; ++d) sum[d] = Lanes<F>::of(load_pack(from[0] + at + d * step));
     BUSBAR_ROLLED
-    for (u64 s = 1; s < from.n; ++s) {
-        const u64 source = from[s] + at;
-        Pack read[depth];
+    for (u64 s = 1; s < from.n; s += ahead) {
+        Pack read[ahead][depth];
         BUSBAR_UNROLL
-        for (int d = 0; d < depth; ++d) read[d] = load_pack(source + d * step);
+        for (int k = 0; k < ahead; ++k) {
+            // Beyond the last source it is read again, and not added.
+            const u64 source = from[s + k < from.n ? s + k : from.n - 1] + at;
+            BUSBAR_UNROLL
+            for (int d = 0; d < depth; ++d) read[k][d] = load_pack(source + d * step);
+        }
         BUSBAR_UNROLL
-        for (int d = 0; d < depth; ++d) sum[d].template add<op>(Lanes<F>::of(read[d]));
+        for (int k = 0; k < ahead; ++k) {
+            if (s + k >= from.n) break;
+            BUSBAR_UNROLL
+            for (int d = 0; d < depth; ++d) sum[d].template add<op>(Lanes<F>::of(read[k][d]));
+        }
+    }
+    if constexpr (op == kAverage) {
+        BUSBAR_UNROLL
+        for (int d = 0; d < depth; ++d) sum[d].divide(from.n);
     }
     Pack result[depth];
     BUSBAR_UNROLL
@@ -58,6 +75,7 @@ BUSBAR_DEVICE void one_element(const Places& to, const Places& from, u64 at) {
         typename F::Wide sum = F::widen(bits);
         BUSBAR_ROLLED
         for (u64 s = 1; s < from.n; ++s) sum = join<op>(sum, F::widen(load_one<F>(from[s] + at)));
+        if constexpr (op == kAverage) sum = quotient(sum, from.n);
         bits = F::narrow(sum);
     }
     BUSBAR_ROLLED
@@ -88,8 +106,9 @@ BUSBAR_DEVICE void pass(const Places& to, const Places& from, u64 count, const T
     if (from.n > 1) {
         constexpr int depth = kDepth<F>;
         for (; i + (depth - 1) * n < packs; i += depth * n)
-            reduce_packs<F, op, depth>(to, from, begin + i * 16, step);
-        for (; i < packs; i += n) reduce_packs<F, op, 1>(to, from, begin + i * 16, step);
+            reduce_packs<F, op, depth, 1>(to, from, begin + i * 16, step);
+        for (; i < packs; i += n)
+            reduce_packs<F, op, 1, kAhead>(to, from, begin + i * 16, step);
     } else {
         for (; i + (kCopyDepth - 1) * n < packs; i += kCopyDepth * n)
             copy_packs<kCopyDepth>(to, from, begin + i * 16, step);

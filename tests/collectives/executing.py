@@ -202,12 +202,13 @@ def allreduce(
     kind: DTypeLike = np.float32,
     *,
     in_place: bool = False,
+    operation: str = "sum",
 ) -> tuple[Plan, Any, Any]:
-    """A sum by an algorithm over fresh memory, which holds ones; the plan and its buffers."""
+    """An all-reduce over fresh memory, which holds ones; the plan and its buffers."""
     nbytes = elements * np.dtype(kind).itemsize
     source = transport.allocate(nbytes).view(kind)
     source[:] = np.ones(elements, kind)
     target = source if in_place else transport.allocate(nbytes).view(kind)
-    where: Any = (transport, world.rank, source, target, op("sum"), elements)
+    where: Any = (transport, world.rank, source, target, op(operation), elements)
     schedule = build("allreduce", name, world.size)
     return Plan(schedule, spec("allreduce"), *where, in_place=in_place), source, target

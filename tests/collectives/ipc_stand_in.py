@@ -153,14 +153,14 @@ def ranks(
     machine: IpcMachine | None = None,
     *,
     deadline: float = 60.0,
-    graph: bool = True,
+    **given: Any,
 ) -> IpcMachine:
     """Run a body on ranks that share a GPU, until nothing of theirs is left to free."""
     machine = machine or IpcMachine(1)
     cupy = IpcCupy(machine)
 
     def rank(world: InprocWorld) -> None:
-        body(world, IpcTransport(world, GpuDevice(cupy, 0), graph=graph, deadline=deadline))
+        body(world, IpcTransport(world, GpuDevice(cupy, 0), deadline=deadline, **given))
 
     run(nranks, rank, deadline=200)
     gc.collect()

@@ -188,23 +188,33 @@ def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
     """Rule: behind a gate no more is enqueued than a stream takes; graphs count by content."""
     machine = Machine(1)
 
-    def body(world: InprocWorld) -> None:
-        lane = _lane(world, machine)
+    def body(lane: Lane) -> None:
         kernel = lane.kernels.divide(lane.device.allocate(4).view(FLOAT), 1)
         action = StreamAction(lane, [[kernel] * 100], (0, 0), meet=[], graph=True)
-        held = list[int]()
-        opens = lane.open_gate
-
-        def count() -> None:
-            held.append(len(machine.streams[lane.stream.ptr].items))
-            opens()
-
-        lane.open_gate = count  # type: ignore[method-assign]
         action.times(20, False)
         action.times(20, True)
-        assert "graph" in machine.launched and max(held) <= actions._LAUNCHES
 
-    run(1, body)
+    alone(body, machine)
+    assert "graph" in machine.launched and 400 < machine.deepest <= actions.QUEUE
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_what_no_gate_can_hold_is_timed_without_one(loop: bool) -> None:
+    """Rule: an iteration with more launches than a queue takes does not block, and the row says so.
+
+    A full queue behind a closed gate would block for ever.
+    """
+    machine, said = Machine(1), dict[str, str]()
+
+    def body(lane: Lane) -> None:
+        kernel = lane.kernels.divide(lane.device.allocate(4).view(FLOAT), 1)
+        action = StreamAction(
+            lane, [[kernel] * 2000], (0, 0), meet=[], graph=False, refused=said.__setitem__
+        )
+        assert len(action.times(3, loop)) == (1 if loop else 3)
+
+    alone(body, machine)
+    assert "2000 entries" in said["unheld"] and not machine.stuck
 
 
 def test_connecting_says_nothing_of_how_long_iterations_take(

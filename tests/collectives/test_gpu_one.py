@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectives.execution.gpu.action import QUEUE
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.schedule.dtypes import dtype
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
@@ -78,10 +80,48 @@ def test_a_wrong_byte_is_found(module, kind: str) -> None:
     alone(body)
 
 
+def test_a_wrong_byte_fails_a_section(module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a result that is not right is a failure of its section, over threads or processes."""
+    page, right = _page(module), module("gpu_right")
+    monkeypatch.setattr(right.Judge, "wrong", lambda self: 1)
+    monkeypatch.setattr(right, "KINDS", ("float",))
+    right.right(page, _cupy(), (4,), (2,))
+    assert "ring: wrong bytes at 4 B float on ranks [0, 1]" in page.failures
+    assert len(page.failures) == len(page.kept[0]["algorithms"])
+    among, rows = _page(module), [row for row in page.kept if "failed" in row][:1]
+    processes = module("gpu_processes")
+    monkeypatch.setattr(processes, "_run", lambda command, n: rows)
+    processes.right(among, ["script"], (2,))
+    assert among.failures == [f"2 processes: {rows[0]['failed']}"]
+
+
+def test_a_command_that_fails_fails_its_section(module, tmp_path: Path) -> None:
+    """Rule: a failed test or command fails the section, what it printed is shown and kept."""
+    sections, page = module("gpu_sections"), _page(module)
+    code = "import sys; print('first'); sys.exit(int(sys.argv[1]))"
+    sections._command(page, tmp_path, "one", "-c", code, "0")
+    assert not page.failures and (tmp_path / "one.txt").read_text() == "first\n"
+    sections._command(page, tmp_path, "two", "-c", code, "1")
+    assert page.failures == ["two ended with exit status 1"]
+
+
+def test_a_queue_that_is_too_short_fails_the_probe(module, monkeypatch: Any) -> None:
+    """Rule: launches that block before a batch is full are a failure, not a row that hangs."""
+    sections, page = module("gpu_sections"), _page(module)
+    ticks = iter(range(10_000))
+    slow = SimpleNamespace(perf_counter=lambda: float(next(ticks)))  # every launch takes a second
+    sections._queue(page, GpuDevice(_cupy(), 0), most=100)
+    assert page.kept[-1]["launches"] == "over 100" and not page.failures
+    monkeypatch.setattr(sections, "time", slow)
+    sections._queue(page, GpuDevice(_cupy(), 0))
+    assert page.failures == [f"a stream's queue takes 1 launches, and batches are of {QUEUE}"]
+
+
 def test_the_figures_have_their_rows(module) -> None:
     """Rule: each section on speed gives one row for each case that it names."""
     speed, page = module("gpu_speed"), _page(module)
     speed.two_shot(page, _cupy(), (1 << 16,), (2,), 2)
+    assert {round(row["at most (%)"]) for row in page.kept} == {80, 100}
     speed.small(page, _cupy(), 64, (2,), 2)
     assert len(page.kept) == 4 + 3
     speed.overhead(page, _cupy(), (1, 2))
@@ -97,8 +137,9 @@ def test_nccl_has_its_sections(module, monkeypatch: pytest.MonkeyPatch) -> None:
     module("gpu_right").right_over_nccl(page, cupy, nccl, (4, 5000), (2,))
     assert len(page.kept) == 8 and not any(row["wrong"] for row in page.kept)
     module("gpu_speed").baseline(page, cupy, nccl, (4096,))
-    assert [row["placement"] for row in page.kept[8:]] == ["out", "in"]
-    assert not machine.stuck
+    # Launches take part of a small size's time, so that only iterations back to back compare.
+    assert [row["held against it"] for row in page.kept[8:]] == ["loop"]
+    assert not machine.stuck and not page.failures
 
 
 def test_an_nccl_that_refuses_is_said_before_anything_starts(module) -> None:
@@ -167,8 +208,8 @@ def test_work_goes_on_where_a_piece_of_time_ended(tmp_path: Path) -> None:
 
     Exit status 75 says so.
     """
-    few = ("--sections", "probe,topology", "--piece", "1")
-    for name, left in (("probe", "topology"), ("topology", "")):
+    few = ("--sections", "probe,threads", "--piece", "1")
+    for name, left in (("probe", "threads"), ("threads", "")):
         done = _started(tmp_path, *few)
         assert done.returncode == (75 if left else 0), done.stderr
         assert _result(tmp_path, name)["status"] == "done"
@@ -266,7 +307,7 @@ def test_pieces_are_shorter_than_ten_minutes(module) -> None:
     assert all(section.limit <= 540 for section in sections.values())
     assert sum(section.quick for section in sections.values()) < 540
     order = list(sections)
-    assert order[:2] == ["probe", "tests"] and order.index("right") > order.index("baseline")
+    assert order[:2] == ["probe", "threads"] and order.index("right") > order.index("tests_more")
     assert order[-2:] == ["topology", "bench"]
 
 
@@ -277,7 +318,7 @@ def test_without_a_gpu_it_says_so_in_one_line(run: Run, tmp_path: Path) -> None:
         pytest.skip("there is a GPU here")
     assert (done.returncode, done.stdout) == (3, "") and len(done.stderr.splitlines()) == 1
     done = run(sys.executable, SCRIPT, "--out", str(tmp_path), "--sections", "fast")
-    assert done.returncode == 2 and "probe, tests, threads" in done.stderr
+    assert done.returncode == 2 and "probe, threads, small" in done.stderr
     assert run(sys.executable, SCRIPT).returncode == 2
 
 
@@ -286,6 +327,9 @@ def test_a_bare_machine_needs_a_checkout_and_wheels(
 ) -> None:
     """Rule: wheels of a folder are installed from there alone, once, into an environment there."""
     bare, commands = module("gpu_bare"), list[list[str]]()
+    assert "No module named 'cupy'" in bare.missing(sys.executable)
+    monkeypatch.setattr(bare, "NEEDED", "import numpy")
+    assert not bare.missing(sys.executable)
     with pytest.raises(SystemExit, match="no wheels in"):
         bare.environment(tmp_path)
     (tmp_path / "a-1-py3-none-any.whl").touch()

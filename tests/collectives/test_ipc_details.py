@@ -181,3 +181,92 @@ def test_blocks_are_counted_by_what_a_multiprocessor_holds() -> None:
         assert transport.most_teams == 4 * BLOCKS // 2
 
     ranks(body)
+
+
+# -- how passes add
+
+
+def _bits(rotated: bool) -> list[bytes]:
+    """Each rank's result of a one-shot all-reduce of floats whose sum depends on the order."""
+    results: dict[int, bytes] = {}
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan, source, target = allreduce(transport, world, "one_shot", 999)
+        values = np.random.default_rng(world.rank).standard_normal(999) * 10.0**world.rank
+        source[:] = values.astype(np.float32)
+        world.barrier()
+        plan()
+        results[world.rank] = target.host().tobytes()
+
+    ranks(body, 5, rotated=rotated)
+    return [results[rank] for rank in sorted(results)]
+
+
+def test_one_order_gives_the_same_bits_on_all_ranks() -> None:
+    """Rule: with --add-order rank a sum has the same bits on all ranks; rotated it need not."""
+    assert len(set(_bits(rotated=False))) == 1
+    assert len(set(_bits(rotated=True))) > 1
+
+
+@pytest.mark.parametrize(("name", "launches"), [("one_shot", 0), ("sharded_ps", 0), ("ring", 1)])
+def test_an_average_is_divided_where_all_contributions_are_added(name: str, launches: int) -> None:
+    """Rule: a pass over all ranks' data divides its own sums; only others need a second pass."""
+    machine = IpcMachine(1)
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan, source, target = allreduce(transport, world, name, 5_000, operation="avg")
+        source[:] = np.full(5_000, 3.0 * world.rank, np.float32)
+        world.barrier()
+        machine.launched.clear()
+        world.barrier()
+        plan()
+        assert (target.host() == 3.0).all()  # of 0, 3 and 6
+        world.barrier()
+        assert machine.launched.count("divide") == 3 * launches
+
+    ranks(body, 3, machine, graph=False)
+
+
+def test_all_kernels_divide_a_multiprocessors_memory_alike() -> None:
+    """Rule: no kernel of ours asks for another carve-out: a change may wait for the device."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        allreduce(transport, world, "ring", 100, operation="avg")[0]()
+        driver = transport.device.xp.cuda.driver
+        # Gate, divide, reduce, differ, of two types, and the executor; 2 blocks of 8 KB and more.
+        assert len(driver.carved) > 8 and set(driver.carved.values()) == {8}
+
+    ranks(body, 2)
+
+
+# -- cold caches, blocks
+
+
+def test_cold_iterations_take_turns_as_nccls_do() -> None:
+    """Rule: one setting for a table: sets of buffers rotate over ipc, too, and all are right."""
+    machine = IpcMachine(1, cache=1 << 16)
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan, _, target = allreduce(transport, world, "sharded_ps", 1_000)
+        # 8,000 bytes of buffers, and twice 65,536 of cache.
+        action = plan.action
+        assert len(action._bound) == transport.turns(8_000) == 16
+        plan.times(40, False)
+        assert (target.host() == 2).all()
+
+    ranks(body, 2, machine, cold=True)
+    assert not machine.stuck
+
+
+def test_blocks_are_as_many_as_were_asked_for() -> None:
+    """Rule: --blocks limits a rank's grid, and never adds to what is resident."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        assert transport.most_teams == 1
+
+    ranks(body, blocks=1)
+    ranks(lambda world, transport: _resident(transport), blocks=256)
+
+
+def _resident(transport: IpcTransport) -> None:
+    assert transport.most_teams == 4 * BLOCKS // 2

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectives.execution.gpu.action import QUEUE, StreamAction
 from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.lane import queue_entries
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.nccl.transport import NcclTransport
-from collectives.schedule.catalogue import algorithms
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import algorithms, spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 from tests.collectives.cases import Case
 from tests.collectives.executing import carry_out, every_operation, in_turn, judged_cases
 from tests.conftest import thorough
@@ -80,3 +85,63 @@ def test_without_graphs_and_turns_all_is_the_same(name: str) -> None:
     cases = [case for case in in_turn(4) if (case.what.name, case.name) == ("allreduce", name)]
     machine = _all(4, cases, graph=False, cold=False)
     assert "graph" not in machine.launched
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_full_batch_of_nccl_calls_fits_the_queue(loop: bool, graph: bool) -> None:
+    """Rule: an NCCL call counts as the four entries of a stream's queue that it takes.
+
+    Beyond about a thousand, enqueueing blocks, and behind a closed gate it would for ever.
+    """
+
+    def body(transport: NcclTransport) -> None:
+        source, target = (transport.allocate(64).view(np.float32) for _ in range(2))
+        buffers = {Buffer.IN: source, Buffer.OUT: target}
+        call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=False)
+        action = transport.library(call)
+        action.times(1000, loop)
+        action.close()
+
+    machine = each_rank(2, body, graph=graph)
+    assert QUEUE / 2 < machine.deepest <= QUEUE and not machine.stuck
+
+
+def test_between_nodes_a_batch_leaves_room_in_nccls_pool() -> None:
+    """Rule: between nodes at most 16 NCCL calls stand behind a gate: each takes proxy operations.
+
+    NCCL waits for a free one, and none becomes free before the gate is open.
+    """
+
+    def body(transport: NcclTransport) -> None:
+        transport.world.nodes = (0, 1)
+        assert queue_entries(transport.meet * 17) > QUEUE >= queue_entries(transport.meet * 16)
+        # A graph hands its operations over when the stream comes to them.
+        assert queue_entries(transport.meet * 16, graph=True) == 20
+
+    each_rank(2, body)
+
+
+def test_a_failure_while_overhead_is_measured_leaves_no_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: a failure in `overhead` keeps no graph alive: aborting would wait for it for ever."""
+    machine = Machine(1)
+
+    def fails(self: StreamAction, n: int) -> float:
+        raise ValueError("in the middle")
+
+    def body(transport: NcclTransport) -> None:
+        source = transport.allocate(64).view(np.float32)
+        buffers = {Buffer.IN: source, Buffer.OUT: source}
+        call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=True)
+        action = transport.library(call)
+        action.times(2, False)
+        monkeypatch.setattr(StreamAction, "_unheld", fails)
+        with pytest.raises(ValueError, match="in the middle") as failure:
+            action.overhead()
+        transport.give_up()
+        assert failure.value.__traceback__ is not None  # the frame is still there
+
+    each_rank(1, body, machine)
+    assert not machine.stuck

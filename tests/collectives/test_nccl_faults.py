@@ -171,7 +171,7 @@ def test_nobody_fires_while_another_rank_still_prepares(
     machine, fired = Machine(1), threading.Event()
 
     def body(transport: NcclTransport, machine: Machine) -> None:
-        enqueue, sets = transport.lane.enqueue, transport._sets
+        enqueue, sets = transport.lane.enqueue, transport.sets
 
         def told(calls: list[Any]) -> None:
             enqueue(calls)
@@ -184,7 +184,7 @@ def test_nobody_fires_while_another_rank_still_prepares(
             return found
 
         if transport.world.rank:
-            monkeypatch.setattr(transport, "_sets", slowly)
+            monkeypatch.setattr(transport, "sets", slowly)
         else:
             monkeypatch.setattr(transport.lane, "enqueue", told)
         source, target = (transport.allocate(64).view(np.float32) for _ in range(2))

@@ -12,7 +12,8 @@ __global__ void BUSBAR_BOUNDS every_program(const u64* plan, u64 words) {
     template __global__ void every_program<F, kSum>(const u64*, u64); \
     template __global__ void every_program<F, kProd>(const u64*, u64);\
     template __global__ void every_program<F, kMin>(const u64*, u64); \
-    template __global__ void every_program<F, kMax>(const u64*, u64);
+    template __global__ void every_program<F, kMax>(const u64*, u64); \
+    template __global__ void every_program<F, kAverage>(const u64*, u64);
 
 OPERATIONS(Int8)
 OPERATIONS(Uint8)

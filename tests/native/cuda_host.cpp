@@ -42,14 +42,15 @@ using Divide = void (*)(u64, u64, u64, const Share&);
 using Differ = void (*)(u64, u64, u64, u64, u64, const Share&);
 
 struct Kernels {
-    Program program[4];
+    Program program[5];
     Reduce reduce[4];
     Divide divide;
     Differ differ;
 };
 template <class F>
 constexpr Kernels kernels_of = {
-    {program<F, kSum>, program<F, kProd>, program<F, kMin>, program<F, kMax>},
+    {program<F, kSum>, program<F, kProd>, program<F, kMin>, program<F, kMax>,
+     program<F, kAverage>},
     {reduce<F, kSum>, reduce<F, kProd>, reduce<F, kMin>, reduce<F, kMax>},
     divide<F>,
     differ<F>};

@@ -152,7 +152,8 @@ def test_each_type_has_its_elements() -> None:
     assert re.findall(r"kernels_of<(\w+)>[,}]", built) == [*kernels.ELEMENTS.values()]
     assert [dtype(kind).name for kind in (*DTYPES, *FLOAT8)] == [*kernels.ELEMENTS]
     text = (CUDA / "elements.cuh").read_text()
-    assert f"enum Operation {{ {', '.join(kernels.OPERATIONS.values())} }};" in text
+    names = [*kernels.OPERATIONS.values(), kernels.AVERAGE]
+    assert f"enum Operation {{ {', '.join(names)} }};" in text
 
 
 def test_the_table_has_the_names_of_the_source() -> None:

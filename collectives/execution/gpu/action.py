@@ -14,16 +14,16 @@ from typing import Any
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.handles import CudaEvent, CudaGraph
-from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.lane import Lane, queue_entries
 from collectives.execution.transport import Counted
 from collectives.schedule.moves import Buffer
 
 Call = Callable[[], Any]
 DeviceBuffers = Mapping[Buffer, DeviceArray]
 TURNS = 16
-# A stream takes about a thousand launches before enqueueing blocks, which it must not behind a
-# gate.
-_LAUNCHES = 512
+# A stream's queue takes about a thousand entries before enqueueing blocks, which it must not behind
+# a gate. benchmarks/gpu_one.py finds the number on a GPU.
+QUEUE = 512
 
 
 def turns(nbytes: int, cache: int) -> int:
@@ -32,23 +32,26 @@ def turns(nbytes: int, cache: int) -> int:
 
 
 def rotated(
-    device: GpuDevice, buffers: DeviceBuffers, sets: int
+    device: GpuDevice,
+    buffers: DeviceBuffers,
+    sets: int,
+    allocate: Callable[[int], DeviceArray],
 ) -> list[dict[Buffer, DeviceArray]]:
     """The buffers and copies of them, content included; what shares memory does so in each set."""
-    found = [dict(buffers)]
-    for _ in range(1, sets):
-        found.append(_copied(device, buffers))
-    return found
+    copies = (_copied(device, buffers, allocate) for _ in range(1, sets))
+    return [dict(buffers), *copies]
 
 
-def _copied(device: GpuDevice, buffers: DeviceBuffers) -> dict[Buffer, DeviceArray]:
+def _copied(
+    device: GpuDevice, buffers: DeviceBuffers, allocate: Callable[[int], DeviceArray]
+) -> dict[Buffer, DeviceArray]:
     result: dict[Buffer, DeviceArray] = {}
     for block in _blocks(buffers):
         low = min(array.address for _, array in block)
         high = max(array.address + array.nbytes for _, array in block)
         # Aligned within 256 bytes as the original is.
         lead = low % 256
-        memory = device.allocate(lead + high - low)
+        memory = allocate(lead + high - low)
         memory[lead:] = device.wrap(low, high - low, block).host()
         for buffer, array in block:
             start = lead + array.address - low
@@ -76,8 +79,9 @@ class StreamAction(Counted):
     ``bound``: for each set of buffers the calls that enqueue one iteration; the first set is the
     caller's. ``bytes_``: sent and received by an iteration. ``meet``: calls that make the ranks'
     streams meet, before each timed iteration. ``graph``: replay captured graphs from the second
-    iteration on; ``held`` is kept alive; ``connected`` is called with it after the first iteration,
-    ``refused`` with the reason where a graph was wanted and cannot be had.
+    iteration on; ``held`` is kept alive; ``connected`` is called with it after the first iteration.
+    ``refused`` is called with what cannot be had and why: ``eager`` where a graph was wanted, and
+    ``unheld`` where an iteration has more launches than can stand behind a gate.
     """
 
     divides = True  # an average is divided here, on the device
@@ -92,14 +96,15 @@ class StreamAction(Counted):
         graph: bool,
         held: object = None,
         connected: Callable[[StreamAction], None] = lambda action: None,
-        refused: Callable[[str], None] = lambda why: None,
+        refused: Callable[[str, str], None] = lambda what, why: None,
     ) -> None:
         super().__init__(*bytes_)
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
         self._graph = graph
         self._connected, self._refused = connected, refused
         self._graphs: list[CudaGraph] | None = None
-        self._launches = 0
+        self._eager = False  # for a while, although there are graphs
+        self._entries = 0  # of the queue that an iteration takes; 0: not known yet
         self._each = 0.0  # seconds that an iteration takes, so that many are not thought to hang
 
     def __call__(self) -> None:
@@ -121,7 +126,7 @@ class StreamAction(Counted):
         Whether an iteration is replayed is the same on all ranks, as NCCL's documentation asks:
         where one cannot capture none does.
         """
-        if self._launches:
+        if self._entries:
             return
         # Capturing may wait for the device, so no kernel on it may be waiting for another rank.
         self._lane.world.barrier()
@@ -131,20 +136,31 @@ class StreamAction(Counted):
                 graphs = [self._lane.capture(calls) for calls in self._bound]
         except RuntimeError as error:  # CUDA's and NCCL's errors both are
             problem = f"rank {self._lane.world.rank} cannot capture: {error}"
-        everyone = self._lane.world.gather([problem, max(map(len, self._bound))])
-        problems = [one for one, _ in everyone if one]
+        own = [max(queue_entries(c, graph=graph) for c in self._bound) for graph in (False, True)]
+        everyone = self._lane.world.gather([problem, *own])
+        problems = [one for one, _, _ in everyone if one]
         if self._graph and not problems:
             self._graphs = graphs
         if problems:
-            self._refused(problems[0])
-        # The rank with the most launches limits how many iterations all ranks enqueue at a time. A
-        # graph takes as much of the queue as the launches in it.
-        self._launches = max(1, *(most for _, most in everyone))
+            self._refused("eager", problems[0])
+        # The rank with the most entries limits how many iterations all ranks enqueue at a time.
+        column = 1 if self._graphs is None else 2
+        self._entries = max(1, *(rank[column] for rank in everyone))
+        if not self._room():
+            self._refused(
+                "unheld",
+                f"an iteration takes {self._entries} entries of a stream's queue, and {QUEUE} may"
+                " stand behind a gate: enqueueing is in the times",
+            )
+
+    def _room(self) -> int:
+        """Iterations that can stand behind a gate, each with a meeting and two events."""
+        return QUEUE // (self._entries + queue_entries(self._meet) + 2)
 
     def _iteration(self, i: int) -> list[Call]:
         """The calls that enqueue iteration number i."""
         turn = i % len(self._bound)
-        if self._graphs is None:
+        if self._graphs is None or self._eager:
             return self._bound[turn]
         graph, stream = self._graphs[turn], self._lane.stream
         return [lambda: graph.launch(stream)]
@@ -166,7 +182,7 @@ class StreamAction(Counted):
         """
         self._begun()
         if not loop:
-            batch = max(1, _LAUNCHES // (self._launches + len(self._meet) + 2))
+            batch = max(1, self._room())
             found: list[float] = []
             for start in range(0, n, batch):
                 found += self._batch(range(start, min(n, start + batch)))
@@ -176,13 +192,17 @@ class StreamAction(Counted):
     def _batch(self, iterations: range) -> list[float]:
         lane = self._lane
         lane.close_gate()
+        held = self._room() > 0
+        if not held:
+            self._open()
         events = []
         for i in iterations:
             lane.enqueue(self._meet)
             begin = lane.event()
             lane.enqueue(self._iteration(i))
             events.append((begin, lane.event()))
-        self._open()
+        if held:
+            self._open()
         self._finish(len(iterations))
         return [lane.device.elapsed(begin, end) for begin, end in events]
 
@@ -191,7 +211,8 @@ class StreamAction(Counted):
 
         Only the first iterations are enqueued behind the gate: a stream holds so many and no more.
         """
-        lane, held = self._lane, max(1, _LAUNCHES // (self._launches + 1))
+        lane = self._lane
+        held = (QUEUE - queue_entries(self._meet) - 2) // self._entries
         lane.close_gate()
         lane.enqueue(self._meet)
         begin = lane.event()
@@ -226,14 +247,17 @@ class StreamAction(Counted):
         enqueue in turns, for they have one interpreter: ``eager`` grows with their number.
         """
         self._begun()
-        graphs, found = self._graphs, {}
-        for name, these in (("eager", None), ("graph", graphs)):
-            if name == "graph" and graphs is None:
-                continue
-            self._graphs = these
-            found[name] = self._unheld(n)
-        self._graphs = graphs
-        return found
+        seconds = {}
+        # A flag, and no second name for the graphs: a failure keeps this frame, and a communicator
+        # is not aborted while graphs of it are kept.
+        self._eager = True
+        try:
+            seconds["eager"] = self._unheld(n)
+        finally:
+            self._eager = False
+        if self._graphs is not None:
+            seconds["graph"] = self._unheld(n)
+        return seconds
 
     def _unheld(self, n: int) -> float:
         lane = self._lane

@@ -25,7 +25,10 @@ from collectives.execution.gpu.heap import heap
 # cudaDeviceAttr numbers, the same in every CUDA version.
 _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
 # CUfunction_attribute numbers.
-_SHARED, _REGISTERS, _CARVEOUT = 1, 4, 9
+_REGISTERS, _CARVEOUT = 4, 9
+# Shared memory of a block of our kernels at most (the executor's copy of its plan), and the blocks
+# that a multiprocessor holds of them at once.
+SHARED_BYTES, SHARED_BLOCKS = 8192, 2
 # cudaError numbers.
 _NOT_READY, _PEER_ALREADY = 600, 704
 _UUID_BYTES = 16
@@ -251,6 +254,7 @@ class GpuDevice:
         found: dict[str, Kernel] = {name: module.get_function(name) for name in names}
         for kernel in found.values():
             self.registers(kernel)  # loads it now, and not behind a closed gate
+            self._carve(kernel)
         return found
 
     def registers(self, kernel: Kernel) -> int:
@@ -262,14 +266,14 @@ class GpuDevice:
         ask = self.xp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
         return int(ask(kernel.ptr, threads, 0))
 
-    def carve(self, kernel: Kernel, blocks: int) -> None:
-        """Of the memory that L1 and shared memory divide, leave so many blocks what they need.
+    def _carve(self, kernel: Kernel) -> None:
+        """Divide the memory of L1 and shared memory for all our kernels alike; the rest is L1's.
 
-        A preference: the rest is L1's.
+        A multiprocessor that is to be divided otherwise must be idle first, which it never is while
+        a kernel on it waits for one that has still to start.
         """
-        ask = self.xp.cuda.driver.funcGetAttribute
-        each = int(ask(_SHARED, kernel.ptr)) + self._attribute(_RESERVED)
-        percent = -(-100 * blocks * each // self._attribute(_SHARED_IN_ALL))
+        need = SHARED_BLOCKS * (SHARED_BYTES + self._attribute(_RESERVED))
+        percent = -(-100 * need // self._attribute(_SHARED_IN_ALL))
         self.xp.cuda.driver.funcSetAttribute(kernel.ptr, _CARVEOUT, min(100, percent))
 
 

@@ -45,6 +45,7 @@ OPERATIONS: dict[np.ufunc, str] = {
     np.minimum: "kMin",
     np.maximum: "kMax",
 }
+AVERAGE = "kAverage"  # of a pass that takes all ranks' contributions
 
 
 def source() -> str:
@@ -52,17 +53,19 @@ def source() -> str:
     return cuda_source("between.cu")
 
 
-def options(dtype: np.dtype[Any], op: Op | None) -> tuple[str, ...]:
+def options(dtype: np.dtype[Any], op: Op | None, average: bool = False) -> tuple[str, ...]:
     """The compiler's options for a type and an operation; any will do where nothing is reduced.
 
-    Raises Unsupported for a type that there are no kernels for.
+    ``average``: every sum is divided by the number of what was added. Raises Unsupported for a type
+    that there are no kernels for.
     """
     if dtype.name not in ELEMENTS:
         raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(ELEMENTS)}")
+    operation = AVERAGE if average else OPERATIONS[np.add if op is None else op.ufunc]
     return (
         "-std=c++17",
         f"-DBUSBAR_ELEMENT={ELEMENTS[dtype.name]}",
-        f"-DBUSBAR_OPERATION={OPERATIONS[np.add if op is None else op.ufunc]}",
+        f"-DBUSBAR_OPERATION={operation}",
     )
 
 

@@ -8,7 +8,8 @@ ranks that are threads share one interpreter, and a rank that has still to launc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -26,6 +27,31 @@ Call = Callable[[], Any]
 GRACE_S = 2.0
 _NAP_S = 50e-6  # between two polls; no time that is told depends on it
 _PATIENCE = 3  # times as long as expected is late
+
+
+@dataclass(frozen=True)
+class QueuedCall:
+    """A call of a library that puts more than one entry into a stream's queue.
+
+    CUDA's launches and copies are plain callables, of one entry each. ``entries``: what the call
+    takes of the queue. ``around``: what a captured graph with such calls takes beside its nodes.
+    """
+
+    call: Call
+    entries: int
+    around: int
+
+    def __call__(self) -> None:
+        """Enqueue."""
+        self.call()
+
+
+def queue_entries(calls: Sequence[Call], *, graph: bool = False) -> int:
+    """Entries of a stream's queue that calls take, or that one launch of a graph of them takes."""
+    library = [call for call in calls if isinstance(call, QueuedCall)]
+    if graph:
+        return len(calls) + max((call.around for call in library), default=0)
+    return len(calls) - len(library) + sum(call.entries for call in library)
 
 
 class Lane:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from collectives.execution.gpu.action import DeviceBuffers, rotated, turns
 from collectives.execution.gpu.copy_rate import roofline
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
@@ -18,19 +19,25 @@ Call = Callable[[], Any]
 class GpuTransport(Transport):
     """See `Transport` for the methods; made by the thread that uses it, on all ranks together.
 
-    ``facts``: what a record says beside the versions and the ranks' GPUs.
+    ``facts``: what a record says beside the versions and the ranks' GPUs. ``cold``: let sets of
+    buffers take turns, so that no iteration finds its operands in the L2 cache.
     """
 
     lane: Lane
+    #: Bytes that an allocation is rounded up to.
+    granule = 256
 
-    def __init__(self, world: World, device: GpuDevice, facts: Mapping[str, Json]) -> None:
+    def __init__(
+        self, world: World, device: GpuDevice, facts: Mapping[str, Json], *, cold: bool = False
+    ) -> None:
         device.use()
+        self.cold = cold
         self.world, self.device = world, device
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
         self.device_index, self.device_name = device.index, device.name
         # Gathered here, since only one rank writes records.
         uuids = world.gather(device.uuid)
-        self.facts: dict[str, Json] = {**device.versions(), "uuids": uuids, **facts}
+        self.facts: dict[str, Json] = {**device.versions(), "uuids": uuids, "cold": cold, **facts}
         self.remarks: list[str] = []
 
     @property
@@ -41,6 +48,23 @@ class GpuTransport(Transport):
     def allocate(self, nbytes: int) -> Any:
         """A `DeviceArray` of bytes, in an allocation of its own."""
         return self.device.allocate(nbytes)
+
+    def turns(self, nbytes: int) -> int:
+        """Sets that buffers of so many bytes together have."""
+        return turns(nbytes, self.device.cache_bytes) if self.cold else 1
+
+    def sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
+        """The buffers, and the copies of them that take turns; all ranks call this together.
+
+        All take the same number of turns, whatever each one's own bytes.
+        """
+        own = sum(array.nbytes for array in buffers.values())
+        most = max(self.world.gather(own))
+        return [*rotated(self.device, buffers, self.turns(most), self.allocate)]
+
+    def rotation(self, nbytes: int) -> int:
+        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
+        return (self.turns(nbytes) - 1) * (nbytes + 3 * self.granule)
 
     def room(self) -> tuple[str, int]:
         """The GPU that memory comes from, and the bytes that it can still give."""

@@ -17,7 +17,13 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.ipc.kernels import PassKernels
 from collectives.execution.ipc.launch import Call, program
 from collectives.execution.ipc.memory import PeerMemory
-from collectives.execution.ipc.table import Addresses, StagingArea, control_bytes, table, teams
+from collectives.execution.ipc.table import (
+    Addresses,
+    StagingArea,
+    control_bytes,
+    table,
+    teams,
+)
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
 from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
@@ -36,6 +42,8 @@ class Peers(Protocol):
     memory: PeerMemory
     lane: Lane
     deadline: float
+    #: Whether a pass reads the next rank's data first; otherwise rank 0's.
+    rotated: bool
     #: Whether ranks are processes of their own, and the teams that fit on this one's GPU.
     shared: bool
     most_teams: int
@@ -49,8 +57,21 @@ class Peers(Protocol):
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
         """Where a plan's words and places lie, as this rank sees them."""
 
-    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
-        """The executor for a type and an operation, compiled once."""
+    def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
+        """The executor for a type and an operation, compiled once.
+
+        ``average``: every sum is divided by the number of what was added.
+        """
+
+
+def adds_all_at_once(graph: DependenceGraph) -> bool:
+    """Whether every pass that adds takes all ranks' contributions, so that its sum is final.
+
+    It has as many sources as there are ranks, and each contribution is counted once in a result.
+    """
+    nranks = len(graph.works)
+    sources = {len(work.sources) for works in graph.works for work in works}
+    return nranks > 1 and sources <= {1, nranks}
 
 
 class PeerBinding:
@@ -110,8 +131,10 @@ class PeerBinding:
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         found = made([one["told"] for one in everyone])
-        bound.calls = bound._build(found, op)
-        if op is not None and op.mean and buffers[Buffer.OUT].size:
+        mean = op is not None and op.mean
+        folds = mean and adds_all_at_once(found)
+        bound.calls = bound._build(found, op, average=folds)
+        if mean and not folds and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
         # Allocating and loading may wait for the device, so no rank may run a plan until all are
@@ -157,8 +180,8 @@ class PeerBinding:
                 self.kept.append(held)
         return found
 
-    def _build(self, found: DependenceGraph, op: Op | None) -> list[Call]:
-        """The calls that enqueue one iteration."""
+    def _build(self, found: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
+        """The calls that enqueue one iteration; ``average``: its passes divide what they add."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
         nteams = teams(found, size, transport.most_teams)
@@ -166,10 +189,19 @@ class PeerBinding:
         stage = StagingArea.of(found.works[rank], found.slots[rank], nteams, size)
         staged = transport.allocate(stage.nbytes)
         to = transport.addresses(self._exchange(control), self._address)
-        words = table(found, rank, nteams, stage, to, staged.address, transport.deadline)
+        words = table(
+            found,
+            rank,
+            nteams,
+            stage,
+            to,
+            staged.address,
+            transport.deadline,
+            rotated=transport.rotated,
+        )
         plan = self._written(words)
         self.kept += [control, staged, plan]
-        return program(transport.kernels(self._dtype, op), plan, nteams)
+        return program(transport.kernels(self._dtype, op, average), plan, nteams)
 
     def _zeroed(self, nbytes: int) -> DeviceArray:
         array: DeviceArray = self._transport.memory.allocate(nbytes)

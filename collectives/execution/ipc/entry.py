@@ -5,10 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unavailable, Unsupported
-from collectives.execution.registry import Both, Entry, Wishes, transports
+from collectives.execution.gpu.options import CACHE, GRAPH
+from collectives.execution.registry import Both, Entry, Option, Wishes, transports
 
 if TYPE_CHECKING:
     from collectives.execution.world import World
+
+_BLOCKS = Option(
+    "--blocks",
+    ("all", "16", "32", "64", "128", "256"),
+    "all",
+    "blocks of 512 threads of a rank over ipc, at most; all (default): as many as are resident",
+)
+_ORDER = Option(
+    "--add-order",
+    ("rotated", "rank"),
+    "rotated",
+    "over ipc, the order in which a pass adds the ranks' data. rotated (default): the next rank's"
+    " first, so that ranks read from different GPUs; rank: rank 0's first everywhere, so that"
+    " one_shot gives the same bits on all ranks",
+)
 
 
 def _open(world: World, wishes: Wishes) -> Both:
@@ -24,7 +40,10 @@ def _open(world: World, wishes: Wishes) -> Both:
     transport = IpcTransport(
         world,
         taken.device,
-        graph=wishes.chosen.get("graph") != "off",
+        graph=GRAPH.of(wishes.chosen) != "off",
+        cold=CACHE.of(wishes.chosen) == "cold",
+        blocks=0 if (blocks := _BLOCKS.of(wishes.chosen)) == "all" else int(blocks),
+        rotated=_ORDER.of(wishes.chosen) == "rotated",
         deadline=wishes.deadline,
     )
     transport.remarks += taken.remarks
@@ -37,4 +56,4 @@ def _open(world: World, wishes: Wishes) -> Both:
     return Both(transport, baseline)
 
 
-ENTRY = Entry("ipc", worlds=("mpi", "inproc"), open=_open, on_gpu=True)
+ENTRY = Entry("ipc", worlds=("mpi", "inproc"), open=_open, on_gpu=True, options=(_BLOCKS, _ORDER))

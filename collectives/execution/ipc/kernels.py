@@ -9,13 +9,13 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.compile import cuda_source
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import SHARED_BLOCKS, GpuDevice
 from collectives.execution.gpu.handles import Kernel
 from collectives.schedule.ops import Op
 
 #: Threads of a block, and blocks that a multiprocessor must hold at once, for which the compiler
 #: limits its registers.
-THREADS, BLOCKS = 512, 2
+THREADS, BLOCKS = 512, SHARED_BLOCKS
 _FEWEST_THREADS = 128
 
 
@@ -32,19 +32,24 @@ def source() -> str:
     return cuda_source("busbar.cu")
 
 
-def options(dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS) -> tuple[str, ...]:
+def options(
+    dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS, *, average: bool = False
+) -> tuple[str, ...]:
     """The compiler's options for an element type and an operation.
 
-    Raises Unsupported for a type without kernels.
+    ``average``: every sum is divided by the number of what was added. Raises Unsupported for a type
+    without kernels.
     """
     return (
-        *kernels.options(dtype, op),
+        *kernels.options(dtype, op, average),
         f"-DBUSBAR_THREADS={threads}",
         f"-DBUSBAR_BLOCKS={BLOCKS}",
     )
 
 
-def compile_kernels(device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None) -> PassKernels:
+def compile_kernels(
+    device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, *, average: bool = False
+) -> PassKernels:
     """The kernel for a device, with as many threads a block as let it hold ``BLOCKS``.
 
     All blocks of all ranks wait for each other, so they must be resident at once. Raises
@@ -53,8 +58,8 @@ def compile_kernels(device: GpuDevice, dtype: np.dtype[np.generic], op: Op | Non
     kernels.require(device, dtype)
     threads, name = THREADS, "busbar_program"
     while threads >= _FEWEST_THREADS:
-        kernel = device.compile(source(), [name], options(dtype, op, threads))[name]
-        device.carve(kernel, BLOCKS)
+        given = options(dtype, op, threads, average=average)
+        kernel = device.compile(source(), [name], given)[name]
         if device.resident(kernel, threads) >= BLOCKS:
             return PassKernels(kernel, threads)
         threads //= 2

@@ -106,11 +106,21 @@ def table(
     to: Addresses,
     stage: int,
     deadline: float,
+    *,
+    rotated: bool = True,
 ) -> NDArray[np.uint64]:
-    """The words of ``rank``'s plan, whose staging begins at ``stage``; ``deadline`` in seconds."""
+    """The words of ``rank``'s plan, whose staging begins at ``stage``; ``deadline`` in seconds.
+
+    ``rotated``: a pass reads the next rank's data first, so that ranks read from different GPUs;
+    otherwise rank 0's first, so that equal sums of floats have equal bits.
+    """
     nranks, works = len(found.works), found.works[rank]
     strides = [2 + len(works) for works in found.works]
     listeners = _listeners(found, rank)
+    first = rank + 1 if rotated else 0
+
+    def turn(place: Place) -> int:
+        return (place.rank - first) % nranks
 
     def signals(task: int) -> list[int]:
         return [to.words[peer] + WORD * rank for peer in listeners.get(task, ())]
@@ -129,7 +139,8 @@ def table(
         tell = signals(task)
         head = [work.size if work else 0, _mark(task), len(of), len(tell)]
         head += [len(work.targets), len(work.sources)] if work else [0, 0]
-        body = [*places(work.targets), *places(work.sources)] if work else []
+        sources = sorted(work.sources, key=turn) if work else []
+        body = [*places(work.targets if work else ()), *places(sources)]
         return [*head, *waits(of), *tell, *body]
 
     records = [record(ENTRY, (), None)]

@@ -8,7 +8,7 @@ memory. Ranks are processes that map each other's memory by CUDA IPC, or threads
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,15 +48,20 @@ MOST_RANKS = 64
 class IpcTransport(GpuTransport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``graph``: launch captured graphs. ``deadline``: seconds that a rank waits for another before it
-    gives up. Memory is allocated while no rank runs a plan. Threads that share a GPU need queues of
-    their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must not stand behind the one that waits for
-    it. Raises Unsupported when the ranks are on several nodes, Unavailable when a rank cannot map
-    another's memory.
+    ``graph``: launch captured graphs. ``cold``: see `GpuTransport`. ``blocks``: of a rank at most,
+    0 for as many as are resident. ``rotated``: a pass reads the next rank's data first, so that
+    ranks read from different GPUs; otherwise rank 0's first, so that sums of floats have the same
+    bits on all ranks. ``deadline``: seconds that a rank waits for another before it gives up.
+
+    Memory is allocated while no rank runs a plan. Threads that share a GPU need queues of their own
+    (CUDA_DEVICE_MAX_CONNECTIONS): a launch must not stand behind the one that waits for it. Raises
+    Unsupported when the ranks are on several nodes, Unavailable when a rank cannot map another's
+    memory.
     """
 
     name = "ipc"
     shares_memory = True
+    granule = PAGE
 
     def __init__(
         self,
@@ -64,6 +69,9 @@ class IpcTransport(GpuTransport):
         device: GpuDevice,
         *,
         graph: bool = True,
+        cold: bool = False,
+        blocks: int = 0,
+        rotated: bool = True,
         deadline: float = 60.0,
     ) -> None:
         if len(set(world.nodes)) > 1:
@@ -73,13 +81,11 @@ class IpcTransport(GpuTransport):
             )
         if world.size > MOST_RANKS:
             raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
-        super().__init__(world, device, {"graph": graph, "cold": False})
+        super().__init__(world, device, {"graph": graph}, cold=cold)
         self.deadline, self.graph = deadline, graph
-        self.remarks.append(
-            "ipc: every iteration is on the same buffers; what fits the L2 cache is measured there"
-        )
+        self.blocks, self.rotated = blocks, rotated
         self.memory = PeerMemory(device)
-        self._kernels: dict[tuple[str, str], PassKernels] = {}
+        self._kernels: dict[tuple[str, str, bool], PassKernels] = {}
         # A word a rank, whether it is gone, and one that this rank's first failure claims.
         self._life = self.memory.allocate(WORD * (world.size + 1))
         self._life[:] = 0
@@ -94,7 +100,8 @@ class IpcTransport(GpuTransport):
             }
         )
         self.shared = len({one["pid"] for one in everyone}) > 1
-        self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
+        resident = min(_resident(everyone, one["uuid"]) for one in everyone)
+        self.most_teams = min(resident, blocks or resident)
         self._watch = PeerWatch(
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
@@ -146,36 +153,53 @@ class IpcTransport(GpuTransport):
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
-        return program.late() * itemsize + 6 * PAGE
+        buffers = sum(program.elements.values()) * itemsize
+        each = program.late() * itemsize + 6 * PAGE
+        return self.rotation(buffers) + self.turns(buffers) * each
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""
-        bound = PeerBinding.plan(self, program, buffers, op)
+        given: Any = buffers
+        sets: list[Any] = self.sets(given)
+        bound = [PeerBinding.plan(self, program, each, op) for each in sets]
         itemsize = buffers[Buffer.OUT].dtype.itemsize
         moved = program.sent() * itemsize, program.received() * itemsize
+        return self._action(bound, moved)
+
+    def _action(self, bound: Sequence[PeerBinding], moved: tuple[int, int]) -> StreamAction:
         return StreamAction(
-            self.lane, [bound.calls], moved, meet=self.meet, graph=self.graph, held=bound.kept
+            self.lane,
+            [binding.calls for binding in bound],
+            moved,
+            meet=self.meet,
+            graph=self.graph,
+            held=[binding.kept for binding in bound],
         )
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
-        bound, found = PeerBinding.worksharing(self, call)
-        itemsize = call.buffers[Buffer.OUT].dtype.itemsize
-        out, into = (n * itemsize for n in traffic(found, self.world.rank))
-        return StreamAction(
-            self.lane, [bound.calls], (out, into), meet=self.meet, graph=self.graph, held=bound.kept
+        given: Any = call.buffers
+        bound, graphs = zip(
+            *(
+                PeerBinding.worksharing(self, replace(call, buffers=each))
+                for each in self.sets(given)
+            ),
+            strict=True,
         )
+        itemsize = call.buffers[Buffer.OUT].dtype.itemsize
+        out, into = (n * itemsize for n in traffic(graphs[0], self.world.rank))
+        return self._action(bound, (out, into))
 
     @property
     def meet(self) -> list[Call]:
         """See `GpuTransport.meet`: a launch of one block."""
         return self._meeting.calls
 
-    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
+    def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
         """The executor for a type and an operation, compiled and warm when first asked for."""
-        key = dtype.name, "" if op is None else op.ufunc.__name__
+        key = dtype.name, "" if op is None else op.ufunc.__name__, average
         if key not in self._kernels:
-            made = self._kernels[key] = compile_kernels(self.device, dtype, op)
+            made = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
             self._warm(made, dtype)
             if made.threads < THREADS:
                 self.remarks.append(
@@ -207,7 +231,15 @@ class IpcTransport(GpuTransport):
 
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""
-        return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline)
+        return IpcTransport(
+            group,
+            self.device,
+            graph=self.graph,
+            cold=self.cold,
+            blocks=self.blocks,
+            rotated=self.rotated,
+            deadline=self.deadline,
+        )
 
     @property
     def library_version(self) -> str:

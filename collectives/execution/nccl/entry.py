@@ -5,25 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from collectives.execution.registry import Both, Entry, Option, Wishes
+from collectives.execution.gpu.options import CACHE, GRAPH
+from collectives.execution.registry import Both, Entry, Wishes
 
 if TYPE_CHECKING:
     from collectives.execution.world import World
-
-_GRAPH = Option(
-    "--graph",
-    ("on", "off", "compare"),
-    "on",
-    "launch plans on GPUs as CUDA graphs (default on, where capture works); compare measures both"
-    " ways",
-)
-_CACHE = Option(
-    "--cache",
-    ("cold", "warm"),
-    "cold",
-    "cold (default): rotate buffers on GPUs, so that none is in the L2 cache; warm: one set of"
-    " buffers",
-)
 
 
 def _suits(world: World, wishes: Wishes) -> bool:
@@ -51,7 +37,7 @@ def _open(world: World, wishes: Wishes) -> Both:
                 taken.everyone, version, world.rank, threads=threads, env=dict(os.environ)
             )
         )
-    graph = _GRAPH.of(wishes.chosen)
+    graph = GRAPH.of(wishes.chosen)
     with listening(world.rank == 0) as log:
         transport = NcclTransport(
             world,
@@ -59,7 +45,7 @@ def _open(world: World, wishes: Wishes) -> Both:
             taken.nccl,
             graph=graph != "off",
             compare=graph == "compare",
-            cold=_CACHE.of(wishes.chosen) == "cold",
+            cold=CACHE.of(wishes.chosen) == "cold",
             deadline=wishes.deadline,
             log=log,
         )
@@ -72,7 +58,7 @@ ENTRY = Entry(
     worlds=("mpi", "inproc"),
     open=_open,
     on_gpu=True,
-    options=(_GRAPH, _CACHE),
+    options=(GRAPH, CACHE),
     turn=1,
     suits=_suits,
 )

@@ -16,6 +16,7 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.lane import QueuedCall
 from collectives.execution.gpu.program import Port
 from collectives.execution.transport import LibraryCall
 from collectives.execution.world import World
@@ -54,6 +55,9 @@ class NcclPort(Port, Protocol):
     def meet(self) -> list[Call]:
         """Calls that end when all ranks have come to them."""
 
+    def queued(self, call: Call) -> QueuedCall:
+        """An NCCL call, with what it takes of a stream's queue."""
+
 
 class _Binding:
     """The arguments of the calls: communicator, stream, typed buffers, operation, root."""
@@ -73,7 +77,8 @@ class _Binding:
         size = (self.source if counted is Buffer.IN else self.target).size
         more = [{"op": self.op, "root": self.root}[name] for name in after]
         where = (self.source.address, self.target.address, size, self.kind)
-        return [partial(getattr(self.comm, method), *where, *more, self.stream)]
+        call = partial(getattr(self.comm, method), *where, *more, self.stream)
+        return [self.transport.queued(call)]
 
     def pieces(self, buffer: Buffer) -> list[DeviceArray]:
         """A buffer's parts, in their order."""

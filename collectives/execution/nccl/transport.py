@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.execution.gpu.action import QUEUE, StreamAction
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.lane import Lane, QueuedCall
 from collectives.execution.gpu.load import version_text
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
@@ -34,6 +34,12 @@ from collectives.schedule.ops import Op
 Call = Callable[[], Any]
 BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
+# An NCCL call puts a wait, its kernel and a record into the stream's queue, and one more at times.
+_ENTRIES = 4
+# Between nodes a call also takes an entry a channel and direction of NCCL's pool for its proxy
+# thread (MAX_OPS_PER_PEER in proxy.h), and NCCL waits where the pool is empty. Sixteen calls of 32
+# channels exhaust the 1,024 of NCCL 2.2x, so one counts as many entries of a queue as allow that.
+_ENTRIES_BETWEEN_NODES = QUEUE // 16
 
 
 class NcclTransport(GpuTransport):
@@ -65,9 +71,9 @@ class NcclTransport(GpuTransport):
     ) -> None:
         """``communicator``: one that is there already, split from another."""
         version = version_text(int(nccl.get_version()))
-        super().__init__(world, device, {"nccl": version, "graph": graph, "cold": cold})
+        super().__init__(world, device, {"nccl": version, "graph": graph}, cold=cold)
         self.nccl = nccl
-        self._graph, self._cold, self._compare = graph, cold, compare
+        self._graph, self._compare = graph, compare
         self._log = log or Log()
         self.said: dict[str, Json] = {}
         self._actions: WeakSet[StreamAction] = WeakSet()
@@ -87,7 +93,15 @@ class NcclTransport(GpuTransport):
     def meet(self) -> list[Call]:
         """See `GpuTransport.meet`: an all-reduce of one element."""
         at, stream = self._word.address, self.lane.stream.ptr
-        return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
+        return [self.queued(lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream))]
+
+    def queued(self, call: Call) -> QueuedCall:
+        """An NCCL call, with what it takes of a stream's queue.
+
+        What a graph launches is handed to the proxy thread when the stream reaches it.
+        """
+        between = len(set(self.world.nodes)) > 1
+        return QueuedCall(call, _ENTRIES_BETWEEN_NODES if between else _ENTRIES, _ENTRIES)
 
     def send(self, view: DeviceArray, peer: int) -> Call:
         """See `collectives.execution.gpu.program.Port`.
@@ -104,7 +118,7 @@ class NcclTransport(GpuTransport):
 
     def exchange(self, messages: list[Call]) -> Call:
         """See `collectives.execution.gpu.program.Port`: one group."""
-        return partial(self._group, messages)
+        return self.queued(partial(self._group, messages))
 
     def _group(self, messages: list[Call]) -> None:
         with grouped(self.nccl):
@@ -118,14 +132,11 @@ class NcclTransport(GpuTransport):
         own = sum(program.elements.values()) * itemsize
         return staging_bytes(program, itemsize) + self.rotation(own)
 
-    def _turns(self, nbytes: int) -> int:
-        return turns(nbytes, self.device.cache_bytes) if self._cold else 1
-
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> StreamAction:
         """See `Transport.prepare`."""
         itemsize = next(iter(buffers.values())).itemsize
         room = self.device.allocate(staging_bytes(program, itemsize))
-        sets = self._sets(buffers)
+        sets = self.sets(buffers)
         bound = [bind(self, program, each, room, op) for each in sets]
         sent, received = program.sent() * itemsize, program.received() * itemsize
         return self._action(bound, (sent, received), (sets, room), "")
@@ -135,19 +146,9 @@ class NcclTransport(GpuTransport):
 
         Raises Unsupported where NCCL has no such type.
         """
-        sets = self._sets(call.buffers)
+        sets = self.sets(call.buffers)
         bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
         return self._action(bound, (0, 0), sets, call.spec.name)
-
-    def rotation(self, nbytes: int) -> int:
-        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
-        return (self._turns(nbytes) - 1) * (nbytes + 3 * 256)
-
-    def _sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
-        # All ranks take the same number of turns, whatever each one's own bytes.
-        own = sum(array.nbytes for array in buffers.values())
-        most = max(self.world.gather(own))
-        return [*rotated(self.device, buffers, self._turns(most))]
 
     def _action(
         self, bound: list[Any], moved: tuple[int, int], held: object, library: str
@@ -180,9 +181,9 @@ class NcclTransport(GpuTransport):
             found = action.overhead()
             self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in found.items()}
 
-    def _refused(self, why: str) -> None:
-        """No graph, although one was wanted: the row and its record say so."""
-        self.said["eager"] = why
+    def _refused(self, what: str, why: str) -> None:
+        """No graph, or no gate, although wanted: the row and its record say so."""
+        self.said[what] = why
 
     # -- groups
 
@@ -201,7 +202,7 @@ class NcclTransport(GpuTransport):
             self.device,
             self.nccl,
             graph=self._graph,
-            cold=self._cold,
+            cold=self.cold,
             compare=self._compare,
             deadline=self.lane.deadline,
             log=self._log,
