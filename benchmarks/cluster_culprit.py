@@ -64,7 +64,8 @@ def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
         for among in (True, False)
     ]
     shown = ", ".join(f"{min(k):.2f} {median(k):.2f} {max(k):.2f}" for k in kinds if k)
-    return [s.name for s in culprits([], matrices, margin).suspects if s.sure], shown
+    suspects = [one for one in culprits([], matrices, margin).suspects if one.sure]
+    return [f"{one.name}, {'; '.join(one.evidence)}" for one in suspects], shown
 
 
 def main() -> None:

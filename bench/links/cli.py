@@ -178,13 +178,15 @@ def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topolo
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
-    """Hosts with more ranks than CPUs that these ranks may use: (host, ranks, CPUs)."""
+    """Systems with more ranks than CPUs that these ranks may use: (hosts, ranks, CPUs)."""
     found = []
-    for host in dict.fromkeys(place.host for place in places):
-        here = [place for place in places if place.host == host]
+    for system in dict.fromkeys(place.system for place in places):
+        here = [place for place in places if place.system == system]
         cpus = {cpu for place in here for cpu in members(place.cpus) or ()}
         if 0 < len(cpus) < len(here):
-            found.append((host, len(here), len(cpus)))
+            hosts = list(dict.fromkeys(place.host for place in here))
+            name = hosts[0] if len(hosts) == 1 else f"{hosts[0]} to {hosts[-1]} (one machine)"
+            found.append((name, len(here), len(cpus)))
     return found
 
 

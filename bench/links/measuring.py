@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bench.links.pairs import PairTimer
 from busbar.cpulist import listed
 from busbar.errors import ProbeError
-from busbar.host import cores, numa_nodes
+from busbar.host import boot, cores, numa_nodes
 from busbar.launchers import check_library
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
@@ -244,5 +244,5 @@ def places_of(world: World) -> tuple[RankPlace, ...]:
     # The NUMA node that holds all of them, if one does.
     numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
     return tuple(
-        RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa))
+        RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa, boot()))
     )

@@ -59,6 +59,7 @@ class PairTimer:
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
         world = self._world
         own, trips = self._timed(quantity, pairs, nbytes, repetitions)
+        world.rest()  # ranks of no pair leave their cores to those of the pairs
         everyone = world.gather(own)
         for a, b in pairs:
             if a == world.rank:
