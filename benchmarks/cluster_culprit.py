@@ -1,12 +1,12 @@
 """How often `reports culprit` names the host whose link is slow, and anybody where all are well.
 
-    python benchmarks/cluster_culprit.py [--trials 10] [--busy 2] [--slow 0.5,0.6,0.7,0.8,0.9]
+    python benchmarks/cluster_culprit.py [--healthy 10] [--slow 10] [--busy 2]
 
-Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In the trials of
-the first kind all links are alike. In those of the second the link of one host has a share of the
-others' rate: shares and hosts take turns. Every second a line with who was named, the rates found
-and the seconds taken. ``--busy``: processes of another program that never wait, on this machine's
-cores meanwhile. Pairs are measured one at a time: the hosts share the cores.
+Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In the healthy
+trials all links are alike. In the others one host's link has a share of the others' rate: hosts and
+shares take turns. A line a trial has the least, median and greatest rate of the slow host's pairs
+and of the other pairs, the seconds that it took, and whom it accuses. ``--busy`` starts processes
+that never wait, which share the cores. Pairs are measured one at a time.
 """
 
 from __future__ import annotations
@@ -71,29 +71,37 @@ def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
 def main() -> None:
     """Run the trials of both kinds and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=10, help="of each kind")
+    parser.add_argument("--healthy", type=int, default=10, help="trials without a slow link")
+    parser.add_argument("--slow", type=int, default=10, help="trials with one")
+    parser.add_argument("--first", type=int, default=0, help="the slow trial to begin with")
+    parser.add_argument("--shares", default="0.5,0.6,0.7,0.8,0.9", help="of the others' rate")
     parser.add_argument("--busy", type=int, default=0, help="processes that never wait")
-    parser.add_argument("--slow", default="0.5,0.6,0.7,0.8,0.9", help="shares; empty: only healthy")
-    parser.add_argument("--margin", type=float, default=0.1, help="of reports culprit")
+    parser.add_argument("--margin", type=float, default=0.1, help="as of reports culprit")
     given = parser.parse_args()
-    shares = [float(word) for word in given.slow.split(",") if word]
+    shares = [float(word) for word in given.shares.split(",")]
     with neighbours(given.busy):
-        for kind in ("healthy", "slow"):
-            right = 0
-            for number in range(given.trials if kind == "healthy" or shares else 0):
-                slow = {}
-                if kind == "slow":
-                    slow = {number % HOSTS: RATE * shares[number % len(shares)]}
-                start = time.monotonic()
-                names, rates = trial(slow, given.margin)
-                host = next((f"host{one}" for one in slow), "")
-                right += not names if not host else len(names) == 1 and f"node {host}" in names[0]
-                what = f"{host} at {slow[number % HOSTS] / RATE:g}" if slow else "all alike"
-                seconds = time.monotonic() - start
-                said = "; ".join(names) or "nobody"
-                print(f"{what}: {said} (MB/s {rates}; {seconds:.0f} s)", flush=True)
-            said = "nobody was named" if kind == "healthy" else "the slow host alone was named"
-            print(f"{kind}: {said} in {right} of {given.trials}", flush=True)
+        right = 0
+        for _ in range(given.healthy):
+            names = told("all links alike", {}, given.margin)
+            right += not names
+        if given.healthy:
+            print(f"healthy: nobody was named in {right} of {given.healthy}", flush=True)
+        right = 0
+        for number in range(given.first, given.first + given.slow):
+            host, share = number % HOSTS, shares[number % len(shares)]
+            names = told(f"host{host} at {share:g}", {host: RATE * share}, given.margin)
+            right += len(names) == 1 and f"(node host{host})," in names[0]
+        if given.slow:
+            print(f"slow: that host alone was named in {right} of {given.slow}", flush=True)
+
+
+def told(what: str, slow: dict[int, float], margin: float) -> list[str]:
+    """Whom a trial accuses; prints a line about it."""
+    start = time.monotonic()
+    names, rates = trial(slow, margin)
+    took = time.monotonic() - start
+    print(f"{what}: MB/s {rates}; {took:.0f} s; {' | '.join(names) or 'nobody'}", flush=True)
+    return names
 
 
 if __name__ == "__main__":

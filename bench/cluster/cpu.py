@@ -62,8 +62,8 @@ class Taken(NamedTuple):
 
     @property
     def free(self) -> float:
-        """The share of all cores that was left."""
-        return max(0.0, 1 - self.others - self.steal)
+        """The share of all cores that was left; what is not noted counts as nothing."""
+        return max(0.0, 1 - sum(share for share in self[:2] if share >= _NOTED))
 
     @property
     def text(self) -> str:
