@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hypothesis import strategies as st
+
 from collectives.schedule.schedule import Schedule
 
 Both = tuple[float, float]
+#: How long both ends are held up, in times of a message, iteration after iteration.
+HELD = st.lists(st.tuples(*[st.sampled_from([0.0, 0.4, 7.0])] * 2), min_size=1, max_size=6)
 
 
 def slower_ends(
