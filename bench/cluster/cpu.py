@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from bench.cluster.network import Network
 from bench.cluster.text import rate_text
-from bench.run.noise import Look, between, gathered, look, waiting
+from busbar.counters import Look, between, gathered, look, waiting
 
 MODULE = "bench.cluster.cpu"
 # Above this share of the cores' time for moving bytes, ranks and links compete for them.

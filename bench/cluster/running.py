@@ -24,7 +24,7 @@ from bench.cluster.commands import Command, inside, making, opening
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
 from bench.launch import child
-from bench.run.noise import look
+from busbar.counters import look
 from busbar.errors import Unavailable
 from busbar.host import cores
 from busbar.printable import note

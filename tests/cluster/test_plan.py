@@ -18,7 +18,7 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
-from bench.run.noise import Look
+from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
 
 
