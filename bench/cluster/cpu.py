@@ -1,4 +1,4 @@
-"""Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
+"""CpuCheck whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
 A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
 time slices of `short_slices` that wait is short.
@@ -42,7 +42,7 @@ _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
-class Taken(NamedTuple):
+class OtherWork(NamedTuple):
     """What other work took of the cores: shares of all cores that went to other programs
     (``others``) and to a hypervisor's other guests (``steal``). ``waited``: the share of its time
     in which the process that looked was ready without a core.
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
     waited: float = 0.0
 
     @classmethod
-    def between(cls, before: Look, after: Look, mine: float | None = None) -> Taken:
+    def between(cls, before: Look, after: Look, mine: float | None = None) -> OtherWork:
         """Between two looks of one process; ``mine``: CPU seconds that are no other program's."""
         seen = between(before, after)
         shares = gathered([seen if mine is None else seen | {"mine": mine}])
@@ -80,12 +80,12 @@ class Taken(NamedTuple):
         return ", ".join(said)
 
 
-class Check(NamedTuple):
+class CpuCheck(NamedTuple):
     """Bytes that move between hosts per second of CPU time, on how many cores, and other work."""
 
     moved: float
     cores: int
-    taken: Taken = Taken()
+    taken: OtherWork = OtherWork()
 
     def asked(self, network: Network) -> float:
         """The share of all cores' time that moving all links' bytes at once takes."""
@@ -93,7 +93,7 @@ class Check(NamedTuple):
         return rates / (self.moved * self.cores)
 
 
-def judged(network: Network, check: Check) -> str:
+def judged(network: Network, check: CpuCheck) -> str:
     """The line that says what is going to be measured."""
     share, taken = check.asked(network), check.taken
     most = rate_text(_CROWDED * check.moved * check.cores)
@@ -110,7 +110,7 @@ def judged(network: Network, check: Check) -> str:
     )
 
 
-def looked_back(network: Network, check: Check, taken: Taken) -> str:
+def looked_back(network: Network, check: CpuCheck, taken: OtherWork) -> str:
     """The line about what other work took during a run; empty where that was next to nothing."""
     if not taken.text:
         return ""
@@ -146,7 +146,7 @@ def _set_slice(ns: int) -> None:
         ctypes.CDLL(None).syscall(number, 0, _ATTRIBUTES.pack(*words), 0)
 
 
-def measured(address: str, namespace: str) -> tuple[float, Taken]:
+def measured(address: str, namespace: str) -> tuple[float, OtherWork]:
     """Move bytes from here into a network namespace that has this address.
 
     Gives bytes per second of CPU time, and what other work took meanwhile.
@@ -161,7 +161,7 @@ def measured(address: str, namespace: str) -> tuple[float, Taken]:
         with receiver:
             before = look()
             moved = _flow(sender, receiver)
-            return moved, Taken.between(before, look())
+            return moved, OtherWork.between(before, look())
 
 
 def _enter(namespace: str) -> None:

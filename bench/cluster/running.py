@@ -194,14 +194,14 @@ class Cluster:
         first.wait()
 
 
-def checked(cluster: Cluster) -> cpu.Check:
+def checked(cluster: Cluster) -> cpu.CpuCheck:
     """Measure what a core moves between hosts, and what other work takes. Raises Unavailable."""
     network = cluster.network
     words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
     done = cluster.call(words, keep=True)
     try:
         moved, taken = json.loads(done.stdout)
-        return cpu.Check(float(moved), len(cores()), cpu.Taken(*map(float, taken)))
+        return cpu.CpuCheck(float(moved), len(cores()), cpu.OtherWork(*map(float, taken)))
     except (ValueError, TypeError):
         said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
@@ -217,7 +217,7 @@ def watched(cluster: Cluster) -> Iterator[None]:
     note(cpu.judged(cluster.network, check))
     before, mine = look(), cluster.cpu_seconds()
     yield
-    taken = cpu.Taken.between(before, look(), cluster.cpu_seconds() - mine)
+    taken = cpu.OtherWork.between(before, look(), cluster.cpu_seconds() - mine)
     if said := cpu.looked_back(cluster.network, check, taken):
         note(said)
 
