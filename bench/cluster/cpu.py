@@ -27,7 +27,8 @@ from bench.cluster.text import rate_text
 from busbar.counters import Look, between, gathered, look, waiting
 
 MODULE = "bench.cluster.cpu"
-# Above this share of the cores' time for moving bytes, ranks and links compete for them.
+# Above this share of the cores' time for moving bytes and for other work, ranks and links compete
+# for them: ranks spin, and another program keeps a core for milliseconds.
 _CROWDED = 0.5
 # From this share on, what other work took is said.
 _NOTED = 0.05
@@ -61,9 +62,9 @@ class OtherWork(NamedTuple):
         return cls(others, steal, waiting(seen) if mine is None else 0.0)
 
     @property
-    def free(self) -> float:
-        """The share of all cores that was left; what is not noted counts as nothing."""
-        return max(0.0, 1 - sum(share for share in self[:2] if share >= _NOTED))
+    def share(self) -> float:
+        """The share of all cores that was not left to the cluster; too little counts as nothing."""
+        return sum(share for share in self[:2] if share >= _NOTED)
 
     @property
     def text(self) -> str:
@@ -100,8 +101,8 @@ def judged(network: Network, check: CpuCheck) -> str:
     asked = rate_text(share * check.moved * check.cores)
     if share > _CROWDED:
         what = f"the CPU is measured, no longer the links (above {most})"
-    elif share > _CROWDED * taken.free:
-        what = f"but {taken.text}: until that ends, the CPU is measured as well"
+    elif share + taken.share > _CROWDED:
+        what = f"but {taken.text}: until that ends, times may include waiting for a core"
     else:
         what = "links are what is measured" + (f", though {taken.text}" if taken.text else "")
     return (
@@ -115,8 +116,8 @@ def looked_back(network: Network, check: CpuCheck, taken: OtherWork) -> str:
     if not taken.text:
         return ""
     share = check.asked(network)
-    enough = share <= _CROWDED * taken.free
-    verdict = "links were what was measured" if enough else "the CPU was measured as well"
+    enough = share + taken.share <= _CROWDED
+    verdict = "links were what was measured" if enough else "times may include waiting for a core"
     return f"CPU, during the run: {taken.text}; links ask for {100 * share:.3g} %: {verdict}"
 
 
