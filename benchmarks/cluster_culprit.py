@@ -1,18 +1,25 @@
 """How often `reports culprit` names the host whose link is slow, and anybody where all are well.
 
-    python benchmarks/cluster_culprit.py [TRIALS]
+    python benchmarks/cluster_culprit.py [--healthy 10] [--slow 10] [--busy 2]
 
-Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In half of the
-trials the link of host 3 has a fifth of the others' rate. One pair at a time: hosts share this
-machine's cores.
+Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In the healthy
+trials all links are alike. In the others one host's link has a share of the others' rate: hosts and
+shares take turns. A line a trial has the least, median and greatest rate of the slow host's pairs
+and of the other pairs, the seconds that it took, and whom it accuses. ``--busy`` starts processes
+that never wait, which share the cores. Pairs are measured one at a time.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
@@ -20,35 +27,81 @@ from bench.cluster.running import Cluster
 from reports.analysis.machine import read_pairs
 from reports.analysis.stragglers import culprits
 
-HOSTS, RATE, SLOW = 6, 12.5e6, 3
+HOSTS, RATE = 6, 12.5e6
 OPTIONS = ("--isolated", "--bytes", "16K", "--repetitions", "10")
 
 
-def named(cluster: Cluster, file: Path) -> list[str]:
-    """Whom a trial accuses."""
-    measure = [sys.executable, "-m", "topology", "measure", *OPTIONS, "-o", str(file)]
-    ended = cluster.run(
-        launching(measure, HOSTS), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    if ended.status != 0:
-        raise SystemExit(ended.err)
-    return [one.name for one in culprits([], read_pairs(file)).suspects if one.sure]
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """While this is open, so many processes never wait."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(loop) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+
+
+def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
+    """Whom a run accuses, and the rates in MB/s: of the slow host's pairs, and of the others'."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(Network(HOSTS, RATE, slow=slow)) as cluster,
+    ):
+        file = Path(folder) / "m.json"
+        measure = [sys.executable, "-m", "topology", "measure", *OPTIONS, "-o", str(file)]
+        ended = cluster.run(
+            launching(measure, HOSTS), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        if ended.status != 0:
+            raise SystemExit(ended.err)
+        matrices = read_pairs(file)
+    rates = next(one.cells for one in matrices if one.name == "bandwidth")
+    kinds = [
+        [cell.value / 1e6 for pair, cell in rates.items() if bool({*pair} & {*slow}) == among]
+        for among in (True, False)
+    ]
+    shown = ", ".join(f"{min(k):.2f} {median(k):.2f} {max(k):.2f}" for k in kinds if k)
+    suspects = [one for one in culprits([], matrices, margin).suspects if one.sure]
+    return [f"{one.name}, {'; '.join(one.evidence)}" for one in suspects], shown
 
 
 def main() -> None:
     """Run the trials of both kinds and print what came out."""
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    with tempfile.TemporaryDirectory() as folder:
-        for slow in ({}, {SLOW: RATE / 5}):
-            with Cluster(Network(HOSTS, RATE, slow=slow)) as cluster:
-                found = [named(cluster, Path(folder) / "m.json") for _ in range(trials)]
-            right = sum(len(one) == 1 and f"host{SLOW}" in one[0] for one in found)
-            what = f"host{SLOW} at a fifth of the rate" if slow else "all links alike"
-            print(f"{what}: somebody named in {sum(map(bool, found))} of {trials} runs,", end=" ")
-            print(f"host{SLOW} alone in {right}", flush=True)
-            for names in found:
-                if names and not (slow and len(names) == 1):
-                    print("  ", "; ".join(names))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--healthy", type=int, default=10, help="trials without a slow link")
+    parser.add_argument("--slow", type=int, default=10, help="trials with one")
+    parser.add_argument("--first", type=int, default=0, help="the slow trial to begin with")
+    parser.add_argument("--shares", default="0.5,0.6,0.7,0.8,0.9", help="of the others' rate")
+    parser.add_argument("--busy", type=int, default=0, help="processes that never wait")
+    parser.add_argument("--margin", type=float, default=0.1, help="as of reports culprit")
+    given = parser.parse_args()
+    shares = [float(word) for word in given.shares.split(",")]
+    with neighbours(given.busy):
+        right = 0
+        for _ in range(given.healthy):
+            names = told("all links alike", {}, given.margin)
+            right += not names
+        if given.healthy:
+            print(f"healthy: nobody was named in {right} of {given.healthy}", flush=True)
+        right = 0
+        for number in range(given.first, given.first + given.slow):
+            host, share = number % HOSTS, shares[number % len(shares)]
+            names = told(f"host{host} at {share:g}", {host: RATE * share}, given.margin)
+            right += len(names) == 1 and f"(node host{host})," in names[0]
+        if given.slow:
+            print(f"slow: that host alone was named in {right} of {given.slow}", flush=True)
+
+
+def told(what: str, slow: dict[int, float], margin: float) -> list[str]:
+    """Whom a trial accuses; prints a line about it."""
+    start = time.monotonic()
+    names, rates = trial(slow, margin)
+    took = time.monotonic() - start
+    print(f"{what}: MB/s {rates}; {took:.0f} s; {' | '.join(names) or 'nobody'}", flush=True)
+    return names
 
 
 if __name__ == "__main__":

@@ -70,6 +70,10 @@ class SocketWorld:
         """See `World.barrier`."""
         self.gather(None)
 
+    def rest(self) -> None:
+        """See `World.rest`."""
+        self.barrier()
+
     def combine(self, values: np.ndarray[Any, Any], how: How) -> np.ndarray[Any, Any]:
         """See `World.combine`; the greatest is all that is asked for here."""
         assert how == "max"

@@ -1,15 +1,16 @@
-"""Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
+"""CpuCheck whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
 A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
 time slices of `short_slices` that wait is short.
 
 As a program inside a cluster this module sends through a control link, which has no rate, and
-prints the bytes moved per second of its own CPU time, so other work does not matter.
+prints the bytes moved per second of its own CPU time, and what other work took meanwhile.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import socket
@@ -19,13 +20,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.cluster.network import Network
 from bench.cluster.text import rate_text
+from busbar.counters import Look, between, gathered, look, waiting
 
 MODULE = "bench.cluster.cpu"
-# Above this share of the cores' time for moving bytes, ranks and links compete for them.
+# Above this share of the cores' time for moving bytes and for other work, ranks and links compete
+# for them: ranks spin, and another program keeps a core for milliseconds.
 _CROWDED = 0.5
+# From this share on, what other work took is said.
+_NOTED = 0.05
 _SECONDS = 0.25
 _PIECE = 1 << 18
 #: The time slice of a process of the cluster, in seconds: the least that Linux takes
@@ -37,19 +43,82 @@ _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
-def judged(network: Network, moved: float, cores: int) -> str:
-    """The line that says what is measured; ``moved``: bytes per second of CPU time."""
-    asked = sum(network.rate_of(host) for host in range(network.hosts))
-    share, most = asked / (moved * cores), rate_text(_CROWDED * moved * cores)
-    what = (
-        "links are what is measured"
-        if share <= _CROWDED
-        else f"the CPU is measured, no longer the links (above {most})"
-    )
+class OtherWork(NamedTuple):
+    """What other work took of the cores: shares of all cores that went to other programs
+    (``others``) and to a hypervisor's other guests (``steal``). ``waited``: the share of its time
+    in which the process that looked was ready without a core.
+    """  # noqa: D205
+
+    others: float = 0.0
+    steal: float = 0.0
+    waited: float = 0.0
+
+    @classmethod
+    def between(cls, before: Look, after: Look, mine: float | None = None) -> OtherWork:
+        """Between two looks of one process; ``mine``: CPU seconds that are no other program's."""
+        seen = between(before, after)
+        shares = gathered([seen if mine is None else seen | {"mine": mine}])
+        others, steal = (max(shares.get(name, [0.0])) for name in ("others", "steal"))
+        return cls(others, steal, waiting(seen) if mine is None else 0.0)
+
+    @property
+    def share(self) -> float:
+        """The share of all cores that was not left to the cluster; too little counts as nothing."""
+        return sum(share for share in self[:2] if share >= _NOTED)
+
+    @property
+    def text(self) -> str:
+        """What was taken, or an empty text for less than `_NOTED` of anything."""
+        said = [
+            f"{what} {100 * share:.0f} %{of}"
+            for share, what, of in (
+                (self.others, "other programs took", " of all cores"),
+                (self.steal, "other guests of the hypervisor", " of all cores"),
+                (self.waited, "the check waited for a core", " of its time"),
+            )
+            if share >= _NOTED
+        ]
+        return ", ".join(said)
+
+
+class CpuCheck(NamedTuple):
+    """Bytes that move between hosts per second of CPU time, on how many cores, and other work."""
+
+    moved: float
+    cores: int
+    taken: OtherWork = OtherWork()
+
+    def asked(self, network: Network) -> float:
+        """The share of all cores' time that moving all links' bytes at once takes."""
+        rates = sum(network.rate_of(host) for host in range(network.hosts))
+        return rates / (self.moved * self.cores)
+
+
+def judged(network: Network, check: CpuCheck) -> str:
+    """The line that says what is going to be measured."""
+    share, taken = check.asked(network), check.taken
+    most = rate_text(_CROWDED * check.moved * check.cores)
+    asked = rate_text(share * check.moved * check.cores)
+    if share > _CROWDED:
+        what = f"the CPU is measured, no longer the links (above {most})"
+    elif share + taken.share > _CROWDED:
+        what = f"but {taken.text}: until that ends, times may include waiting for a core"
+    else:
+        what = "links are what is measured" + (f", though {taken.text}" if taken.text else "")
     return (
-        f"CPU: a core moves {rate_text(moved)} between hosts; all links at once ask for"
-        f" {rate_text(asked)}, {100 * share:.3g} % of {cores} cores: {what}"
+        f"CPU: a core moves {rate_text(check.moved)} between hosts; all links at once ask for"
+        f" {asked}, {100 * share:.3g} % of {check.cores} cores: {what}"
     )
+
+
+def looked_back(network: Network, check: CpuCheck, taken: OtherWork) -> str:
+    """The line about what other work took during a run; empty where that was next to nothing."""
+    if not taken.text:
+        return ""
+    share = check.asked(network)
+    enough = share + taken.share <= _CROWDED
+    verdict = "links were what was measured" if enough else "times may include waiting for a core"
+    return f"CPU, during the run: {taken.text}; links ask for {100 * share:.3g} %: {verdict}"
 
 
 @contextmanager
@@ -78,8 +147,11 @@ def _set_slice(ns: int) -> None:
         ctypes.CDLL(None).syscall(number, 0, _ATTRIBUTES.pack(*words), 0)
 
 
-def measured(address: str, namespace: str) -> float:
-    """Bytes per second of CPU time from here into a network namespace that has this address."""
+def measured(address: str, namespace: str) -> tuple[float, OtherWork]:
+    """Move bytes from here into a network namespace that has this address.
+
+    Gives bytes per second of CPU time, and what other work took meanwhile.
+    """
     with socket.socket() as sender:
         _enter(namespace)
         with socket.socket() as listener:
@@ -88,7 +160,9 @@ def measured(address: str, namespace: str) -> float:
             sender.connect(listener.getsockname())
             receiver, _ = listener.accept()
         with receiver:
-            return _flow(sender, receiver)
+            before = look()
+            moved = _flow(sender, receiver)
+            return moved, OtherWork.between(before, look())
 
 
 def _enter(namespace: str) -> None:
@@ -116,4 +190,4 @@ def _flow(sender: socket.socket, receiver: socket.socket) -> float:
 
 
 if __name__ == "__main__":
-    print(measured(sys.argv[1], str(Path("/run/netns") / sys.argv[2])))
+    print(json.dumps(measured(sys.argv[1], str(Path("/run/netns") / sys.argv[2]))))

@@ -16,7 +16,7 @@ from bench.cluster.commands import making, opening, raised
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
-from bench.cluster.running import Cluster, checked, privileges
+from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down, rate_text
 from busbar.errors import Unavailable
 from busbar.files import check, write
@@ -77,8 +77,7 @@ def _started(wanted: Asked) -> list[str]:
 
 def _run(wanted: Asked) -> int:
     words, network = _started(wanted), wanted.network
-    with Cluster(network, wanted.ranks_per_host) as cluster:
-        note(checked(cluster))
+    with Cluster(network, wanted.ranks_per_host) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.down):
             try:

@@ -8,12 +8,14 @@ the cluster and removes its namespaces, links and mounts. Nothing is left behind
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ from bench.cluster.commands import Command, inside, making, opening
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
 from bench.launch import child
+from busbar.counters import look
 from busbar.errors import Unavailable
 from busbar.host import cores
+from busbar.printable import note
 
 _TOOLS = {
     "iproute2": ("ip", "tc"),
@@ -159,6 +163,20 @@ class Cluster:
         finally:
             ending.cancel()
 
+    def cpu_seconds(self) -> float:
+        """CPU time so far of what ran in the cluster, and of our other children that have ended.
+
+        A process that lost its parent is not waited for by the cluster's first process, and still
+        has its times.
+        """
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ticks = 0
+        for stat in Path(f"/proc/{self._pid}/root/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # utime, stime, cutime, cstime of proc(5); the name may hold anything.
+                ticks += sum(map(int, stat.read_text().rpartition(")")[2].split()[11:15]))
+        return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
     def _kill(self) -> None:
         """End everything in the cluster at once."""
         if self._first is not None:
@@ -176,16 +194,32 @@ class Cluster:
         first.wait()
 
 
-def checked(cluster: Cluster) -> str:
-    """The line that says whether links or CPUs are measured. Raises Unavailable."""
+def checked(cluster: Cluster) -> cpu.CpuCheck:
+    """Measure what a core moves between hosts, and what other work takes. Raises Unavailable."""
     network = cluster.network
     words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
     done = cluster.call(words, keep=True)
     try:
-        return cpu.judged(network, float(done.stdout), len(cores()))
-    except ValueError:
+        moved, taken = json.loads(done.stdout)
+        return cpu.CpuCheck(float(moved), len(cores()), cpu.OtherWork(*map(float, taken)))
+    except (ValueError, TypeError):
         said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
+
+
+@contextlib.contextmanager
+def watched(cluster: Cluster) -> Iterator[None]:
+    """Check the CPU, and say what is measured; at the end say so if other work came between.
+
+    Raises Unavailable.
+    """
+    check = checked(cluster)
+    note(cpu.judged(cluster.network, check))
+    before, mine = look(), cluster.cpu_seconds()
+    yield
+    taken = cpu.OtherWork.between(before, look(), cluster.cpu_seconds() - mine)
+    if said := cpu.looked_back(cluster.network, check, taken):
+        note(said)
 
 
 def _softly(words: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -122,8 +122,21 @@ def run(
             f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took turns on"
             " them, and what was measured is the scheduler as well\n"
         )
+    for line in refusals(found):
+        sys.stderr.write(f"note: {line}\n")
     _report(args, whole, write)
     return 0
+
+
+def refusals(found: Measured) -> Iterator[str]:
+    """A sentence for each rate that was refused."""
+    for name, pairs in found.refused.items():
+        for (a, b), one in pairs.items():
+            yield (
+                f"rank {a} to rank {b}, {name}: {one.median / 1e6:.4g} MB/s in the median window,"
+                f" but at most {one.sustained / 1e6:.4g} MB/s over half of the windows in a row by"
+                " the clocks of its ends, so it is left out; a larger --bytes makes windows longer"
+            )
 
 
 def _accused(found: Measured, settings: Settings) -> list[Pair]:
@@ -165,13 +178,15 @@ def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topolo
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
-    """Hosts with more ranks than CPUs that these ranks may use: (host, ranks, CPUs)."""
+    """Systems with more ranks than CPUs that these ranks may use: (hosts, ranks, CPUs)."""
     found = []
-    for host in dict.fromkeys(place.host for place in places):
-        here = [place for place in places if place.host == host]
+    for system in dict.fromkeys(place.system for place in places):
+        here = [place for place in places if place.system == system]
         cpus = {cpu for place in here for cpu in members(place.cpus) or ()}
         if 0 < len(cpus) < len(here):
-            found.append((host, len(here), len(cpus)))
+            hosts = list(dict.fromkeys(place.host for place in here))
+            name = hosts[0] if len(hosts) == 1 else f"{hosts[0]} to {hosts[-1]} (one machine)"
+            found.append((name, len(here), len(cpus)))
     return found
 
 

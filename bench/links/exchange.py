@@ -6,7 +6,7 @@ Pure: no transports, no clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -16,8 +16,13 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Size
 from topology.measured.sweep import BURST
 
-# What answers a window of messages, as in osu_bw.
-_TOKEN_BYTES = 4
+#: What answers a window of messages, as in osu_bw.
+TOKEN_BYTES = 4
+#: A window of bandwidth holds at least so many bytes: a port may pass some kilobytes at once after
+#: a pause, at any speed.
+WINDOW_BYTES = 1 << 18
+#: The most messages of such a window; osu_bw has as many.
+WINDOW_MESSAGES = 64
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class ExchangePattern:
     sends on what the one before has brought, so that none can begin early. ``messages`` a step and
     way. ``adds``: what arrives is added, to sums that are of no interest. ``answered``: a few bytes
     come back when all messages have arrived.
+
+    A rate is taken only of patterns that are `bounded`.
     """
 
     both: bool = False
@@ -41,11 +48,20 @@ class ExchangePattern:
         """Whether the ranks send in turn."""
         return self.chained and not self.both
 
+    @property
+    def bounded(self) -> bool:
+        """Whether an exchange takes the slower end at least as long as a message travels.
+
+        An answer, or what the other end sends, arrives only after that. Without it a sender is done
+        when the socket has its bytes, and a receiver that comes late finds them all there.
+        """
+        return self.both or self.chained or self.answered
+
 
 #: The exchanges that are measured, by what they measure. See `topology.measured.sweep.SWEPT`.
 PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
     {
-        "bandwidth": ExchangePattern(),
+        "bandwidth": ExchangePattern(answered=True),
         "bandwidth_both": ExchangePattern(both=True),
         "latency": ExchangePattern(chained=True),
         "still": ExchangePattern(both=True),
@@ -58,6 +74,17 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
 )
 
 
+def pattern(quantity: str, nbytes: int) -> ExchangePattern:
+    """The exchange that measures a quantity with messages of so many bytes.
+
+    A bandwidth is that of a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`.
+    """
+    how = PATTERNS[quantity]
+    if quantity not in ("bandwidth", "bandwidth_both"):
+        return how
+    return replace(how, messages=min(WINDOW_MESSAGES, max(1, -(-WINDOW_BYTES // nbytes))))
+
+
 @dataclass(frozen=True)
 class _Answered(Collective):
     """Elements of an exchange whose last part on each rank is an answer of a few bytes."""
@@ -65,7 +92,7 @@ class _Answered(Collective):
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
         """See `Collective.size`."""
         whole = super().size(nranks, nbytes, itemsize)
-        few = np.full(nranks, -(-_TOKEN_BYTES // itemsize), np.int64)
+        few = np.full(nranks, -(-TOKEN_BYTES // itemsize), np.int64)
         parts = np.full(self.parts(nranks) - nranks, whole.elements, np.int64)
         return whole._replace(elements=np.concatenate([parts, few]))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import NamedTuple
 
 from bench.links.pairs import PairTimer
 from busbar.cpulist import listed
 from busbar.errors import ProbeError
-from busbar.host import cores, numa_nodes
+from busbar.host import boot, cores, numa_nodes
 from busbar.launchers import check_library
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
@@ -32,9 +33,11 @@ from topology.measured.matrix import (
 )
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]
-Cell = tuple[str, int, int, float, float, float]
-"""A quantity, from which rank to which, and what `Estimate` has."""
+Cell = tuple[str, int, int, float, float, float, float]
+"""A quantity, from which rank to which, what `Estimate` has, and the `sustained` value."""
 SMALL = 8
+# The median rate may be so many times the sustained one.
+_SUSTAINED = 1.5
 # How often accused pairs are looked at again, at most.
 _LOOKS = 3
 
@@ -56,17 +59,26 @@ class Settings:
     sweep: int = 0
 
 
+class Refused(NamedTuple):
+    """A median of windows, and the rate that the pair had over half of them, both bytes/s."""
+
+    median: float
+    sustained: float
+
+
 @dataclass(frozen=True)
 class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
-    ``at_once``: whether any pairs were measured at the same time.
+    ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
+    that are no cells, since the clocks of the pair's ends do not allow them.
     """
 
     places: tuple[RankPlace, ...]
     at_once: bool
     cells: dict[str, dict[Pair, Estimate]]
     library: str
+    refused: Mapping[str, Mapping[Pair, Refused]] = field(default_factory=dict)
 
 
 def world() -> MpiWorld:
@@ -126,41 +138,73 @@ class PairRun(NamedTuple):
 def measure(run: PairRun) -> Measured:
     """Measure the pairs of a run; collective, and all ranks know the result."""
     mine = [cell for together in run.rounds() for cell in _round(run, together)]
-    cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
-    for name, a, b, *found in sorted(cell for own in run.world.gather(mine) for cell in own):
-        cells[name][a, b] = Estimate(*found)
+    cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)
-    return Measured(run.places, at_once, cells, library_version(load_mpi()))
+    return Measured(run.places, at_once, cells, library_version(load_mpi()), refused)
+
+
+def sorted_out(
+    measured: Sequence[Cell],
+) -> tuple[dict[str, dict[Pair, Estimate]], dict[str, dict[Pair, Refused]]]:
+    """Cells by quantity, and apart from them the rates that were not sustained.
+
+    A port may pass some bytes at once after every pause. Where that is most of a window, the median
+    window has a rate that the port never has.
+    """
+    cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
+    refused: dict[str, dict[Pair, Refused]] = {name: {} for name in QUANTITIES}
+    for name, a, b, value, low, high, lasting in sorted(measured):
+        if QUANTITIES[name] and value > _SUSTAINED * lasting:
+            refused[name][a, b] = Refused(value, lasting)
+        else:
+            cells[name][a, b] = Estimate(value, low, high)
+    return cells, refused
+
+
+def sustained(seconds: Sequence[float]) -> float:
+    """The mean of the quickest half of the samples that follow one another."""
+    half = (len(seconds) + 1) // 2
+    return min(fmean(seconds[n : n + half]) for n in range(len(seconds) - half + 1))
 
 
 def look_again(
     run: PairRun, found: Measured, accused: Callable[[Measured], Sequence[Pair]]
 ) -> Measured:
-    """Measure pairs again that stand accused, as they were; collective. All ranks accuse the same.
+    """Measure pairs again that stand accused or were refused; collective. All accuse the same.
 
     A busy moment makes a pair as slow as a bad link does, but not each time. Of all looks at a
     pair the best counts; who is slow at every look stays accused.
     """
     for _ in range(_LOOKS):
-        named = accused(found)
+        named = {*accused(found), *(pair for pairs in found.refused.values() for pair in pairs)}
         if not named:
             break
         marked = {*named, *(pair[::-1] for pair in named)}
         rest = [[pair for pair in together if pair in marked] for together in run.schedule]
         again = run._replace(schedule=[pairs for pairs in rest if pairs], progress=lambda *_: None)
-        found = replace(found, cells=better(found.cells, measure(again).cells))
+        looked = measure(again)
+        cells = better(found.cells, looked.cells)
+        refused = {
+            name: {
+                pair: one
+                for pair, one in (*pairs.items(), *looked.refused[name].items())
+                if pair not in cells[name]
+            }
+            for name, pairs in found.refused.items()
+        }
+        found = replace(found, cells=cells, refused=refused)
     return found
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
-    """The cells of a first look, those that were looked at again with the better of the two."""
+    """The cells of two looks, those that are in both with the better of the two."""
     return {
         name: {
             pair: max(
                 (cell, again[name].get(pair, cell)),
                 key=lambda one: one.value if QUANTITIES[name] else -one.value,
             )
-            for pair, cell in cells.items()
+            for pair, cell in {**again[name], **cells}.items()
         }
         for name, cells in first.items()
     }
@@ -182,8 +226,9 @@ def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
         for a, b in pairs:
             if a == run.world.rank:
                 found = estimate(samples)
+                lasting = _value(name, nbytes, sustained(times[settings.warmup :]))
                 for way in ((a, b),) if name == "bandwidth" else ((a, b), (b, a)):
-                    yield name, *way, found.value, found.low, found.high
+                    yield name, *way, found.value, found.low, found.high, lasting
 
 
 def _value(name: str, nbytes: int, seconds: float) -> float:
@@ -199,5 +244,5 @@ def places_of(world: World) -> tuple[RankPlace, ...]:
     # The NUMA node that holds all of them, if one does.
     numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
     return tuple(
-        RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa))
+        RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa, boot()))
     )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.links.exchange import PATTERNS, exchange
+from bench.links.exchange import TOKEN_BYTES, exchange, pattern
 from busbar.errors import Unsupported
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
@@ -17,6 +17,8 @@ from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from topology.measured.sweep import TRIPS
 
@@ -50,12 +52,14 @@ class PairTimer:
         ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
         `topology.measured.sweep.SWEPT`, timed as that says. The first rank of a pair gets the
         seconds of each repetition, for one message each way; everyone else an empty list. A
-        repetition takes as long as the slower end of the pair, with ``first`` the slowest rank.
+        repetition takes as long as the slower end of the pair, with ``first`` the slowest rank. Of
+        bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
         """
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
         world = self._world
         own, trips = self._timed(quantity, pairs, nbytes, repetitions)
+        world.rest()  # ranks of no pair leave their cores to those of the pairs
         everyone = world.gather(own)
         for a, b in pairs:
             if a == world.rank:
@@ -67,28 +71,36 @@ class PairTimer:
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> tuple[list[float], int]:
         """This rank's seconds of each iteration, and how many exchanges an iteration holds."""
-        world = self._world
-        how = PATTERNS[quantity]
+        world, transport = self._world, self._transport
+        how = pattern(quantity, nbytes)
         # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
         trips = TRIPS if how.chained and quantity != "first" else 1
         schedule, spec = exchange(how, pairs, world.size, trips)
         dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
-        n, wants = how.messages, len(spec.outputs(world.size, world.rank, 0))
-        source, target = self._buffers(n * nbytes)
+        item = np.dtype(dtype).itemsize
+        elements = spec.size(world.size, nbytes, item).elements
+        layout = Layout.of(schedule, spec)
+        source, target = (
+            memory[: layout.elements(world.rank, buffer, elements) * item]
+            for buffer, memory in zip(
+                (Buffer.IN, Buffer.OUT), self._buffers(how.messages * nbytes), strict=True
+            )
+        )
         with (
             np.errstate(all="ignore"),  # sums of sums grow beyond any type
             Plan(
                 schedule,
                 spec,
-                self._transport,
+                transport,
                 world.rank,
                 source.view(dtype),
-                target[: wants * nbytes].view(dtype),
+                target.view(dtype),
                 operation,
-                nbytes // np.dtype(dtype).itemsize,
+                elements,
             ) as plan,
         ):
-            return self._runs(plan, repetitions, quantity == "first"), trips
+            own = self._runs(plan, repetitions, quantity == "first")
+        return own, trips if how.chained else how.messages
 
     def _runs(self, plan: Plan, repetitions: int, together: bool) -> list[float]:
         """Seconds of each iteration, timed by the transport where it can.
@@ -110,13 +122,13 @@ class PairTimer:
         return own
 
     def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
-        """A vector to send from, and room for two to arrive in."""
+        """A vector to send from, and room for two to arrive in; both with room for an answer."""
+        nbytes += TOKEN_BYTES
         if not self._memory or len(self._memory[0]) < nbytes:
             self._memory = (self._transport.allocate(nbytes), self._transport.allocate(2 * nbytes))
             for array in self._memory:
                 array[:] = self._world.rank % 256
-        source, target = self._memory
-        return source[:nbytes], target[: 2 * nbytes]
+        return self._memory
 
     def close(self) -> None:
         """Leave the transport once nobody waits any more."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.cpulist import listed, members
-from busbar.host import cores, cpu_model, hostname
+from busbar.host import boot, cores, cpu_model, hostname
 from busbar.installation import busbar_version, revision
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
@@ -47,12 +47,17 @@ def place(world: World, transport: Transport) -> dict[str, Any]:
 def load(world: World, transport: Transport) -> Load | None:
     """Ranks over cores where ranks are most crowded; all ranks call this together.
 
-    None on GPUs, whose ranks wait for no core.
+    Emulated hosts and containers have names of their own and one kernel, whose cores all their
+    ranks share. None on GPUs, whose ranks wait for no core.
     """
     if transport.on_gpu:
         return None
-    cpus = world.gather(listed(cores()))
-    return busiest(world.nodes, [members(one) or () for one in cpus])
+    everyone = world.gather([boot(), listed(cores())])
+    kernels = list(dict.fromkeys(kernel for kernel, _ in everyone))
+    return busiest(
+        [kernels.index(kernel) for kernel, _ in everyone],
+        [members(cpus) or () for _, cpus in everyone],
+    )
 
 
 def machine() -> str | None:

@@ -1,22 +1,18 @@
 """Noise from the rest of the machine during a row: counters read before and after it.
 
-For the rank's thread: context switches, migrations, and the time in which it was runnable but had
-no core. For its host: CPU time of other programs, steal time of the hypervisor, and core
-frequencies. Counters that a kernel lacks are left out.
+The counters are `busbar.counters`'.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import native
-from busbar.host import boot
+from busbar import counters
+from busbar.counters import Look, between, gathered, waiting
 from collectives.execution.world import World
 
 # From these shares of all cores on, steal and others' load are named as causes; from this share of
@@ -25,27 +21,6 @@ _STEAL, _OTHERS, _WAITED = 0.02, 0.05, 0.1
 # A clock that fell so far within a row, or by so much from rank to rank, is named.
 _SLOWER = 0.1
 _QUIET_S = 1.0
-_TICK = os.sysconf("SC_CLK_TCK")
-
-
-class Look(NamedTuple):
-    """The kernel's counters at one time, in seconds.
-
-    ``machine``: which kernel, for hosts that are emulated share one. ``waited``: the thread was
-    runnable without a core. ``mine``: CPU time of this process.
-    """
-
-    machine: str
-    at: float
-    switches: int
-    forced: int
-    migrations: int | None
-    waited: float | None
-    mine: float
-    busy: float | None
-    steal: float
-    cpus: int
-    hz: float | None
 
 
 def measured_hz() -> float | None:
@@ -62,113 +37,8 @@ def look(
     devices: Path = Path("/sys/devices/system/cpu"),
     clock: Callable[[], float | None] = measured_hz,
 ) -> Look:
-    """Count now. The calling thread is the one that is counted."""
-    usage = resource.getrusage(resource.RUSAGE_THREAD)
-    busy, steal, cpus = _stat(proc / "stat")
-    return Look(
-        boot(proc / "sys/kernel/random/boot_id"),
-        time.monotonic(),
-        usage.ru_nvcsw,
-        usage.ru_nivcsw,
-        _migrations(proc / "thread-self/sched"),
-        _waited(proc / "thread-self/schedstat"),
-        time.process_time(),
-        busy,
-        steal,
-        cpus,
-        clock() or _hz(proc, devices),
-    )
-
-
-def _stat(path: Path) -> tuple[float | None, float, int]:
-    """Seconds that all cores were busy for this system and stolen from it, and how many there are.
-
-    Columns as in proc(5): user nice system idle iowait irq softirq steal; guest is part of user.
-    """
-    try:
-        lines = path.read_text().splitlines()
-        ticks = [int(word) for word in lines[0].split()[1:9]]
-    except (OSError, ValueError, IndexError):
-        return None, 0.0, 0
-    if len(ticks) < 8:
-        return None, 0.0, 0
-    user, nice, system, _, _, irq, softirq, steal = ticks
-    cpus = sum(line.startswith("cpu") for line in lines) - 1
-    return (user + nice + system + irq + softirq) / _TICK, steal / _TICK, max(1, cpus)
-
-
-def _migrations(path: Path) -> int | None:
-    """How often the scheduler moved the thread; None without CONFIG_SCHED_DEBUG."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            if line.startswith("se.nr_migrations"):
-                return int(line.rpartition(":")[2])
-    return None
-
-
-def _waited(path: Path) -> float | None:
-    """Seconds that the thread was ready without a core; None where the kernel does not tell.
-
-    The file has nanoseconds on a core, nanoseconds ready without one, and time slices (Linux,
-    Documentation/scheduler/sched-stats.rst).
-    """
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(path.read_text().split()[1]) / 1e9
-    return None
-
-
-def _hz(proc: Path, devices: Path) -> float | None:
-    """How fast the core that this thread is on goes; None where nobody says."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        core = int((proc / "thread-self/stat").read_text().rpartition(")")[2].split()[36])
-        path = devices / f"cpu{core}/cpufreq/scaling_cur_freq"
-        return float(path.read_text()) * 1e3
-    return None
-
-
-def between(before: Look, after: Look) -> dict[str, Any]:
-    """The noise that one rank saw between two readings."""
-    names = ("switches", "forced", "migrations", "waited", "mine", "busy", "steal")
-    pairs = {name: (before._asdict()[name], after._asdict()[name]) for name in names}
-    return {
-        "machine": after.machine,
-        "seconds": after.at - before.at,
-        "cpus": after.cpus,
-        "hz": [one for one in (before.hz, after.hz) if one is not None],
-        **{name: None if None in both else both[1] - both[0] for name, both in pairs.items()},
-    }
-
-
-def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The ranks' together, as a record keeps it.
-
-    By rank ``switches`` (it slept), ``forced`` (lost its core, or yielded it to whoever wants it),
-    ``migrations`` and ``hz`` (least of the two looks); by machine ``steal`` and ``others``: the
-    cores' time that went to a hypervisor's other guests, and to what is no rank of this run, as
-    shares of all cores. What is unknown is left out. /proc/stat counts ticks: of less than
-    about a tenth of a second steal and others are not told.
-    """
-    found: dict[str, Any] = {}
-    for name in ("switches", "forced", "migrations"):
-        values = [one[name] for one in everyone]
-        if None not in values and any(values):
-            found[name] = values
-    if all(one["hz"] for one in everyone):
-        found["hz"] = [round(min(one["hz"])) for one in everyone]
-    steal, others = [], []
-    for machine in dict.fromkeys(one["machine"] for one in everyone):
-        here = [one for one in everyone if one["machine"] == machine]
-        if here[0]["busy"] is None or here[0]["seconds"] < 10 / _TICK:
-            return found
-        all_time = here[0]["seconds"] * here[0]["cpus"]
-        mine = sum(one["mine"] for one in here)
-        steal.append(round(max(0.0, here[0]["steal"]) / all_time, 3))
-        others.append(round(min(1.0, max(0.0, here[0]["busy"] - mine) / all_time), 3))
-    if any(steal):
-        found["steal"] = steal
-    if any(others):
-        found["others"] = others
-    return found
+    """Count now, the clock of the caller's core measured; see `busbar.counters.look`."""
+    return counters.look(proc, devices, clock)
 
 
 class Noise:
@@ -193,13 +63,6 @@ class Noise:
         if self._world.name == "inproc":
             everyone = [one | {"mine": one["mine"] / len(everyone)} for one in everyone]
         return gathered(everyone), waits
-
-
-def waiting(found: Mapping[str, Any]) -> float:
-    """The share of time in which a rank was ready without a core; 0 where that is not told."""
-    if not found["waited"] or found["seconds"] <= 0:
-        return 0.0
-    return float(min(1.0, max(0.0, found["waited"] / found["seconds"])))
 
 
 def noted(shares: Sequence[float]) -> str:

@@ -42,7 +42,7 @@ _LOST = (
 class Half(NamedTuple):
     """One placement of a row, measured.
 
-    ``complaint`` names the first wrong element, if any. ``noise``: see `bench.run.noise.gathered`;
+    ``complaint`` names the first wrong element, if any. ``noise``: see `busbar.counters.gathered`;
     ``waits``: each rank's share of the time in which it was ready but had no core. ``overlap``:
     what computing hid of a non-blocking collective.
     """

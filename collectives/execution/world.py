@@ -55,6 +55,9 @@ class World(Protocol):
     def barrier(self) -> None:
         """Return when every rank is here."""
 
+    def rest(self) -> None:
+        """Return when every rank is here; sleep until then, so that others have the core."""
+
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
         """Send a few numbers to a rank, which is to `receive` as many."""
 

@@ -222,11 +222,9 @@ def _looked_at(rows: Sequence[Row], observed: Sequence[Observation], matrix: boo
             f"{len(rows)} rows of {size} ranks: ranks are compared from 3 ranks and 6 iterations on"
         )
     text = f"{len(observed)} rows of {size} ranks compared"
-    environment = rows[0].run.environment
-    cpus, each = environment.get("cpus"), listed(environment.get("ranks_per_node"))
-    most = max((n for n in each if isinstance(n, int)), default=0)
-    if isinstance(cpus, int) and most > cpus:
-        text += f"; {most} ranks share {cpus} CPUs of a node, so the scheduler is seen as well"
+    crowd = max(row.ranks_per_core or 0.0 for row in rows)
+    if crowd > 1:
+        text += f"; {crowd:.3g} ranks share a core, so the scheduler is seen as well"
     if all(o.all_wait for o in observed) and not matrix:
         text += (
             "; in these collectives everybody waits for everybody, so they show who comes late but"

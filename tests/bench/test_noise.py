@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.run.noise import Look, between, cause, gathered, look, not_quiet, noted, waiting
+from bench.run.noise import cause, look, not_quiet, noted
+from busbar.counters import Look, between, gathered, waiting
 from collectives.execution.inproc.world import InprocWorld, run
 
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -22,6 +22,7 @@ from reports.readers.reading import parse as parse_log
 from reports.readers.reading import read
 from reports.records.record import Sample
 from tests.conftest import Mpi, Run, good, on_threads, table_rows
+from tests.slow_ends import HELD, slower_ends
 from tests.together import together
 
 TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
@@ -41,6 +42,21 @@ def test_threads_have_messages_and_no_reach() -> None:
     assert out.count("--transport inproc has no put: no rank reaches another's memory") == 3 * 3
     for test in TESTS:
         assert re.search(rf"# {test}, .*5 ranks over inproc", out)
+
+
+@pytest.mark.parametrize("test", TESTS)
+@given(st.integers(1, 70), HELD)
+def test_no_message_takes_no_time_however_late_an_end_is(
+    test: str, window: int, held: list[tuple[float, float]]
+) -> None:
+    """Rule: the slower end's clock has the time that a message travels, in every iteration."""
+    options = parse(["-A", "two_sided", "-b", "16", "-e", "16"], "pt2pt")
+    (job,) = pair_jobs(options, Pairing((test,), window, None), 2)
+    (wanted,) = job.chosen
+    chosen = wanted.at(16)
+    assert isinstance(chosen, Chosen)
+    times = slower_ends(chosen.schedule(0), 1.0, (0.0, 0.0), held)
+    assert all(took >= 1 - 1e-9 for took in times)
 
 
 @given(

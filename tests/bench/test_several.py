@@ -12,6 +12,8 @@ import pytest
 
 from bench.options.launching import LaunchTurn, turns
 from bench.run.environment import load as load_of
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.inproc.world import run as on_world
 from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
@@ -131,6 +133,23 @@ def test_ranks_that_share_cores_are_told_above_the_table(tmp_path: Path) -> None
         assert above == ([f"# {remark}"] * 2 if remark else [])  # of each of the two tables
         assert {row.ranks_per_core for row in read(out).rows} == {ranks / cores}
         assert not any(row.worksharing for row in read(out).rows)
+
+
+def test_hosts_of_one_kernel_share_its_cores() -> None:
+    """Rule: ranks of emulated hosts, a node each, are counted together: they have the same cores.
+
+    Host by host it was "4 of 16 ranks share 2 cores" where all 16 did.
+    """
+
+    class OnCores:
+        on_gpu = False
+
+    def body(world: InprocWorld) -> tuple[Load | None, int]:
+        world.nodes = range(world.size)
+        return load_of(world, OnCores()), world.size  # type: ignore[arg-type]
+
+    cores = len(os.sched_getaffinity(0))
+    assert on_world(4, body, deadline=60) == [(Load(4, cores), 4)] * 4
 
 
 def test_groups_that_run_at_once_share_the_cores(tmp_path: Path) -> None:

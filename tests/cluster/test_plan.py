@@ -18,6 +18,7 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
+from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
 
 
@@ -191,8 +192,36 @@ def test_counters_of_something_else_are_refused() -> None:
 def test_the_check_says_when_processors_are_measured() -> None:
     """Where moving all links' bytes takes over half of the cores, the CPU is measured."""
     network = Network(hosts=16, rate=12.5e6)
-    assert "links are what is measured" in cpu.judged(network, 1e9, 2)
-    assert "the CPU is measured" in cpu.judged(network, 1e8, 2)
+    assert cpu.judged(network, cpu.CpuCheck(1e9, 2)).endswith("links are what is measured")
+    assert "the CPU is measured, no longer" in cpu.judged(network, cpu.CpuCheck(1e8, 2))
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_check_counts_what_is_free(others: float, steal: float, waited: float) -> None:
+    """Rule: links are what is measured only where they and other work need half of the cores.
+
+    Before the run by what others take then, after it by what they took; what was next to nothing is
+    not said.
+    """
+    network, taken = Network(hosts=16, rate=12.5e6), cpu.OtherWork(others, steal, waited)
+    check = cpu.CpuCheck(4e8, 2, taken)  # links ask for a quarter of the cores
+    enough = sum(share for share in (others, steal) if share >= 0.05) <= 0.25
+    before, after = cpu.judged(network, check), cpu.looked_back(network, check, taken)
+    assert ("links are what is measured" in before) == enough
+    assert ("times may include waiting for a core" in before) != enough
+    for share, word in ((others, "other programs"), (steal, "hypervisor"), (waited, "waited")):
+        assert (word in before) == (share >= 0.05)
+    assert (after == "") == (max(taken) < 0.05)
+    if after:
+        assert ("links were what was measured" in after) == enough
+
+
+def test_what_others_took_is_told_from_two_looks() -> None:
+    """Rule: CPU time of the cluster is no other program's; steal is counted apart."""
+    before = Look("m", 10.0, 0, 0, None, 0.0, 0.0, 100.0, 5.0, 2, None)
+    after = before._replace(at=20.0, busy=116.0, steal=6.0, waited=4.0, mine=2.0)
+    assert cpu.OtherWork.between(before, after) == (0.7, 0.05, 0.4)
+    assert cpu.OtherWork.between(before, after, mine=15.0) == (0.05, 0.05, 0.0)
 
 
 def test_only_ports_that_drop_nothing_have_a_long_timer() -> None:

@@ -19,6 +19,7 @@ from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from bench.cluster.use import COUNTERS, counters
 from busbar.errors import Unavailable
+from busbar.host import cores
 from tests.conftest import REPO, Mpi, Run, environment, interruptible, table_rows, thorough
 
 pytestmark = pytest.mark.usefixtures("namespaces")
@@ -47,6 +48,8 @@ def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Pa
     assert "host1" in record
     assert '"ranks_per_node":[2,2]' in record.replace(" ", "")
     assert "CPU: a core moves" in done.stderr
+    if (own := len(cores())) < 4:  # both hosts' ranks have the same cores
+        assert f"# 4 ranks share {own} core" in done.stdout
     assert "busiest" in done.stderr
     assert "busiest out of host0, 0 %" not in done.stderr
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
@@ -63,6 +66,34 @@ def test_a_launcher_in_the_command_is_not_started_twice(mpi: Mpi, run: Run) -> N
     done = run(*_start(mpi, "--hosts", "2", "--"), mpi.mpirun, *flags, "-n", "2", *program)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["host0", "host1"]
+
+
+_BURNS = """
+import time
+while time.process_time() < 0.3:
+    pass
+"""
+_LEAVES = f"""
+import subprocess, sys
+print(subprocess.Popen([sys.executable, "-c", {_BURNS!r}]).pid, flush=True)
+"""
+
+
+def test_the_clusters_own_cpu_time_is_known(tmp_path: Path) -> None:
+    """Rule: what ran in a cluster is no other program's work, also what lost its parent.
+
+    Open MPI's daemons lose theirs.
+    """
+    with Cluster(Network(hosts=1, rate=1e7)) as cluster, (tmp_path / "pid").open("w") as out:
+        before = cluster.cpu_seconds()
+        assert cluster.run([sys.executable, "-c", _BURNS]).status == 0
+        between = cluster.cpu_seconds()
+        assert between - before >= 0.28  # times are in ticks of 10 ms
+        assert cluster.run([sys.executable, "-c", _LEAVES], stdout=out).status == 0
+        end = time.monotonic() + _WITHIN_S
+        while cluster.cpu_seconds() - between < 0.28 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert cluster.cpu_seconds() - between >= 0.28
 
 
 def test_processes_have_short_time_slices(tmp_path: Path) -> None:

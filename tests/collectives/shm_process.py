@@ -123,6 +123,10 @@ class FileWorld:
         """See `World.barrier`."""
         self.gather(None)
 
+    def rest(self) -> None:
+        """See `World.rest`."""
+        self.barrier()
+
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,6 +88,14 @@ def test_one_algorithm_alone_is_a_hint() -> None:
     """Rule: what only one algorithm shows may be its shape: it is said with 'may', and last."""
     found = culprits(_rows([("allreduce", "ring")], 6, late={4: 50 * HOP}))
     assert [s.sure for s in found.suspects] == [False] and "shape" in found.suspects[0].evidence[0]
+
+
+def test_ranks_that_share_cores_are_told_as_the_record_counts_them() -> None:
+    """Rule: on emulated hosts, a rank each, the note has the ranks of the machine's cores."""
+    rows = _rows([("allreduce", "ring")], 6)
+    assert "share a core" not in culprits(rows).notes[0]
+    crowded = [replace(row, ranks_per_core=3.0) for row in rows]
+    assert "3 ranks share a core, so the scheduler is seen as well" in culprits(crowded).notes[0]
 
 
 def test_ranks_of_a_node_and_of_a_gpu_are_one_culprit() -> None:

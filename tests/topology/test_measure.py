@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
+from statistics import fmean, median
+from typing import cast
 
 import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.links import measuring
 from bench.links.as_map import as_topology
-from bench.links.cli import crowded
-from bench.links.measuring import Measured, Settings, better
+from bench.links.cli import crowded, refusals
+from bench.links.measuring import (
+    Measured,
+    PairRun,
+    Refused,
+    Settings,
+    better,
+    look_again,
+    sorted_out,
+    sustained,
+)
+from bench.links.pairs import PairTimer
 from busbar.cpulist import members
+from collectives.execution.world import World
 from tests.conftest import Mpi, Run
 from tests.together import together
 from topology.measured.matrix import (
@@ -140,6 +155,66 @@ def test_more_ranks_than_cpus_is_said() -> None:
         RankPlace("d", "", None),
     )
     assert crowded(places) == [("c", 3, 2)]
+
+
+def test_hosts_of_one_kernel_have_its_cpus_once() -> None:
+    """Rule: emulated hosts share their machine's CPUs: their pairs take turns, and that is said."""
+    hosts = [RankPlace(f"host{n}", "0-1", None, "one") for n in range(4)]
+    assert with_cpus(rounds(4), hosts) == isolated(rounds(4))
+    assert crowded(hosts) == [("host0 to host3 (one machine)", 4, 2)]
+    apart = [replace(place, kernel=place.host) for place in hosts]
+    assert with_cpus(rounds(4), apart) == rounds(4) and crowded(apart) == []
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60), st.floats(0.01, 0.99))
+def test_a_rate_is_refused_unless_half_of_the_windows_in_a_row_had_it(
+    times: list[float], share: float
+) -> None:
+    """Rule: equal windows and one long pause pass; windows that are quick after pauses do not.
+
+    A port that lets some bytes pass at once after a pause makes any number of windows quick, one at
+    a time.
+    """
+    lasting = sustained(times)
+    assert min(times) <= lasting <= max(times)
+    assert lasting <= fmean(times) * (1 + 1e-9) or len(times) % 2
+    steady, paused = [times[0]] * 9, [times[0]] * 9 + [1e4 * times[0]]
+    # Two quick windows of three, and the third one long: the median is of a quick one.
+    bursts = [share * times[0] / 4, share * times[0] / 4, times[0]] * 5
+    kept, refused = sorted_out(
+        [
+            ("bandwidth", n, 9, 1 / median(one), 1 / max(one), 1 / min(one), 1 / sustained(one))
+            for n, one in enumerate((steady, paused, bursts))
+        ]
+    )
+    assert {*kept["bandwidth"]} == {(0, 9), (1, 9)} and {*refused["bandwidth"]} == {(2, 9)}
+
+
+def test_refused_rates_are_said_and_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a pair that was refused is measured again; what is refused each time is no cell."""
+    run = PairRun(
+        cast("World", None), cluster(), rounds(4), cast("PairTimer", None), Settings(), print
+    )
+    cell, odd = Estimate(1e7, 1e7, 1e7), Refused(5.68e9, 1.25e7)
+
+    asked = []
+
+    def look(run: PairRun) -> Measured:
+        asked.append({pair for together in run.schedule for pair in together})
+        cells = {"latency": {}, "bandwidth": {(2, 3): cell}, "bandwidth_both": {}}
+        refused = {"latency": {}, "bandwidth": {(0, 1): odd}, "bandwidth_both": {}}
+        return Measured(cluster(), False, cells, "MPI", refused)
+
+    monkeypatch.setattr(measuring, "measure", look)
+    first = look(run._replace(schedule=[[(0, 1), (2, 3)]]))
+    cells = {**first.cells, "bandwidth": {(0, 2): cell}}
+    both = {**first.refused, "bandwidth": {(0, 1): odd, (2, 3): odd}}
+    found = look_again(run, replace(first, cells=cells, refused=both), lambda seen: [])
+    assert asked[1:] == [{(0, 1), (2, 3)}, {(0, 1)}, {(0, 1)}]
+    assert found.cells["bandwidth"] == {(0, 2): cell, (2, 3): cell}
+    (line,) = refusals(found)
+    assert "rank 0 to rank 1, bandwidth: 5680 MB/s in the median window" in line
+    assert "12.5 MB/s" in line and "--bytes" in line
 
 
 def test_measured_map_is_saved_whole() -> None:

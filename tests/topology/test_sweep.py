@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import native
-from bench.links.exchange import PATTERNS, ExchangePattern, exchange
+from bench.links.exchange import PATTERNS, WINDOW_BYTES, ExchangePattern, exchange, pattern
 from bench.links.pairs import PairTimer
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm.transport import ShmTransport
 from collectives.schedule.verify import verify
 from tests.conftest import Mpi, Run, under
+from tests.slow_ends import HELD, slower_ends
 from topology.measured.matrix import QUANTITIES, rounds
 from topology.measured.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
 from topology.model.topology import Device, Fact, Kind, Topology
@@ -36,7 +37,8 @@ def test_a_round_moves_what_it_claims(
     """
     pairs = data.draw(st.sampled_from(rounds(nranks)))
     turned = [pair[::-1] if data.draw(st.booleans()) else pair for pair in pairs]
-    how, times = PATTERNS[quantity], 1 if quantity in ("still", "first") else times
+    nbytes = data.draw(st.sampled_from([1 << 16, 1 << 20]))
+    how, times = pattern(quantity, nbytes), 1 if quantity in ("still", "first") else times
     schedule, spec = exchange(how, turned, nranks, times)
     if quantity in QUANTITIES or times > 1 or not how.chained:
         verify(schedule, spec)
@@ -56,6 +58,36 @@ def test_a_window_arrives_whole_and_is_answered(
     wanted = {rank for pair in pairs for rank in (pair if both else pair[1:])}
     for rank in wanted:
         assert len(spec.outputs(nranks, rank, 0)) == messages
+
+
+@pytest.mark.parametrize("quantity", sorted(PATTERNS))
+@given(
+    st.sampled_from([8, 16384, 1 << 20]), st.integers(1, 2), HELD, st.tuples(*[st.floats(0, 9)] * 2)
+)
+def test_no_end_comes_so_late_that_a_message_takes_no_time(
+    quantity: str,
+    nbytes: int,
+    times: int,
+    held: list[tuple[float, float]],
+    began: tuple[float, float],
+) -> None:
+    """Rule: whenever an end loses its core, the slower end's clock has the time that a message
+    travels, in every iteration of every pattern.
+
+    A one-way message that nothing answered was in the receiver's socket before that looked: no time
+    at either end, and 5,680 MB/s through a port of 12.5.
+    """  # noqa: D205
+    how = pattern(quantity, nbytes)
+    schedule, _ = exchange(how, [(0, 1)], 2, times if how.chained else 1)
+    assert all(took >= 1 - 1e-9 for took in slower_ends(schedule, 1.0, began, held))
+
+
+@given(st.integers(8, 1 << 28), st.sampled_from(["bandwidth", "bandwidth_both"]))
+def test_a_window_is_long_but_no_longer_than_osus(nbytes: int, quantity: str) -> None:
+    """Rule: small messages fill a window of 256 KiB, 64 of them at most; large ones go alone."""
+    n = pattern(quantity, nbytes).messages
+    assert n == 1 or (n - 1) * nbytes < WINDOW_BYTES
+    assert n * nbytes >= WINDOW_BYTES or n == 64
 
 
 _FAILS = """

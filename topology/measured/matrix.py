@@ -44,11 +44,21 @@ def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node."""
+    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node.
+
+    ``kernel``: what identifies the system whose CPUs these are, where hosts with names of their own
+    are one system (emulated ones, containers); empty: the host.
+    """
 
     host: str
     cpus: str
     numa: int | None
+    kernel: str = ""
+
+    @property
+    def system(self) -> str:
+        """What is the same for ranks whose CPUs are the same."""
+        return self.kernel or self.host
 
 
 def with_cpus(
@@ -61,7 +71,7 @@ def with_cpus(
     it has CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each
     other, as launchers make them; ranks of which no CPUs are known take none.
     """
-    sets = [(place.host, frozenset(members(place.cpus) or ())) for place in places]
+    sets = [(place.system, frozenset(members(place.cpus) or ())) for place in places]
     if _room(sets):
         return tuple(map(tuple, schedule))
     found: list[tuple[Pair, ...]] = []

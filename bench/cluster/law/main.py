@@ -13,7 +13,7 @@ from bench.cluster.law import showing
 from bench.cluster.law.growth import compared, fit
 from bench.cluster.law.measuring import FIT_HOSTS, Sweep, measure, ports, saved
 from bench.cluster.network import MOST_HOSTS
-from bench.cluster.running import Cluster, checked
+from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
@@ -40,8 +40,7 @@ def main(argv: Sequence[str]) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
             sweep = Sweep(args.algorithm.split(","), sizes, args.iters)
-            with Cluster(network) as cluster:
-                note(checked(cluster))
+            with Cluster(network) as cluster, watched(cluster):
                 note("ports of the first hosts")
                 ports(cluster, folder)
                 for hosts in counts:

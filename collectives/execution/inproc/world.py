@@ -101,6 +101,10 @@ class InprocWorld:
         except threading.BrokenBarrierError:
             raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
 
+    def rest(self) -> None:
+        """See `World.rest`: a thread that waits sleeps."""
+        self.barrier()
+
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
         """See `World.send`."""
         self.shared.words.put(self.rank, peer, values.copy())

@@ -18,6 +18,7 @@ from collectives.execution.world import How, Json, State
 T = TypeVar("T")
 # What Open MPI's launcher sets for it.
 _TOLERANT = "OMPI_MCA_mpi_ft_enable"
+_REST_S = 5e-4  # between two looks of a rank that rests
 _READ_S = 0.3  # what a launcher is given to read a rank's last words
 
 
@@ -83,6 +84,12 @@ class MpiWorld:
     def barrier(self) -> None:
         """See `World.barrier`."""
         self.comm.Barrier()
+
+    def rest(self) -> None:
+        """See `World.rest`."""
+        here = self.comm.Ibarrier()
+        while not here.Test():
+            time.sleep(_REST_S)
 
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
         """See `World.send`."""
