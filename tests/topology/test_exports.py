@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cpulist import members
-from busbar.errors import ProbeError
+from busbar.errors import ProbeError, Unavailable
 from tests.conftest import examples
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
@@ -164,6 +165,13 @@ def test_graphml_reads_back_with_bandwidths() -> None:
     graph = nx.parse_graphml(export("graphml", topology, ()))
     assert graph.edges["GPU0", "SW0.0"]["bandwidth"] == 12e9
     assert set(graph.nodes) == {d.id for d in topology.devices}
+
+
+def test_graphml_without_its_library_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: an optional dependency that is absent is a sentence with the remedy."""
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(Unavailable, match=r"networkx is not installed; .*reports"):
+        export("graphml", switched([[2]]), ())
 
 
 def test_measured_racks_are_switches_below_a_spine() -> None:
