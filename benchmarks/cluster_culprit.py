@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
+from busbar.start import python
 from reports.analysis.machine import read_pairs
 from reports.analysis.stragglers import culprits
 
@@ -26,7 +27,7 @@ OPTIONS = ("--isolated", "--bytes", "16K", "--repetitions", "10")
 
 def named(cluster: Cluster, file: Path) -> list[str]:
     """Whom a trial accuses."""
-    measure = [sys.executable, "-m", "topology", "measure", *OPTIONS, "-o", str(file)]
+    measure = python("topology", "measure", *OPTIONS, "-o", str(file))
     ended = cluster.run(
         launching(measure, HOSTS), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

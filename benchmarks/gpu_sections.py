@@ -18,6 +18,7 @@ from gpu_page import Page
 from gpu_right import MB, Sizes
 
 from busbar.errors import Unavailable
+from busbar.start import python
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.compile import compiler
 from collectives.execution.gpu.device import GpuDevice
@@ -125,7 +126,7 @@ def _command(page: Page, out: Path, name: str, *command: str) -> None:
     start = time.monotonic()
     with (out / f"{name}.txt").open("wb") as said, (out / f"{name}.txt.err").open("wb") as errors:
         status = subprocess.run(
-            [sys.executable, *command], stdout=said, stderr=errors, cwd=HOME, check=False
+            python(*command), stdout=said, stderr=errors, cwd=HOME, check=False
         ).returncode
     page.row(name, status, time.monotonic() - start, " ".join(command))
 
@@ -144,15 +145,15 @@ def tests(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
         "tests/collectives/test_ipc_gpu.py",
         "tests/test_cupy_names.py",
     ]
-    _command(page, out, "pytest", "-m", "pytest", "-m", "gpu or not gpu", "-q", *some, *where)
+    _command(page, out, "pytest", "pytest", "-m", "gpu or not gpu", "-q", *some, *where)
 
 
 def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """The machine as the profiler maps it, its findings, and the sampler while copies run."""
     _commands(page, "The machine as NVML tells it")
-    _command(page, out, "topology", "-m", "topology")
-    _command(page, out, "topology-json", "-m", "topology", "--json")
-    _command(page, out, "check", "-m", "topology", "check")
+    _command(page, out, "topology", "topology")
+    _command(page, out, "topology-json", "topology", "--json")
+    _command(page, out, "check", "topology", "check")
     _sampled(page, cupy)
 
 
@@ -198,7 +199,7 @@ def tables(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
         kept = str(out / f"bench-{name}.jsonl")
         Path(kept).unlink(missing_ok=True)
         flags = [*more, *top, "--limit", "column", "--out", kept]
-        _command(page, out, f"bench-{name}", "-m", "bench.allreduce", *flags)
+        _command(page, out, f"bench-{name}", "bench.allreduce", *flags)
 
 
 # -- what stands in the other files

@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from bench.cluster.network import Network
 from bench.launch import child
 from busbar.errors import Unavailable
 from busbar.host import cores
+from busbar.start import python
 
 _TOOLS = {
     "iproute2": ("ip", "tc"),
@@ -179,7 +179,7 @@ class Cluster:
 def checked(cluster: Cluster) -> str:
     """The line that says whether links or CPUs are measured. Raises Unavailable."""
     network = cluster.network
-    words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
+    words = python(cpu.MODULE, network.control(0), network.name(0))
     done = cluster.call(words, keep=True)
     try:
         return cpu.judged(network, float(done.stdout), len(cores()))

@@ -6,14 +6,13 @@ import os
 import resource
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.launch import child
 from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
-from busbar.rooms import safely
+from busbar.start import python
 from busbar.status import FOUND
 
 
@@ -72,14 +71,14 @@ def run_of_its_own(
     ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
     started.
     """
-    own = [sys.executable, "-m", *module, *argv]
+    own = python(*module, *argv)
     if command is None:
         words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
         given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
         words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
-        env = {**os.environ, **safely(), **(variables or {})}
+        env = {**os.environ, **(variables or {})}
         return child.run(words, env, told, heard=heard, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from busbar.errors import RankFailure, Unavailable
+from busbar.start import python
 from collectives.execution.mpi.world import MpiWorld
 
 # How long learners that are processes take to end.
@@ -116,7 +116,7 @@ def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
     started: list[Popen[str]] = []
     with ExitStack() as ends:
         for number in range(learners):
-            command = [sys.executable, "-m", "bench.step", "--join", f"{name}:{number}"]
+            command = python("bench.step", "--join", f"{name}:{number}")
             try:
                 process = child.popen(command, os.environ, stdout=DEVNULL)
             except OSError as error:
