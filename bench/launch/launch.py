@@ -13,13 +13,16 @@ from bench.launch import child
 from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.start import python
-from busbar.status import FOUND
+from busbar.status import FOUND, MEANING
 
 
 class LaunchFailed(BusbarError):
     """A run that we started ended with an error; the message has its last words."""
 
-    exit_status = FOUND
+    def __init__(self, said: str, status: int = FOUND) -> None:
+        """``status``: what this command then ends with, too."""
+        super().__init__(said)
+        self.exit_status = status
 
 
 class Interrupted(BusbarError):
@@ -84,13 +87,17 @@ def run_of_its_own(
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
 
-def succeeded(name: str, ended: child.Ended, kept: str = "") -> None:
-    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there."""
+def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
+    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there.
+
+    ``ours``: it is a run of ours, whose exit status means what this command's does.
+    """
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
     if ended.status:
         said = last_words(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
-        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}")
+        status = ended.status if ours and ended.status in MEANING else FOUND
+        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}", status)
 
 
 def _words(command: str) -> list[str]:

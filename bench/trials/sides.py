@@ -121,7 +121,7 @@ def launch(
             ended = child.run(words, env, stdout=out, stderr=subprocess.PIPE)
     except OSError as error:
         raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
-    succeeded(one.name, ended)
+    succeeded(one.name, ended, ours=one.ours)
     try:
         return read(file).rows
     except ReportError as error:

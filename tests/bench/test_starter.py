@@ -167,9 +167,18 @@ def test_a_starter_that_was_stopped_looks_before_it_judges() -> None:
 
 def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: it hands nothing on and ends nobody, so the starter ends all."""
-    monkeypatch.setattr(starter, "_STOPPED_S", 0.1)
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
     status, run = _run("os.kill(os.getpid(), signal.SIGSTOP)", [STAYS, STAYS])
     assert status == 4 and "the launcher (pid " in run.why and "is stopped" in run.why
+
+
+def test_a_rank_that_stays_stopped_ends_the_run_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: all others would wait for it for ever; -T is not needed for that."""
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
+    status, run = _run("", [STAYS, ROWS + "os.kill(os.getpid(), signal.SIGSTOP)"])
+    assert status == 4 and re.fullmatch(r"rank 1 \(pid \d+\) is stopped", run.why)
 
 
 @pytest.mark.parametrize("stage", ["starting", "rows", "ending"])
