@@ -20,7 +20,7 @@ from secrets import token_hex
 from bench.launch import child
 from bench.launch.line import VARIABLE, Phase, patience
 from bench.launch.peers import Callers, Peer
-from bench.launch.segments import Segments
+from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
 
 _TICK_S = 0.5
@@ -244,13 +244,14 @@ class RankRun:
             peer.kill()
 
     def _close(self, pump: threading.Thread) -> None:
-        """Leave nothing behind: no process, no zombie, no segment."""
+        """Leave nothing behind: no process, no zombie, no segment, no folder."""
         self._kill()
         self._launcher.wait()
         _reap(time.monotonic() + _DIES_S)
         pump.join(1.0)  # nobody may take what is left of the output
         seen = [peer for peer in self._peers.all if peer.stage != Phase.STARTING]
         self._segments.remove(unseen=len(seen) < self._ranks)
+        remove_session(self._launcher.pid, self._env)
         self._selector.close()
         self._peers.close()
 

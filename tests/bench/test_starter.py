@@ -172,6 +172,21 @@ def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     assert status == 4 and "the launcher (pid " in run.why and "is stopped" in run.why
 
 
+@pytest.mark.parametrize("name", ["ompi.{pid}", "prterun.host.{pid}.{user}"])
+def test_a_killed_launchers_folder_goes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the session folder of a launcher that was killed is removed, and no other's."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = f"{tmp_path}/{name.replace('{pid}', '%d').replace('{user}', str(os.geteuid()))}"
+    (tmp_path / "ompi.1").mkdir()
+    makes = f"os.makedirs({made!r} % os.getpid() + '/0/0'); "
+    waits = "[one.wait() for one in started]"
+    status, run = _run(makes + waits, [STAYS, ROWS + KILLS + "time.sleep(60)"])
+    assert status == 4 and run.why == "the launcher ended before its ranks (137)"
+    assert [path.name for path in tmp_path.iterdir()] == ["ompi.1"]
+
+
 def test_a_rank_that_stays_stopped_ends_the_run_without_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
