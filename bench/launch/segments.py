@@ -24,8 +24,25 @@ _MPICH_RANK = 5_400_000
 _OPEN_MPI_SEGMENT, _OPEN_MPI_RANK = 16_800_000, 400_000
 
 
+def writable(library: str, shm: Path = _SHM) -> None:
+    """Raise Unavailable where ranks of an MPI library cannot share memory: MPICH's then crash.
+
+    Open MPI takes another way where /dev/shm is mounted read-only.
+    """
+    if shm.is_dir() and not os.access(shm, os.W_OK) and "Open MPI" not in library:
+        raise Unavailable(
+            f"{shm} cannot be written, and the ranks of MPICH share memory there; mount it for"
+            f" writing (mount -o remount,rw {shm}; docker run --tmpfs {shm}), or use --transport"
+            " inproc"
+        )
+
+
 def room(ranks: int, library: str, shm: Path = _SHM) -> None:
-    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full."""
+    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full.
+
+    Also where they cannot write there, see `writable`.
+    """
+    writable(library, shm)
     try:
         found = os.statvfs(shm)
     except OSError:  # no such folder: MPI takes another way

@@ -18,7 +18,7 @@ import pytest
 
 from bench.launch import child, starter
 from bench.launch.line import VARIABLE, Phase
-from bench.launch.segments import Segments, room
+from bench.launch.segments import Segments, room, writable
 from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
 from tests.conftest import Run, environment
@@ -286,6 +286,19 @@ def test_segments_that_ranks_leave_are_removed(tmp_path: Path) -> None:
         assert segments.remove(unseen=True) == [ours, unseen]
     assert sorted(tmp_path.iterdir()) == sorted([older, used, other])
     assert Segments(tmp_path).remove(unseen=True) == []  # what was there before is not ours
+
+
+def test_a_shared_memory_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: MPICH crashes where /dev/shm is read-only; the message names the remedy, status 3."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    room(2, "Open MPI v5.0.11", tmp_path)  # which takes another way
+    for asks in (lambda: room(2, "MPICH 5.0.2", tmp_path), lambda: writable("MPICH", tmp_path)):
+        with pytest.raises(Unavailable, match=r"cannot be written.*mount it for writing") as found:
+            asks()
+        assert found.value.exit_status == 3
+    writable("MPICH 5.0.2", tmp_path / "none")
 
 
 def test_a_full_shared_memory_is_told_before_the_start(
