@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bench.run.pace import Pace, duration
+from busbar.printable import printable_lines
 from busbar.process import output
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Screen:
                 self._progress.stop()
             with output():
                 for line in lines:
-                    print(line)
+                    print(printable_lines(line))
                 sys.stdout.flush()
             if self._progress is not None:
                 self._progress.start()
@@ -51,7 +52,7 @@ class Screen:
         """Something to know that is no result."""
         with self._lock:
             if self._speaks:
-                print(text, file=sys.stderr, flush=True)
+                print(printable_lines(text), file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Say how long so many placements of rows may take, and show progress over them.

@@ -63,7 +63,13 @@ def _check_times(times: object) -> None:
     if not isinstance(times, list):
         raise ValueError("times are not a list of seconds")
     try:
-        if isfinite(fsum(times)) and all(is_time(one) for one in times):
+        least, most = min(times, default=0), max(times, default=0)
+        if (
+            isfinite(fsum(times))
+            and is_time(most)
+            and least >= 0
+            and (least >= _LEAST_S or all(map(is_time, times)))
+        ):
             return
     except (TypeError, OverflowError):
         pass
