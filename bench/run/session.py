@@ -104,7 +104,7 @@ class Session:
         work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
         each = len(work) * len(options.placements)
-        self._screen.start(each * max(1, options.cycles), self._pace)
+        self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
             self._noted(not_quiet(self._world, options.wait_quiet))
         try:

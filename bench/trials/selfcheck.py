@@ -34,6 +34,7 @@ from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
+from busbar.start import python
 from reports.readers import own
 from reports.records.rows import Row, grouped
 from reports.records.shown import seconds as shown
@@ -193,7 +194,7 @@ class _Check:
 
     def harness(self) -> Iterator[CheckLine]:
         """What the harness costs, subtracted nowhere; and MPI's 8 B all-reduce against C's."""
-        costs = json.loads(self._ranks_of([sys.executable, "-m", "bench.trials.harness"]))
+        costs = json.loads(self._ranks_of(python("bench.trials.harness")))
         yield CheckLine("a reading of the clock", shown(costs["clock"]))
         yield CheckLine("a barrier, the slowest rank's", shown(costs["barrier"]))
         yield CheckLine("an empty plan", shown(costs["empty"]))

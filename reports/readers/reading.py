@@ -28,6 +28,7 @@ from reports.readers import (
 )
 from reports.readers.columns import Rows
 from reports.readers.frame import frame
+from reports.readers.placements import is_time
 from reports.readers.printable import cleaned
 from reports.readers.text import lines, read_bytes, record_files, unlabelled
 from reports.records.rows import COUNTS, Note, Reading, Row, Run
@@ -82,8 +83,11 @@ def _bounded(found: Reading) -> Reading:
     """A reading without rows whose whole numbers no column holds; our records are checked."""
     if isinstance(found.rows, Rows):
         return found
-    fits = [all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) for r in found.rows]
-    said = "row not read: it has a whole number of more than 63 bits"
+    fits = [
+        all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) and is_time(r.time_s or 0)
+        for r in found.rows
+    ]
+    said = "row not read: it has a whole number of more than 63 bits, or a time that nothing takes"
     pairs = list(zip(found.rows, fits, strict=True))
     odd = [Note(r.run.source, r.line, said) for r, fit in pairs if not fit]
     return Reading([r for r, fit in pairs if fit], [*found.notes, *odd]) if odd else found

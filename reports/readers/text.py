@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from busbar.errors import ReportError
-from busbar.files import decoded
+from busbar.files import decoded, read_some
 from busbar.printable import uncoloured
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
@@ -80,8 +79,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     can be had.
     """
     try:
-        with path.open("rb") as file:
-            data = _whole(file)
+        data = read_some(path, LIMIT)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     said = ""
@@ -95,19 +93,6 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     if len(data) > LIMIT:
         raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
     return data, said
-
-
-def _whole(file: BinaryIO) -> bytes:
-    """All of a file, up to one byte beyond the limit; memory is taken as bytes come."""
-    known = os.fstat(file.fileno()).st_size
-    data = file.read(min(known, LIMIT) + 1)
-    if len(data) <= known or len(data) > LIMIT:
-        return data
-    parts, size = [data], len(data)
-    while size <= LIMIT and (part := file.read(_PIECE)):
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
 
 
 def _unpacked(data: bytes) -> tuple[bytes, str]:

@@ -96,9 +96,12 @@ def test_a_wrong_byte_fails_a_section(module, monkeypatch: pytest.MonkeyPatch) -
     assert among.failures == [f"2 processes: {rows[0]['failed']}"]
 
 
-def test_a_command_that_fails_fails_its_section(module, tmp_path: Path) -> None:
+def test_a_command_that_fails_fails_its_section(
+    module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule: a failed test or command fails the section, what it printed is shown and kept."""
     sections, page = module("gpu_sections"), _page(module)
+    monkeypatch.setattr(sections, "python", lambda *words: [sys.executable, *words])
     code = "import sys; print('first'); sys.exit(int(sys.argv[1]))"
     sections._command(page, tmp_path, "one", "-c", code, "0")
     assert not page.failures and (tmp_path / "one.txt").read_text() == "first\n"

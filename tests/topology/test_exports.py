@@ -199,3 +199,12 @@ def test_a_starters_host_is_no_node() -> None:
     ranks = tuple(Device(f"RANK{n}", Kind.RANK, n, parent=f"HOST{n}") for n in range(2))
     whole = Topology((*hosts, *ranks, Device("HOST", Kind.HOST, name="head")))
     assert export("topology-conf", whole, ()) == "SwitchName=leaf0 Nodes=host0,host1\n"
+
+
+def test_a_rankfile_without_all_cores_is_refused() -> None:
+    """Rule: where the cores of some CPUs are unknown the CPUs are named, and there is no file."""
+    known = cores()
+    gone = known.of(Kind.CORE)[0].id
+    part = replace(known, devices=tuple(one for one in known.devices if one.id != gone))
+    with pytest.raises(ProbeError, match="not those of CPUs"):
+        export("rankfile", part, ("GPU1", "GPU0"))

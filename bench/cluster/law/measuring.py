@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +14,7 @@ from bench.cluster.law.growth import LawPoint, binary
 from bench.cluster.running import Cluster
 from busbar.errors import ReportError, Unavailable
 from busbar.sizes import short
+from busbar.start import python
 from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -79,7 +79,7 @@ def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
-    words = launching([sys.executable, "-m", *module], hosts)
+    words = launching(python(*module), hosts)
     ended = cluster.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if ended.interrupted:
         raise KeyboardInterrupt
