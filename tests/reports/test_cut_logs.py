@@ -173,7 +173,7 @@ def test_published_logs_cut_everywhere(path: Path) -> None:
     st.sampled_from("123456789"),
 )
 def test_a_changed_digit_is_noticed(dialect: str, column: int, half: int, digit: str) -> None:
-    """Rule: time, algbw and busbw hold each other; a row with one changed is refused by its line."""
+    """Rule: time, algbw and busbw hold each other; one that was changed loses its row."""
     text = _log(dialect, [(1 << k, 2.0 ** (k - 12), 0) for k in (28, 29, 30)])
     lines = text.split("\n")
     at = next(n for n, line in enumerate(lines) if str(1 << 29) in line and line[0] == " ")
@@ -203,7 +203,7 @@ def test_a_header_with_root_requires_it() -> None:
 
 
 def test_cputime_is_no_part_of_algbw_and_said() -> None:
-    """Rule: with -C 1 the column is the CPU's time: no row is refused for it, and each is marked."""
+    """Rule: the column of -C 1 is marked, and costs no row."""
     found = parse(_log("cputime", [(1 << 28, 1000.0, 0)]))
     assert [r.time_of for r in found.rows] == ["CPU time until the calls returned"] * 2
     assert found.rows[0].time_s == pytest.approx(400e-6)
