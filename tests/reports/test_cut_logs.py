@@ -98,7 +98,7 @@ def _invented(whole: Reading, text: str) -> list[Row]:
     return [row for row in parse(text).rows if _figures(row) not in known]
 
 
-@examples(30)
+@examples(20)
 @given(st.sampled_from(sorted(DIALECTS)), ROWS, st.booleans(), st.data())
 def test_a_cut_log_invents_nothing(
     dialect: str, rows: list[tuple[int, float, int]], devices: bool, data: st.DataObject
@@ -111,7 +111,7 @@ def test_a_cut_log_invents_nothing(
     whole = parse(text)
     assert len(whole.rows) == 2 * len(rows) and not any(CUT in n.text for n in whole.notes)
     begin = text.index("float") - 40
-    for at in data.draw(st.lists(st.integers(begin, len(text)), min_size=10, max_size=30)):
+    for at in data.draw(st.lists(st.integers(begin, len(text)), min_size=4, max_size=8)):
         found = parse(text[:at])
         assert not _invented(whole, text[:at]), text[:at]
         above = text[:at].count("\n") + 1
@@ -128,7 +128,7 @@ def test_a_cut_log_invents_nothing(
 def test_every_position_of_a_last_row() -> None:
     """Rule: the same at each position of one row, where a cell is a digit short or lacks."""
     for dialect in DIALECTS:
-        text = _log(dialect, [(1 << 30, 5321.7, 0), (1 << 34, 127962.4, 13)])
+        text = _log(dialect, [(1 << 30, 5321.7, 0), (1 << 34, 127962.4, 13)], devices=False)
         whole = parse(text)
         for at in range(text.rindex("float") - 30, text.rindex("# Out of")):
             assert not _invented(whole, text[:at]), text[:at]
@@ -138,12 +138,11 @@ def test_every_position_of_a_last_row() -> None:
 def test_cut_logs_of_other_benchmarks(text: str) -> None:
     """Rule: a last figure that may be cut is no figure, whatever benchmark it is of."""
     whole = parse(text)
-    for at in range(len(text)):
+    for at in range(text.rindex("\n#") - 60, len(text)):
         assert not _invented(whole, text[:at]), text[:at]
 
 
-@thorough
-@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", thorough(*PUBLIC), ids=lambda path: path.stem)
 def test_published_logs_cut_everywhere(path: Path) -> None:
     """Rule: as above, of published logs: each position of rows, of footers and of the header."""
     text = path.read_text()
@@ -165,7 +164,7 @@ def test_published_logs_cut_everywhere(path: Path) -> None:
                 assert _figures(row) in known, text[starts[n - 1] : at]
 
 
-@examples(60)
+@examples(40)
 @given(
     st.sampled_from(sorted(set(DIALECTS) - {"cputime"})),
     st.integers(0, 2),
@@ -230,18 +229,14 @@ def test_missing_rows_and_changed_figures_are_told_apart() -> None:
     asked = (
         f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: 2(factor) iters: 20\n"
     )
-    text = asked + _log("today", [(size, size / 1e5, 0) for size in sizes])
+    text = asked + _log("today", [(size, size / 1e5 / n, 0) for n, size in enumerate(sizes, 1)])
     assert not [n for n in parse(text).notes if "average" in n.text]
     without = "".join(
         line for line in text.splitlines(keepends=True) if not line.startswith(f"{sizes[1]:12}")
     )
-    # Both rows are changed in the same way, so that each agrees with itself.
-    fewer = [
-        (sizes[0], sizes[0] / 1e5, 0),
-        (sizes[1], sizes[1] / 2e5, 0),
-        (sizes[2], sizes[2] / 1e5, 0),
-    ]
-    changed = asked + _log("today", fewer).rpartition("# Avg")[0] + text[text.index("# Avg") :]
+    # All three figures are changed, so that the row agrees with itself.
+    other = [(size, size / 1e5 / n, 0) for n, size in zip((1, 5, 3), sizes, strict=True)]
+    changed = asked + _log("today", other).rpartition("# Avg")[0] + text[text.index("# Avg") :]
     for found, why in ((without, ": rows are missing"), (changed, "so a figure was changed")):
         (note,) = [n.text for n in parse(found).notes if "average" in n.text]
         assert note.endswith(why)
