@@ -35,7 +35,7 @@ OVERLAPPED = """\
 # OSU MPI Non-blocking Allreduce Latency Test v7.4
 # Size  Overall(us)  Compute(us)  Coll. Init(us)  Pure Comm.(us)  Min Comm.(us)  Max Comm.(us) \
   Overlap(%)
-1024          18.00        15.30            1.00           14.40          13.00          16.00  72.00
+1024         18.00        15.30            1.00           14.40          13.00          16.00  72.00
 """
 IMB = """\
 # Benchmarking Iallreduce
