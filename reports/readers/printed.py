@@ -19,23 +19,23 @@ _SLACK = 1e-6
 _MOST_DIGITS = 400
 
 
-class Span(NamedTuple):
+class Printed(NamedTuple):
     """The values that a printed figure may stand for."""
 
     low: float
     high: float
 
-    def scaled(self, factor: float) -> Span:
+    def scaled(self, factor: float) -> Printed:
         """The span in another unit; ``factor`` is positive."""
-        return Span(self.low * factor, self.high * factor)
+        return Printed(self.low * factor, self.high * factor)
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: Printed) -> bool:
         """Whether some value is in both."""
         slack = _SLACK * min(abs(self.high), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
 
-def span(text: str) -> Span | None:
+def span(text: str) -> Printed | None:
     """The values that round or truncate to a printed figure; None where it is no finite number.
 
     The span reaches one unit of the last digit to both sides.
@@ -48,11 +48,11 @@ def span(text: str) -> Span | None:
     if not isinstance(exponent, int) or not isfinite(float(value)):
         return None
     unit = 10.0 ** min(max(exponent, -300), 300)
-    return Span(float(value) - unit, float(value) + unit)
+    return Printed(float(value) - unit, float(value) + unit)
 
 
 def contradiction(
-    size: int | None, time: Span | None, algbw: str, busbw: str, factor: float | None
+    size: int | None, time: Printed | None, algbw: str, busbw: str, factor: float | None
 ) -> str:
     """Why the figures of a row cannot belong together; empty where they can.
 
@@ -65,7 +65,7 @@ def contradiction(
     if time is not None and size is not None:
         least = size / time.high if time.high > 0 else inf
         most = size / time.low if time.low > 0 else inf
-        if not Span(least, most).meets(rate.scaled(1e9)):
+        if not Printed(least, most).meets(rate.scaled(1e9)):
             return f"algbw {algbw} is not its size / time"
     if bus is not None and factor is not None and not rate.scaled(factor or 0.0).meets(bus):
         return f"busbw {busbw} is not algbw {algbw} x {factor:.4g}"
@@ -105,7 +105,7 @@ def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None
     return Agreed(ranks, None, f"{said}; {text}" if said else text)
 
 
-def micros(value: object) -> Span | None:
+def micros(value: object) -> Printed | None:
     """Microseconds of a JSON document as seconds; None where there are none."""
     found = None if value is None else span(str(value))
     return None if found is None else found.scaled(1e-6)
