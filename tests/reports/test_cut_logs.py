@@ -232,7 +232,7 @@ def test_missing_rows_and_changed_figures_are_told_apart() -> None:
     text = asked + _log("today", [(size, size / 1e5 / n, 0) for n, size in enumerate(sizes, 1)])
     assert not [n for n in parse(text).notes if "average" in n.text]
     without = "".join(
-        line for line in text.splitlines(keepends=True) if not line.startswith(f"{sizes[1]:12}")
+        line for line in text.splitlines(keepends=True) if not line.startswith(f"{sizes[2]:12}")
     )
     # All three figures are changed, so that the row agrees with itself.
     other = [(size, size / 1e5 / n, 0) for n, size in zip((1, 5, 3), sizes, strict=True)]
