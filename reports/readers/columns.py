@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import dependence, interval_ranks
-from reports.records.rows import Row
+from reports.records.rows import OTHERS, TEXTS, Row
 
 Floats = NDArray[np.float64]
 _FIELDS = tuple(f.name for f in fields(Row))
@@ -231,8 +231,14 @@ def known(per_core: Floats) -> Floats:
 
 def finished(columns: dict[str, Any], times: Times) -> Rows:
     """Rows from the columns of what records say, with those that follow from it."""
-    columns = {**columns, "message": columns["size"], "error": np.full(len(times), np.nan)}
+    columns = {**columns, "message": columns["size"], **silent(len(times))}
     return Rows(columns | _figures(columns, times), times)
+
+
+def silent(count: int) -> dict[str, Any]:
+    """The columns that only other benchmarks fill, for ``count`` rows of our records."""
+    nothing = Coded(np.zeros(count, np.intp), [""])
+    return {n: nothing if n in TEXTS else np.full(count, np.nan) for n in OTHERS}
 
 
 def coded(values: Iterable[Any]) -> Coded:

@@ -30,7 +30,7 @@ from reports.readers.columns import Rows
 from reports.readers.frame import frame
 from reports.readers.placements import is_time
 from reports.readers.printable import cleaned
-from reports.readers.text import lines, read_bytes, record_files, unlabelled
+from reports.readers.text import lines, read_bytes, record_files, unlabelled, without_cut
 from reports.records.rows import COUNTS, Note, Reading, Row, Run
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ _START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
 _FIRST_LINES = 5
 _HEAD = 200
+#: The note on a text that ends inside a row.
+CUT = "the text ends here without a line end: the run was cut"
 #: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
 MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
@@ -126,10 +128,12 @@ def parse(text: str, source: str = "<text>") -> Reading:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean = list(unlabelled(lines(text)))
+    clean, cut = without_cut(list(unlabelled(lines(text))), text)
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
+    if cut is not None and (rows or notes):
+        notes.append(Note(source, cut.number, CUT))
     if not rows and not notes:
         notes = [Note(source, 0, said) for mark, said in _foreign() if re.search(mark, text)][:1]
     return Reading(rows, sorted(notes, key=lambda n: n.line))
