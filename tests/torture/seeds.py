@@ -18,7 +18,7 @@ from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
 from tests.collectives.msccl_files import exported
-from tests.reports import logs, runs
+from tests.reports import logs, other_logs, runs
 from tests.topology import drawn, drawn_hwloc, texts
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,10 @@ def records() -> list[bytes]:
     plain = [to_jsonl(made), to_json(made), to_csv(made), nccl_json(made)]
     golden = [path.read_bytes() for path in sorted((ROOT / "reports/golden").iterdir())]
     written = [
-        text.encode() for text in vars(logs).values() if isinstance(text, str) and "\n" in text
+        text.encode()
+        for texts in (vars(logs), vars(other_logs))
+        for text in texts.values()
+        if isinstance(text, str) and "\n" in text
     ]
     document = json.dumps(logs.DOCUMENT).encode()
     return [
