@@ -17,7 +17,7 @@ PARSERS = {
     name: importlib.import_module(f"topology.sources.{name}")
     for name in (
         "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
-        "bandwidth", "own_json",
+        "bandwidth", "own_json", "amd",
     )
 }  # fmt: skip
 

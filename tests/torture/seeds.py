@@ -17,6 +17,7 @@ from collectives.model import costs, fitfile
 from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
+from tests.collectives import mscclpp_files
 from tests.collectives.msccl_files import exported
 from tests.reports import logs, other_logs, runs
 from tests.topology import drawn, drawn_hwloc, texts
@@ -73,6 +74,12 @@ def parquet() -> bytes:
 def msccl() -> list[bytes]:
     """Algorithms as MSCCL XML."""
     return [write(exported("allreduce", name, 4)) for name in ("ring", "tree")] + [*_real("msccl")]
+
+
+def mscclpp() -> list[bytes]:
+    """Execution plans of MSCCL++, right ones and one with an operation that is not known."""
+    made = [mscclpp_files.dumped(plan(3)) for plan in mscclpp_files.MADE.values()]
+    return [*made, made[0].replace(b'"rres"', b'"glres"')]
 
 
 def fits() -> list[bytes]:

@@ -70,13 +70,16 @@ class Node:
         return found
 
 
-def tree(source: str, text: str) -> Node:
-    """Return the root element. Raises ProbeError, with the line, for anything but plain XML."""
+def tree(source: str, text: str, above: int = 0) -> Node:
+    """Return the root element. Raises ProbeError, with the line, for anything but plain XML.
+
+    ``above`` lines stand before the text and are counted.
+    """
     # Prompts, log lines or blank lines may stand before and after it; lines keep their numbers.
     start, end = bounded(source, text).find("<"), text.rfind(">") + 1
     if start < 0:
         raise ProbeError(source, "no XML element")
-    skipped = text.count("\n", 0, start)
+    skipped = above + text.count("\n", 0, start)
     builder = _Builder(source, skipped)
     try:
         builder.parser.Parse(text[start : end or len(text)].encode("utf-8", "replace"), True)
