@@ -69,11 +69,11 @@ def is_packet(which: str, position: int) -> bool:
 
 
 class Chunks(NamedTuple):
-    """``size`` chunks of a gpu's buffer, from ``index`` on."""
+    """``size`` chunks of a gpu's buffer, from ``first`` on."""
 
     gpu: int
     buffer: str
-    index: int
+    first: int
     size: int
 
 
@@ -270,13 +270,13 @@ class _Reader:
             if id >= len(ends) or ends[id][0] < 0:
                 raise self._fail(f"channel {id} is none of the threadblock's {len(ends)}")
             peers.append(ends[id])
-        chunks = [
+        sources, targets = (
             tuple(self._chunks(one, gpu, buffers.get(kind, [])) for one in self._list(found, key))
             for key in ("src_buff", "dst_buff")
-        ]
+        )
         barrier = self._whole(found, "barrier_id", 65535) if name == "barrier" else -1
         blocks = self._whole(found, "num_threadblocks", 65535, 1) if name == "barrier" else 0
-        made = PlanOperation(name, *chunks, kind, tuple(peers), barrier, blocks)
+        made = PlanOperation(name, sources, targets, kind, tuple(peers), barrier, blocks)
         if not EFFECTS[name].control and not (made.sources and made.targets):
             raise self._fail("it has no src_buff or no dst_buff")
         sizes = {one.size for one in (*made.sources, *made.targets)}

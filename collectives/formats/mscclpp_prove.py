@@ -193,8 +193,8 @@ class _Memory:
         """The slots of chunks. Raises ScheduleError for some out of range."""
         room = self.chunks.at[found.gpu, found.buffer]
         most = min(len(room), self.plan.gpus[found.gpu].chunks[found.buffer] or len(room))
-        if found.index + found.size > most:
-            last = f"{found.buffer}[{found.index + found.size - 1}] of gpu {found.gpu}"
+        if found.first + found.size > most:
+            last = f"{found.buffer}[{found.first + found.size - 1}] of gpu {found.gpu}"
             raise ScheduleError(f"{node}: {last} is out of range; there are {most} chunks")
         if packet and found.buffer != "s":
             raise ScheduleError(f"{node}: packets in {found.buffer}; they are in scratch alone")
@@ -203,7 +203,7 @@ class _Memory:
             if len(self.kinds[found.gpu]) > 1:
                 reason = f"gpu {found.gpu} has packets and plain chunks in scratch, which overlap"
                 raise Unsupported(f"{node}: {reason}")
-        return room[found.index : found.index + found.size]
+        return room[found.first : found.first + found.size]
 
 
 def _fill(node: _Node, memory: _Memory) -> None:
@@ -222,7 +222,7 @@ def _fill(node: _Node, memory: _Memory) -> None:
         if len(sources) != len(targets):
             raise ScheduleError(f"{node}: {len(sources)} sources for {len(targets)} destinations")
         if operation.name == "get" and any(
-            a.index != b.index for a, b in zip(operation.sources, operation.targets, strict=True)
+            a.first != b.first for a, b in zip(operation.sources, operation.targets, strict=True)
         ):
             raise Unsupported(f"{node}: a get between other offsets is not known here")
         for one, other in zip(sources, targets, strict=True):
@@ -269,9 +269,9 @@ def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
             for slot in {*reads, *writes} - packets:
                 accesses[slot].append((v, slot in writes))
     for found in accesses.values():
-        for n, (v, writes) in enumerate(found):
+        for n, (v, changes) in enumerate(found):
             for u, wrote in found[:n]:
-                if u == v or not (writes or wrote):
+                if u == v or not (changes or wrote):
                     continue
                 known = certain[v] if wrote else at_all[v]
                 if not known >> u & 1:
@@ -449,8 +449,8 @@ def prove(plan: Plan) -> PlanProof:
     """
     for gpu, tb, number, operation in plan.operations():
         if operation.unproven:
-            where = f"gpu {gpu}, threadblock {tb}, operation {number} ({operation.name})"
-            raise Unsupported(f"{where} is not proven: {operation.unproven}")
+            place = f"gpu {gpu}, threadblock {tb}, operation {number} ({operation.name})"
+            raise Unsupported(f"{place} is not proven: {operation.unproven}")
     where = layout(plan)
     orders = _Orders(plan)
     moved = sum(one.size for *_, op in plan.operations() for one in (*op.sources, *op.targets))
