@@ -79,7 +79,10 @@ class Chunks(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanOperation:
-    """One operation of a threadblock; ``peers`` are (gpu, which of the channels to it)."""
+    """One operation of a threadblock; ``peers`` are (gpu, which of the channels to it).
+
+    ``share``: this threadblock moves that part of each buffer, of so many (tbg_info).
+    """
 
     name: str
     sources: tuple[Chunks, ...] = ()
@@ -88,6 +91,7 @@ class PlanOperation:
     peers: tuple[tuple[int, int], ...] = ()
     barrier: int = -1
     threadblocks: int = 0
+    share: tuple[int, int] = (0, 1)
     #: Why it is not proven, "" where it can be.
     unproven: str = ""
 
@@ -256,8 +260,6 @@ class _Reader:
     ) -> PlanOperation:
         kind = self._text(found, "channel_type") if "channel_type" in found else ""
         unproven = "" if name in EFFECTS else f"the operation {name} is not known here"
-        if "tbg_info" in found:
-            unproven = unproven or "threadblocks that share an operation (tbg_info) are not known"
         if kind not in ("", "memory", "none"):
             unproven = unproven or f"operations over {kind} channels are not known here"
         if found.get("reduce_op", "sum") not in ("sum", "min", "max"):
@@ -276,7 +278,14 @@ class _Reader:
         )
         barrier = self._whole(found, "barrier_id", 65535) if name == "barrier" else -1
         blocks = self._whole(found, "num_threadblocks", 65535, 1) if name == "barrier" else 0
-        made = PlanOperation(name, sources, targets, kind, tuple(peers), barrier, blocks)
+        share = (0, 1)
+        if "tbg_info" in found:
+            group = found["tbg_info"]
+            if not isinstance(group, dict):
+                raise self._fail("tbg_info is no object")
+            size = self._whole(group, "tbg_size", 1024, 1)
+            share = self._whole(group, "tb_id", size - 1), size
+        made = PlanOperation(name, sources, targets, kind, tuple(peers), barrier, blocks, share)
         if not EFFECTS[name].control and not (made.sources and made.targets):
             raise self._fail("it has no src_buff or no dst_buff")
         sizes = {one.size for one in (*made.sources, *made.targets)}

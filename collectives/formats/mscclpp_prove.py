@@ -440,6 +440,44 @@ def _lack(got: Value | None, want: Value) -> str:
     return f"has a share of chunk {want.chunk} that is not its"
 
 
+def _refined(plan: Plan) -> Plan:
+    """The plan with chunks so small that threadblocks which share an operation move whole ones.
+
+    Raises Unsupported where groups of several sizes would have to agree on them.
+    """
+    sizes = {operation.share[1] for *_, operation in plan.operations()} - {1}
+    if not sizes:
+        return plan
+    if len(sizes) > 1:
+        raise Unsupported(f"threadblocks share operations in groups of {sorted(sizes)}")
+    (by,) = sizes
+
+    def finer(found: tuple[Chunks, ...], share: tuple[int, int]) -> tuple[Chunks, ...]:
+        at, of = share
+        return tuple(
+            one._replace(first=one.first * by + (at * one.size if of > 1 else 0),
+                         size=one.size * (1 if of > 1 else by))
+            for one in found
+        )  # fmt: skip
+
+    gpus = [
+        replace(
+            gpu,
+            chunks={letter: count * by for letter, count in gpu.chunks.items()},
+            threadblocks=tuple(
+                tuple(
+                    replace(one, sources=finer(one.sources, one.share),
+                            targets=finer(one.targets, one.share))
+                    for one in block
+                )
+                for block in gpu.threadblocks
+            ),
+        )
+        for gpu in plan.gpus
+    ]  # fmt: skip
+    return replace(plan, gpus=tuple(gpus))
+
+
 def prove(plan: Plan) -> PlanProof:
     """Prove a plan in the placement that it states.
 
@@ -451,6 +489,7 @@ def prove(plan: Plan) -> PlanProof:
         if operation.unproven:
             place = f"gpu {gpu}, threadblock {tb}, operation {number} ({operation.name})"
             raise Unsupported(f"{place} is not proven: {operation.unproven}")
+    plan = _refined(plan)
     where = layout(plan)
     orders = _Orders(plan)
     moved = sum(one.size for *_, op in plan.operations() for one in (*op.sources, *op.targets))

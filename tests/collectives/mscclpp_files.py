@@ -114,7 +114,21 @@ def packets(n: int) -> Document:
     return _plan("packets", "allreduce", "LL", gpus)
 
 
-MADE = {"reads": reads, "gathers": gathers, "packets": packets}
+def shared(n: int) -> Document:
+    """`gathers`, where two threadblocks share each put, with a channel of their own each."""
+    document = gathers(n)
+    for gpu in document["gpus"]:
+        (block,) = gpu["threadblocks"]
+        gpu["channels"][0]["connected_to"] *= 2
+        gpu["threadblocks"] = [copy.deepcopy(block), copy.deepcopy(block)]
+        for tb, one in enumerate(gpu["threadblocks"]):
+            one["id"] = tb
+            one["channels"][0]["channel_ids"] = [tb * (n - 1) + p for p in range(n - 1)]
+            one["ops"][0]["tbg_info"] = {"tb_id": tb, "tbg_size": 2}
+    return document
+
+
+MADE = {"reads": reads, "gathers": gathers, "packets": packets, "shared": shared}
 
 
 def dumped(document: Document) -> bytes:

@@ -37,7 +37,7 @@ def test_right_plans_are_proven(name: str, n: int) -> None:
     assert proof.layout.nranks == n and not proof.notes
     found = cost(proof.schedule, proof.layout.spec)
     # A rank receives (n-1)/n of the vector in each of the collective's halves.
-    halves = 1 if name == "gathers" else 2
+    halves = 1 if name in ("gathers", "shared") else 2
     assert found.into == pytest.approx(halves * (n - 1) / n)
 
 
@@ -65,6 +65,16 @@ def test_the_reason_names_the_operation() -> None:
     assert "race" in refusal(relaxed)
 
 
+def test_shares_of_an_operation_are_moved_apart() -> None:
+    """Rule: each threadblock of a group moves its part; parts of several copies are not one's."""
+    document = MADE["shared"](2)
+    assert prove(parse(dumped(document))).layout.nchunks == 4
+    document["gpus"][0]["threadblocks"][1]["ops"][0]["tbg_info"]["tb_id"] = 0
+    assert "race: nothing orders it" in refusal(document)
+    document["gpus"][0]["threadblocks"][1]["ops"][0]["tbg_info"] = {"tb_id": 2, "tbg_size": 3}
+    assert "in groups of [2, 3]" in refusal(document)
+
+
 def test_packets_are_waited_for() -> None:
     """Rule: packets that nobody writes, or two write, are refused."""
     document = MADE["packets"](3)
@@ -82,7 +92,6 @@ def test_packets_are_waited_for() -> None:
         ({"name": "glres"}, "the operation glres is not known here"),
         ({"name": "pipeline"}, "the operation pipeline is not known here"),
         ({"channel_type": "port"}, "operations over port channels are not known here"),
-        ({"tbg_info": {"tb_id": 0, "tbg_size": 2}}, "threadblocks that share an operation"),
     ],
 )
 def test_what_is_not_known_is_said(change: Document, reason: str, tmp_path: Path) -> None:
