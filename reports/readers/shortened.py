@@ -34,7 +34,6 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _NAMED = re.compile(r"\b[a-z]+(?:_[a-z]+)*_perf\b")
 _HEADING = re.compile(r"^\s*(?:#+|\*\*)\s*(.*)")
 _APART = re.compile(r"\b(all|reduce|to) (reduce|gather|to|all|scatter)\b")
-_BUS = re.compile(r"bus ?b(?:w|andwidth)", re.IGNORECASE)
 _LONGEST_HEADER = 400
 _LEAST_ROWS = 2
 
@@ -84,7 +83,8 @@ def _split(text: str) -> list[str]:
 
 def _header(text: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
     """Columns and their units by a header line; None for any other line."""
-    if len(text) > _LONGEST_HEADER or not _BUS.search(text):
+    low = text.lower()
+    if len(text) > _LONGEST_HEADER or ("busb" not in low and "bus b" not in low):
         return None
     clean = _UNIT.sub(lambda unit: f"({unit[1]})", text)
     if "|" in clean or "," in clean:
@@ -120,7 +120,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
     table: _Table | None = None
     program, last = "", open_line(lines)
     for line in lines:
-        if named := _NAMED.search(line.text):
+        if "_perf" in line.text and (named := _NAMED.search(line.text)):
             program = named[0]
         elif heading := _HEADING.match(line.text):
             program = names.in_words(_APART.sub(r"\1-\2", heading[1].lower())) or program
