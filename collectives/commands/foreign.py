@@ -16,7 +16,7 @@ from collectives.commands.command import Subcommand, one
 from collectives.formats.convert import convert
 from collectives.formats.load import build, from_file, plan_of, proven, proven_plan, stated
 from collectives.formats.msccl import PROTOCOLS, Algorithm
-from collectives.formats.mscclpp import Plan
+from collectives.formats.mscclpp import ExecutionPlan
 from collectives.formats.mscclpp_prove import PlanProof
 from collectives.formats.parse import MOST_GPUS
 from collectives.formats.parse import parse as parse_xml
@@ -104,7 +104,7 @@ def _agreed(options: argparse.Namespace, path: Path, where: Layout) -> None:
         raise Unsupported(f"{path}: its root is {where.root}, not {options.root}")
 
 
-def _plan_head(path: Path, plan: Plan, proof: PlanProof) -> list[str]:
+def _plan_head(path: Path, plan: ExecutionPlan, proof: PlanProof) -> list[str]:
     blocks = sum(len(gpu.threadblocks) for gpu in plan.gpus)
     counts = ", ".join(f"{number} {name}" for name, number in plan.counts().most_common())
     return [

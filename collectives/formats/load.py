@@ -17,7 +17,7 @@ from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats.convert import convert
 from collectives.formats.memory import layout
 from collectives.formats.msccl import Algorithm
-from collectives.formats.mscclpp import Plan
+from collectives.formats.mscclpp import ExecutionPlan
 from collectives.formats.mscclpp_prove import PlanProof
 from collectives.formats.parse import MOST_BYTES, MscclError, read
 from collectives.formats.prove import Proof, prove
@@ -45,13 +45,13 @@ def proven(path: Path) -> tuple[Algorithm, Proof]:
         raise Unsupported(f"{path}: {error}") from None
 
 
-def plan_of(path: Path) -> Plan | None:
+def plan_of(path: Path) -> ExecutionPlan | None:
     """The plan of a file in MSCCL++'s JSON; None for any other file. Raises MscclError."""
     text = files.read(path, MOST_BYTES, MscclError)
     return mscclpp.parse(text, str(path)) if mscclpp.recognises(text) else None
 
 
-def proven_plan(path: Path, plan: Plan) -> PlanProof:
+def proven_plan(path: Path, plan: ExecutionPlan) -> PlanProof:
     """The proof of a plan. Raises ScheduleError and Unsupported, which name the file."""
     try:
         return mscclpp_prove.prove(plan)

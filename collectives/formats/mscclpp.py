@@ -106,7 +106,7 @@ class PlanGpu:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExecutionPlan:
     """A whole file; ``gpus`` are in the order of their ids."""
 
     name: str
@@ -137,7 +137,7 @@ def recognises(text: bytes) -> bool:
     return text.lstrip()[:1] == b"{"
 
 
-def parse(text: bytes, name: str = "JSON") -> Plan:
+def parse(text: bytes, name: str = "JSON") -> ExecutionPlan:
     """The plan of a JSON text; ``name`` is the file that errors speak of. Raises MscclError."""
     try:
         document = json.loads(text)
@@ -180,7 +180,7 @@ class _Reader:
             raise self._fail(f"{key} is no list of objects")
         return value
 
-    def plan(self, document: Mapping[str, Any]) -> Plan:
+    def plan(self, document: Mapping[str, Any]) -> ExecutionPlan:
         gpus = self._list(document, "gpus")
         if not 0 < len(gpus) <= MOST_GPUS:
             raise self._fail(f"{len(gpus)} gpus; 1 to {MOST_GPUS} are read")
@@ -191,7 +191,7 @@ class _Reader:
         made = tuple(self._gpu(gpu, n, len(gpus)) for n, gpu in enumerate(gpus))
         self.where = "plan"
         collective = self._text(document, "collective")
-        return Plan(self._text(document, "name"), collective, protocol, inplace, made)
+        return ExecutionPlan(self._text(document, "name"), collective, protocol, inplace, made)
 
     def _gpu(self, gpu: Mapping[str, Any], number: int, ngpus: int) -> PlanGpu:
         self.where = f"gpu {number}"

@@ -21,7 +21,7 @@ import numpy as np
 from busbar.errors import ScheduleError, Unsupported
 from collectives.formats.memory import COLLECTIVES, ChunkMemory
 from collectives.formats.msccl import Algorithm, Gpu
-from collectives.formats.mscclpp import EFFECTS, Chunks, Plan, PlanOperation, is_packet
+from collectives.formats.mscclpp import EFFECTS, Chunks, ExecutionPlan, PlanOperation, is_packet
 from collectives.formats.prove import Value
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
@@ -59,7 +59,7 @@ class _Node:
         return f"{where} ({self.operation.name})"
 
 
-def layout(plan: Plan) -> Layout:
+def layout(plan: ExecutionPlan) -> Layout:
     """The layout of a plan's collective, by the chunks of gpu 0.
 
     Raises Unsupported for a collective whose result nobody states, ScheduleError for chunks that do
@@ -84,7 +84,7 @@ def layout(plan: Plan) -> Layout:
 class _Orders:
     """What comes before each operation: for certain (``strong``), and at all (``any``)."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self.plan = plan
         self.nodes: list[_Node] = []
         self.strong: list[set[int]] = []
@@ -180,7 +180,7 @@ class _Orders:
 class _Memory:
     """Numbered slots of all buffers; in place ``i`` and ``o`` share them."""
 
-    def __init__(self, plan: Plan, where: Layout) -> None:
+    def __init__(self, plan: ExecutionPlan, where: Layout) -> None:
         gpus = tuple(
             Gpu(gpu.id, gpu.chunks["i"], gpu.chunks["o"], gpu.chunks["s"], ()) for gpu in plan.gpus
         )
@@ -312,7 +312,7 @@ def _ends(orders: _Orders, order: list[int], packets: set[int], memory: _Memory)
 class _Run:
     """Carries the plan out on values, one operation after the other, and keeps its moves."""
 
-    def __init__(self, plan: Plan, where: Layout, memory: _Memory) -> None:
+    def __init__(self, plan: ExecutionPlan, where: Layout, memory: _Memory) -> None:
         self.plan, self.layout, self.memory = plan, where, memory.chunks
         self.holds: dict[int, Value] = {}
         # Our slot of each slot of the plan: it changes when a slot gets another chunk.
@@ -440,7 +440,7 @@ def _lack(got: Value | None, want: Value) -> str:
     return f"has a share of chunk {want.chunk} that is not its"
 
 
-def _refined(plan: Plan) -> Plan:
+def _refined(plan: ExecutionPlan) -> ExecutionPlan:
     """The plan with chunks so small that threadblocks which share an operation move whole ones.
 
     Raises Unsupported where groups of several sizes would have to agree on them.
@@ -478,7 +478,7 @@ def _refined(plan: Plan) -> Plan:
     return replace(plan, gpus=tuple(gpus))
 
 
-def prove(plan: Plan) -> PlanProof:
+def prove(plan: ExecutionPlan) -> PlanProof:
     """Prove a plan in the placement that it states.
 
     Raises ScheduleError, naming gpu, threadblock and operation, for a deadlock, a race, a chunk out
@@ -516,7 +516,7 @@ def prove(plan: Plan) -> PlanProof:
     return PlanProof(where, schedule, tuple(_notes(plan, orders)))
 
 
-def _notes(plan: Plan, orders: _Orders) -> Iterator[str]:
+def _notes(plan: ExecutionPlan, orders: _Orders) -> Iterator[str]:
     """Remarks on what works but may surprise."""
     idle = [key for key, found in orders.signals.items() if len(found) > len(orders.waits[key])]
     if idle:
