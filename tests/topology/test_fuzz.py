@@ -41,6 +41,13 @@ def test_hostile_xml_is_refused(name: str, text: str, monkeypatch: pytest.Monkey
         PARSERS[name].parse(text)
 
 
+def test_a_lone_carriage_return_is_no_line() -> None:
+    """Rule: an error in XML names a line that the text has; expat counts carriage returns, too."""
+    with pytest.raises(ProbeError) as refused:
+        PARSERS["hwloc"].parse('<topology><object \rtype="Machine\r></topology>')
+    assert refused.value.line == 1
+
+
 @pytest.mark.parametrize("name", PARSERS)
 def test_endless_texts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: every parser bounds what it takes in."""
