@@ -184,7 +184,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         "more than",
     ),
     "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
-    "msccl": ("collectives.formats.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "msccl": ("collectives.formats.parse.MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",
         lambda path: gather([str(path)]),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from reports.readers import names
+from reports.readers import names, oneccl
 from reports.readers.gathered import Gathered, figure, message_row, signed
 from reports.readers.text import Line
 from reports.records.metrics import PURE
@@ -66,7 +66,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
             continue
         if state.take(line.text):
             continue
-        if "#repetitions" in line.text:
+        if "#repetitions" in line.text and oneccl.MARK not in line.text:
             text = re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", _OVERLAP)
             state.columns, number = text.split(), number + 1
             found.header(line.number)

@@ -15,16 +15,23 @@ from busbar.errors import ReportError
 from busbar.files import decoded
 from reports.readers import (
     failed,
+    foreign,
+    hccl,
     imb,
     json_text,
     names,
     nccl_json,
     nccl_text,
+    oneccl,
     osu,
     own,
     own_csv,
+    param,
     parquet,
+    perftest,
     rccl_json,
+    shortened,
+    torch_bench,
 )
 from reports.readers.columns import Rows
 from reports.readers.frame import frame
@@ -38,7 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = ["frame", "load", "parse", "read"]
 
-_TEXT_READERS = (nccl_text.read, osu.read, imb.read)
+#: The readers of logs, each with a text that every log of its kind has: "" where there is none.
+_TEXT_READERS = (
+    ("", nccl_text.read), ("", osu.read), ("", imb.read), ("#iterations", perftest.read),
+    ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read), ("alg_bandwidth", hccl.read),
+    ("COMMS-RES", param.read), ("", shortened.read),
+)  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
 _START = re.compile(r"\s*(\S)")
@@ -129,27 +141,15 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
     clean, cut = without_cut(list(unlabelled(lines(text))), text)
-    parts = [reader(source, clean) for reader in _TEXT_READERS]
+    parts = [reader(source, clean) for mark, reader in _TEXT_READERS if mark in text]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
     if cut is not None and (rows or notes):
         notes.append(Note(source, cut.number, CUT))
     if not rows and not notes:
-        notes = [Note(source, 0, said) for mark, said in _foreign() if re.search(mark, text)][:1]
+        said = foreign.named(text)
+        notes = [Note(source, 0, said)] if said else []
     return Reading(rows, sorted(notes, key=lambda n: n.line))
-
-
-def _foreign() -> tuple[tuple[str, str], ...]:
-    """Other texts: a pattern that only they contain, and who reads them."""
-    map_ = f"this is a map of a machine, which {program('topology')} --from reads"
-    return (
-        (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
-        (
-            r"<algo\s",
-            f"this is an MSCCL schedule, which {program('collectives')} verify and -A read",
-        ),
-        (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),
-    )
 
 
 def _long(source: str, most: int, what: str, remedy: str) -> Reading:
@@ -185,7 +185,7 @@ def _unknown(text: str) -> str:
     """The note on a JSON document that has no rows."""
     if '"busbar_topology"' in text[:_HEAD]:
         return f"this is a map of a machine, which {program('topology')} --from reads"
-    return "a JSON document of a shape that is not known"
+    return foreign.named(text) or "a JSON document of a shape that is not known"
 
 
 def _is_jsonl(text: str) -> bool:
