@@ -83,7 +83,7 @@ def dependence(rows: Floats) -> Floats:
 
 
 def _of_parts(signs: Floats) -> Floats:
-    """f from batch means: a series is cut into few parts, and the parts' means are compared.
+    """F from batch means: a series is cut into few parts, and the parts' means are compared.
 
     With Student's t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few). 0
     below 20 values.
@@ -104,7 +104,7 @@ def _of_signs(signs: Floats) -> Floats:
     which each holds for a while: they are much of the signs, however small a part of the values.
     """
     off = signs - signs.mean(axis=1, keepdims=True)
-    q = _correlation(off, np.maximum(0.5, (off * off).sum(axis=1)))
+    q = _correlation(off)
     return np.asarray(np.minimum(_MOST_ALIKE, np.sin(np.pi / 2 * q)))
 
 
@@ -113,25 +113,25 @@ def _of_ranks(rows: Floats) -> Floats:
     first = np.argsort(np.argsort(rows, axis=1, kind="stable"), axis=1)
     last = np.argsort(np.argsort(rows[:, ::-1], axis=1, kind="stable"), axis=1)[:, ::-1]
     off = (first + last) / 2 - (rows.shape[1] - 1) / 2  # equal values share the middle of theirs
-    r = _correlation(off, np.maximum(0.5, (off * off).sum(axis=1)))
-    return np.asarray(np.minimum(_MOST_ALIKE, r))
+    return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off)))
 
 
 def _of_values(rows: Floats) -> Floats:
     """The correlation of neighbours' values: of levels far apart where most values are of one."""
     off = rows - rows.mean(axis=1, keepdims=True)
-    squares = (off * off).sum(axis=1)
-    return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off, np.where(squares > 0, squares, 1))))
+    return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off)))
 
 
-def _correlation(off: Floats, squares: Floats) -> Floats:
-    """The correlation of neighbours and its standard error, −1 … 1, from distances to the middle.
+def _correlation(off: Floats) -> Floats:
+    """The correlation of neighbours with its error, −1 … 1, from distances to the middle.
 
-    With the error, what chance made unlike counts for no more than it may. Corrected for its bias
-    in short series, −(1 + 3r)/n (Kendall 1954).
+    The standard error is added, of long series 1.64 times, so that what chance made unlike counts
+    for no more than it may. Corrected for the bias in short series, −(1 + 3r)/n (Kendall 1954). −1
+    where all values are equal.
     """
-    n = off.shape[1]
-    r = (off[:, 1:] * off[:, :-1]).sum(axis=1) / squares
+    n, squares = off.shape[1], (off * off).sum(axis=1)
+    r = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)
     r = r + (1 + 3 * np.maximum(0, r)) / n
     error = np.sqrt(np.maximum(0, 1 - r * r) / n)
-    return np.asarray(np.clip(r + (1.64 if n >= _MANY else 1.0) * error, -1, 1))
+    r = r + (1.64 if n >= _MANY else 1.0) * error
+    return np.asarray(np.where(squares > 0, np.clip(r, -1, 1), -1))

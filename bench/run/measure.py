@@ -185,9 +185,7 @@ class _Ending:
     def _is_narrow(self, times: Sequence[float]) -> bool:
         return relative_width(times) < self._rules.precise
 
-    def _onwards(
-        self, times: list[float], runs: int, spent: float, left: float
-    ) -> tuple[str, int]:
+    def _onwards(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
         rules = self._rules
         if rules.iterations is not None:
             missing = rules.iterations - len(times)
