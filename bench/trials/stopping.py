@@ -1,6 +1,6 @@
 """Does a row's interval hold the true median after the row has ended itself? Rows on no hardware.
 
-Series of iterations whose median is known go through `bench.run.measure` with its budget, on a
+IndependentSeries of iterations whose median is known go through `bench.run.measure` with its budget, on a
 clock that they move on. So what is checked is the rule that ends rows, not an interval of a length
 that somebody chose.
 """
@@ -34,7 +34,7 @@ _ON_S, _OFF_S = 0.05, 0.2
 _NOISE = 0.02
 
 
-class Series:
+class IndependentSeries:
     """Iterations of one row, in seconds: independent and lognormal.
 
     ``noise``: the standard deviation of the logarithm.
@@ -56,7 +56,7 @@ class Series:
         return self._random.standard_normal(n)
 
 
-class Autoregression(Series):
+class Autoregression(IndependentSeries):
     """Iterations whose logarithms are a first-order autoregression with the correlation ``r``."""
 
     def __init__(self, random: Random, usual: float = USUAL_S, r: float = 0.9) -> None:
@@ -70,7 +70,7 @@ class Autoregression(Series):
         return logs
 
 
-class TwoLevels(Series):
+class TwoLevels(IndependentSeries):
     """Two levels 15 % apart with 1 % of noise; ``stay`` is the chance that a level goes on.
 
     It is given for either, so with 0.95 and 0.9 a third of the iterations are on the upper one.
@@ -84,7 +84,7 @@ class TwoLevels(Series):
         self._level = int(random.random() < self._above)
 
     def take(self, n: int) -> Floats:
-        """See `Series.take`."""
+        """See `IndependentSeries.take`."""
         levels = np.empty(n)
         for i, draw in enumerate(self._random.random(n)):
             levels[i] = self._level
@@ -103,7 +103,7 @@ class TwoLevels(Series):
         return self._usual * exp(ends[0])
 
 
-class Drift(Series):
+class Drift(IndependentSeries):
     """A level that rises by 5 % a second; the true median is that of the time the row took."""
 
     def __init__(self, random: Random, usual: float = USUAL_S) -> None:
@@ -111,7 +111,7 @@ class Drift(Series):
         self._seconds = 0.0
 
     def take(self, n: int) -> Floats:
-        """See `Series.take`."""
+        """See `IndependentSeries.take`."""
         at = self._seconds + self._usual * np.arange(n)
         times = super().take(n) * np.exp(0.05 * at)
         self._seconds += float(times.sum())
@@ -122,7 +122,7 @@ class Drift(Series):
         return self._usual * exp(0.05 * self._seconds / 2)
 
 
-class Bursts(Series):
+class Bursts(IndependentSeries):
     """A neighbour that is on for 50 ms and off for 200: iterations take 30 % longer meanwhile."""
 
     def __init__(self, random: Random, usual: float = USUAL_S) -> None:
@@ -130,7 +130,7 @@ class Bursts(Series):
         self._now = float(random.random()) * (_ON_S + _OFF_S)
 
     def take(self, n: int) -> Floats:
-        """See `Series.take`."""
+        """See `IndependentSeries.take`."""
         times = super().take(n)
         for i in range(n):
             times[i] *= 1.3 if self._now % (_ON_S + _OFF_S) >= _OFF_S else 1.0
@@ -144,12 +144,12 @@ class Bursts(Series):
 
 @cache
 def _of_bursts(usual: float) -> float:
-    return median(Bursts(np.random.default_rng(0), usual).take(100_000).tolist())
+    return float(median(Bursts(np.random.default_rng(0), usual).take(100_000).tolist()))
 
 
 #: By name: what makes the series of a row.
-PROCESSES: dict[str, Callable[[Random], Series]] = {
-    "independent": Series,
+PROCESSES: dict[str, Callable[[Random], IndependentSeries]] = {
+    "independent": IndependentSeries,
     "autoregression 0.9": Autoregression,
     "autoregression 0.98": lambda random: Autoregression(random, r=0.98),
     "two levels 0.95": TwoLevels,
@@ -162,7 +162,7 @@ PROCESSES: dict[str, Callable[[Random], Series]] = {
 class _Passing(Counted):
     """An action that moves a clock on by the times of a series."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: IndependentSeries) -> None:
         super().__init__(0, 0)
         self._series, self.now = series, 0.0
 
@@ -170,11 +170,11 @@ class _Passing(Counted):
         """Pass one iteration."""
         self.now += float(self._series.take(1)[0])
 
-    def times(self, n: int, loop: bool) -> Sequence[float]:
+    def times(self, n: int, loop: bool) -> list[float]:
         """Pass n iterations, each with its own time."""
         times = self._series.take(n)
         self.now += float(times.sum())
-        return times.tolist()
+        return [float(t) for t in times]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -194,7 +194,7 @@ class EndedRow:
 
 
 def ended_rows(
-    process: Callable[[Random], Series], rows: int, rules: Timing | None = None
+    process: Callable[[Random], IndependentSeries], rows: int, rules: Timing | None = None
 ) -> list[EndedRow]:
     """So many rows of a process, each with its own seed, measured as rows without ``-n`` are."""
     rules = rules or Timing(settle=True)
@@ -204,7 +204,7 @@ def ended_rows(
 
 
 def _ended(
-    process: Callable[[Random], Series], seed: int, world: InprocWorld, rules: Timing
+    process: Callable[[Random], IndependentSeries], seed: int, world: InprocWorld, rules: Timing
 ) -> EndedRow:
     series = process(np.random.default_rng([1, seed]))
     plan = _Passing(series)

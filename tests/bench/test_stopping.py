@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.run.measure import ENOUGH, ENOUGH_S, Timing
-from bench.trials.stopping import PROCESSES, EndedRow, Series, ended_rows, stopping_line
+from bench.trials.stopping import PROCESSES, EndedRow, IndependentSeries, ended_rows, stopping_line
 
 
 @pytest.mark.parametrize("name", ["autoregression 0.98", "two levels 0.95", "bursts"])
@@ -42,7 +42,7 @@ def test_precise_takes_iterations_and_time(usual: float) -> None:
     """Rule: a row is precise after 60 iterations and a quarter of a second, and of calm iterations
     hardly later.
     """  # noqa: D205
-    for row in ended_rows(lambda random: Series(random, usual, 0.001), 3):
+    for row in ended_rows(lambda random: IndependentSeries(random, usual, 0.001), 3):
         least = max(ENOUGH, ENOUGH_S / usual)
         assert row.stopped == "precise" and 0.98 * least <= row.iterations <= 1.1 * least
 
