@@ -64,7 +64,7 @@ class Autoregression(IndependentSeries):
         self._r, self._last = r, float(random.standard_normal())
 
     def _logs(self, n: int) -> Floats:
-        logs = (1 - self._r**2) ** 0.5 * self._random.standard_normal(n)
+        logs: Floats = np.sqrt(1 - self._r**2) * self._random.standard_normal(n)
         for i in range(n):
             self._last = logs[i] = self._r * self._last + logs[i]
         return logs
