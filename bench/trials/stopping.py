@@ -1,6 +1,6 @@
 """Does a row's interval hold the true median after the row has ended itself? Rows on no hardware.
 
-IndependentSeries of iterations whose median is known go through `bench.run.measure` with its budget, on a
+Series of iterations whose median is known go through `bench.run.measure` with its budget, on a
 clock that they move on. So what is checked is the rule that ends rows, not an interval of a length
 that somebody chose.
 """
