@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import dependence, interval_ranks
+from busbar.statistics import intervals
 from reports.records.rows import OTHERS, TEXTS, Row
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ class Times:
         for n in np.unique(lengths[lengths > 0]).tolist():
             where = np.flatnonzero(lengths == n)
             block = self.values[self.edges[where, None] + np.arange(n)]
-            factors = dependence(block)
+            ends = intervals(block)
             block = np.sort(block, axis=1)
             mean = block.mean(axis=1)
             median = (block[:, (n - 1) // 2] + block[:, n // 2]) / 2
@@ -84,21 +84,10 @@ class Times:
                 "p99_s": block[:, -(-n * 99 // 100) - 1],
                 "cv": cv,
             }
-            columns |= dict(zip(("low_s", "high_s"), _intervals(block, factors), strict=True))
+            columns |= dict(zip(("low_s", "high_s"), ends, strict=True))
             for name, values in columns.items():
                 found[name][where] = np.where(loop[where], np.nan, values)
         return found
-
-
-def _intervals(block: Floats, factors: Floats) -> tuple[Floats, Floats]:
-    """The intervals of the medians of sorted rows (`busbar.statistics`); NaN where unknown."""
-    count, n = block.shape
-    low, high = np.full(count, np.nan), np.full(count, np.nan)
-    for factor in np.unique(factors).tolist():
-        ends, mine = interval_ranks(n, factor), factors == factor
-        if ends:
-            low[mine], high[mine] = block[mine, ends[0]], block[mine, ends[1]]
-    return low, high
 
 
 class Rows(Sequence[Row]):
