@@ -120,17 +120,15 @@ class Checked(Action):
 
 
 def remark(checks: Checks) -> str:
-    """The line above a table that says which iterations #wrong is about; empty for none."""
+    """The line above a table that says which iterations are checked; empty for none."""
     if checks.timed:
         return (
-            "#wrong is of every timed iteration, compared outside the clock: every element, and"
-            f" by digest from {DIGEST_BYTES >> 10} KiB a rank on"
+            "checked: every timed iteration, outside the clock, element by element; from"
+            f" {DIGEST_BYTES >> 10} KiB a rank on by digest"
         )
     if checks.iterations > 1:
-        return (
-            f"#wrong is of {checks.iterations} more iterations after the timed ones, every element"
-        )
-    return "#wrong is of one more iteration after the timed ones" if checks.iterations else ""
+        return f"checked: {checks.iterations} more iterations after the timed ones"
+    return "checked: one more iteration after the timed ones" if checks.iterations else ""
 
 
 def poison(target: Array) -> None:
