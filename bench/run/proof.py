@@ -11,7 +11,7 @@ from bench.run.data import DIGEST_BYTES, TURNS, Inputs, Wrong
 from collectives.execution.transport import Action, Array, Spans
 
 
-class Comparison:
+class ResultCheck:
     """Compares a row's results on one rank, each of inputs and into a result made for it.
 
     ``ulps``: by how many units in the last place a library's average may be off. ``compares``:
@@ -64,7 +64,7 @@ class Checked(Action):
     one_by_one = True
 
     def __init__(
-        self, action: Action, proof: Comparison, meet: Callable[[], None], *, reached: bool
+        self, action: Action, proof: ResultCheck, meet: Callable[[], None], *, reached: bool
     ) -> None:
         self._action, self._proof, self._meet, self._reached = action, proof, meet, reached
         self.divides = action.divides

@@ -19,7 +19,7 @@ from bench.run.noise import Noise
 from bench.run.opened import Opened
 from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
-from bench.run.proof import Checked, Comparison, poison
+from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
 from bench.run.slowed import Slowed
@@ -241,13 +241,13 @@ class Bench:
             program=program,
         )
 
-    def _proof(self, case: Case, inputs: Inputs, source: Array, target: Array) -> Comparison:
+    def _proof(self, case: Case, inputs: Inputs, source: Array, target: Array) -> ResultCheck:
         """How results of the row are compared."""
         library = case.schedule is None and not case.worksharing
         # A library's barrier leaves nothing behind to compare.
         nothing = not self._check.iterations or (library and case.spec.unit is Unit.NOTHING)
         rounds = library and case.op is not None and case.op.mean
-        return Comparison(
+        return ResultCheck(
             inputs,
             self._world.rank,
             source,
@@ -257,13 +257,13 @@ class Bench:
             digests=self._check.timed,
         )
 
-    def _checked(self, case: Case, action: Action, proof: Comparison) -> Action:
+    def _checked(self, case: Case, action: Action, proof: ResultCheck) -> Action:
         """The action with every iteration compared. All ranks call this together."""
         proof.fresh()
         self._world.barrier()
         return Checked(action, proof, self._world.barrier, reached=case.reach is not None)
 
-    def _prove(self, case: Case, action: Action, proof: Comparison) -> tuple[int, int]:
+    def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
         """Run as often as is to be checked, and compare every element.
 
         At least once, for the bytes that an iteration sends and receives, which are returned.
@@ -286,7 +286,7 @@ class Bench:
         return moved
 
     def _record(
-        self, case: Case, timed: Timed, proof: Comparison, moved: tuple[int, int]
+        self, case: Case, timed: Timed, proof: ResultCheck, moved: tuple[int, int]
     ) -> tuple[Sample, str]:
         wrong = proof.wrong
         everyone = self._world.gather([None if wrong is None else list(wrong), *moved])

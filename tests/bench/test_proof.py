@@ -10,7 +10,7 @@ import pytest
 from bench.run.batches import Barriers
 from bench.run.data import Inputs
 from bench.run.measure import Timing, measure
-from bench.run.proof import Checked, Comparison
+from bench.run.proof import Checked, ResultCheck
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans
 from collectives.schedule.catalogue import spec
@@ -58,7 +58,7 @@ def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
                 target[4] += 1
             runs.append(0)
 
-        result = Comparison(inputs, 0, source, target, digests=True)
+        result = ResultCheck(inputs, 0, source, target, digests=True)
         result.fresh()
         native = _Native(once, shared=shared)
         action = Checked(native, result, world.barrier, reached=False)
