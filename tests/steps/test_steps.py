@@ -306,7 +306,8 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
     passes, shared = tmp_path / "passes.json", tmp_path / "shared.jsonl"
     toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
-    tuned, mixed = tmp_path / "tuning.json", tmp_path / "mixed.jsonl"
+    tuned = tmp_path / "tuning.json"
+    mixed, alike = tmp_path / "mixed.jsonl", tmp_path / "alike.jsonl"
     ranges = (
         Range(1, Tunable("ring", "shm"), 1e-6),
         Range(1 << 14, Tunable("library", "mpi"), 1e-5),
@@ -320,8 +321,8 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         [*messages, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
         [*messages, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
         [*accesses, "--out", str(shared)],
-        [*auto, "--fusion", "16K", "--out", str(mixed)],
-        [*auto, "--fusion", "all", "--out", str(mixed)],
+        [*auto, "--fusion", "1M", "--out", str(mixed)],
+        [*auto, "--fusion", "all", "--out", str(alike)],
         [*toy, "--update", "library", "--overlap", "off", "--precision", "fp16"],
         [*toy, "--update", "nonsense"],
     ]
@@ -342,7 +343,7 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
             )
             assert sent and sent == received
     # Two buckets of 16 KiB are the library's and one of 8 KiB is not; one of 40 KiB is.
-    both, whole = results(mixed.read_text())
+    ((both,), (whole,)) = (results(path.read_text()) for path in (mixed, alike))
     assert both.transport == "shm+mpi" and both.step["transports"] == {"mpi": 2, "shm": 1}
     assert whole.transport == "mpi" and "transports" not in whole.step
     # On shm a trace has the passes over other ranks' memory: in each step as many bytes as counted.
