@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench.options.argument_types import Checks
+from bench.run.batches import Arrived
 from bench.run.data import DIGEST_BYTES, TURNS, Inputs, Wrong
 from collectives.execution.transport import Action, Array, Spans
 
@@ -59,14 +60,22 @@ class Checked(Action):
     or while others still read its input, is found out. Only then do ranks ``meet``: those that
     compared longest would begin the next iteration while the others still wake up. ``reached``:
     ranks reach into the memory of ranks that take no part, and also meet before the comparison.
+    ``arrived``: called with the number of the iteration that comes next, warm-ups among them.
     """
 
     one_by_one = True
 
     def __init__(
-        self, action: Action, proof: ResultCheck, meet: Callable[[], None], *, reached: bool
+        self,
+        action: Action,
+        proof: ResultCheck,
+        meet: Callable[[], None],
+        arrived: Arrived,
+        *,
+        reached: bool,
     ) -> None:
-        self._action, self._proof, self._meet, self._reached = action, proof, meet, reached
+        self._action, self._proof = action, proof
+        self._meet, self._arrived, self._reached = meet, arrived, reached
         self.divides = action.divides
 
     def __call__(self) -> None:
@@ -79,6 +88,7 @@ class Checked(Action):
             self._meet()
         self._proof.look()
         self._proof.fresh()
+        self._arrived(self._proof.iterations)
         self._meet()
 
     def times(self, n: int, loop: bool) -> list[float] | None:

@@ -261,7 +261,8 @@ class Bench:
         """The action with every iteration compared. All ranks call this together."""
         proof.fresh()
         self._world.barrier()
-        return Checked(action, proof, self._world.barrier, reached=case.reach is not None)
+        reached = case.reach is not None
+        return Checked(action, proof, self._world.barrier, self._arrived, reached=reached)
 
     def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
         """Run as often as is to be checked, and compare every element.
@@ -269,7 +270,8 @@ class Bench:
         At least once, for the bytes that an iteration sends and receives, which are returned.
         """
         moved = None
-        for _ in range(max(1, self._check.iterations)):
+        for number in range(max(1, self._check.iterations)):
+            self._arrived(number)
             before = action.sent, action.received
             proof.fresh()
             self._world.barrier()

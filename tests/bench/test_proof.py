@@ -50,7 +50,8 @@ def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
 
     def body(world: InprocWorld) -> tuple[int, int, list[int]]:
         inputs = Inputs(Layout(collective, 1, 1), np.dtype("f4"), None, n)
-        source, target, runs = np.empty(n, np.float32), np.empty(n, np.float32), list[int]()
+        source, target = np.empty(n, np.float32), np.empty(n, np.float32)
+        runs, told = list[int](), list[int]()
 
         def once() -> None:
             target[:] = source
@@ -61,10 +62,10 @@ def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
         result = ResultCheck(inputs, 0, source, target, digests=True)
         result.fresh()
         native = _Native(once, shared=shared)
-        action = Checked(native, result, world.barrier, reached=False)
+        action = Checked(native, result, world.barrier, told.append, reached=False)
         begin = Barriers(world, lambda: 0.0, "max", shared=shared)
         measure(action, world, lambda: 0.0, Timing(warmup=2, iterations=10), begin=begin)
-        assert result.wrong is not None
+        assert result.wrong is not None and told == list(range(1, 13))
         return result.wrong.count, result.iterations, native.batches
 
     ((wrong, iterations, batches),) = run(1, body)

@@ -69,7 +69,7 @@ NATIVE: dict[str, Mutant] = {
         )
     ),
     "a task waits for the window before": _plans(
-        (_WAITS, _WAITS.replace("window)", "window - 1)"))
+        (_WAITS, _WAITS.replace("window)", "window > 0 ? window - 1 : 0)"))
     ),
     "marks do not count iterations": _plans(("return done_ * marks + 2", "return 2")),
     "a task is published before it is done": _plans(
