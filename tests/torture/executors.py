@@ -241,12 +241,17 @@ class Case:
 
 
 def changed(mutant: Mutant, home: Path) -> str:
-    """The mutant's file as it becomes. Raises ValueError for text that is not there once."""
+    """The mutant's file as it becomes.
+
+    Raises ValueError for text that is not there once, SyntaxError for what is no Python.
+    """
     text = (home / mutant.file).read_text()
     for old, new in mutant.changes:
         if text.count(old) != 1:
             raise ValueError(f"{mutant.file} has {text.count(old)} times: {old.strip()}")
         text = text.replace(old, new)
+    if mutant.file.endswith(".py"):
+        compile(text, mutant.file, "exec")
     return text
 
 
@@ -266,7 +271,7 @@ def play(case: Case) -> Failure | None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             killer, said = (_native if native else _python)(name, mutant, Path(folder))
-        except ValueError as error:
+        except (ValueError, SyntaxError, subprocess.CalledProcessError) as error:
             return Failure(f"no mutant any more: {error}", asdict(case), "")
     print(f"  {name}: {killer or 'passed' if unchanged else killer or 'SURVIVED'}", flush=True)
     if unchanged and killer:
