@@ -110,8 +110,8 @@ class Bench:
         if slower is not None:
             action = Slowed(action, slower, self._transport.clock())
         proof = self._proof(case, inputs, source, target)
-        timing = self._checked(case, action, proof) if self._check.timed else action
         try:
+            timing = self._checked(case, action, proof) if self._check.timed else action
             self._gauges.begin()
             noise, overlap = Noise(self._world), None
             timed = measure(
