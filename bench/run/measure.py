@@ -101,6 +101,7 @@ def measure(
         start = clock()
         plan()
         once = clock() - start
+        plan.between()
     if rules.timing == "loop":
         return _loop(plan, world, clock, rules, arrived, left)
     times, own = list[float](), list[float]()

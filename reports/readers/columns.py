@@ -171,7 +171,7 @@ def _figures(columns: dict[str, Any], times: Times) -> dict[str, Any]:
 #: What a placement of a record says, in order: see `rows_of`.
 PLACED = (
     "run", "line", "head", "placement", "statistic", "iterations", "stopped", "wrong", "skipped",
-    "timing", "across", "limit_s", "per_rank_s", "clock_core_hz", "clock_memory_hz",
+    "timing", "across", "checked", "limit_s", "per_rank_s", "clock_core_hz", "clock_memory_hz",
     "energy_per_op_j", "sent_bytes", "received_bytes", "total_bytes",
 )  # fmt: skip
 #: What a record says for both of its placements, in order.
@@ -181,7 +181,7 @@ HEAD = (
 )  # fmt: skip
 #: Of these, what is a number that need not be whole.
 REAL = ("bus_factor", "alg_factor", "ranks_per_core")
-_CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across")
+_CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across", "checked")
 _FLOATS = ("limit_s", "clock_core_hz", "clock_memory_hz", "energy_per_op_j")
 _WHOLE = ("ranks", "size", "count", "root")
 _COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")

@@ -161,6 +161,7 @@ class _Table:
                     get("skipped", ""),
                     get("timing", "each"),
                     get("across", "max"),
+                    get("checked", ""),
                     get("limit"),
                     own,
                     _core_clock(document.get("noise"), name),

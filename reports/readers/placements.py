@@ -34,7 +34,7 @@ def checked(half: object) -> dict[str, Any]:
     for times in (half.get("times", []), half.get("warm_up", [])):
         _check_times(times)
     get = half.get
-    for name in ("stopped", "skipped", "timing", "across"):
+    for name in ("stopped", "skipped", "timing", "across", "checked"):
         if not isinstance(get(name, ""), str):
             raise ValueError(f"{name} is no text")
     for count in (get("iterations", 0), get("wrong") or 0):

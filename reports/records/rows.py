@@ -44,7 +44,8 @@ class Row:
     after. ``clock_memory_hz``: of the GPU whose median is lowest.
     ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
     (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
-    were taken and combined over ranks; empty where the log does not say. ``ranks_per_core``: of the
+    were taken and combined over ranks; empty where the log does not say. ``checked``: which results
+    Busbar compared, as `reports.records.record.Sample` has it. ``ranks_per_core``: of the
     busiest node, above 1 where ranks shared cores. ``worksharing``: work of one rank may have been
     carried out by another process. ``sent_bytes``, ``received_bytes``: an iteration's bytes through
     the busiest port each way, as counted; ``total_bytes``: over all links. ``time_of``: what
@@ -92,6 +93,7 @@ class Row:
     energy_per_op_j: float | None = None
     timing: str = ""
     across: str = ""
+    checked: str = ""
     ranks_per_core: float | None = None
     worksharing: bool = False
     sent_bytes: int | None = None
