@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.cluster.arguments import network_options, planned
 from bench.cluster.law import showing
-from bench.cluster.law.growth import compared, fit
+from bench.cluster.law.growth import LIBRARY, compared, fit
 from bench.cluster.law.measuring import FIT_HOSTS, Sweep, measure, ports, saved
 from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, checked
@@ -41,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
     with ExitStack() as ends:
         folder = args.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
         if not args.show:
-            folder.mkdir(parents=True, exist_ok=True)
             sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
-            sweep = Sweep(_chosen(args.collective, args.algorithm), sizes, args.iters)
+            sweep = Sweep(chosen(args.collective, args.algorithm), sizes, args.iters)
+            folder.mkdir(parents=True, exist_ok=True)
             with Cluster(network) as cluster:
                 note(checked(cluster))
                 note("ports of the first hosts")
@@ -60,8 +60,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
-    """Algorithms by collective, from the options. Raises Unsupported for an unknown collective."""
+def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
+    """Algorithms by collective, from the options. Raises Unsupported for an unknown name."""
     known = [
         name
         for name in catalogue.collectives()
@@ -75,7 +75,12 @@ def _chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
         algorithms = _ALGORITHMS if names == ["allreduce"] else "all"
     if algorithms == "all":
         return {name: catalogue.algorithms(name) for name in names}
-    return {name: algorithms.split(",") for name in names}
+    wanted = algorithms.split(",")
+    there = {LIBRARY}.union(*map(catalogue.algorithms, names), *map(catalogue.compositions, names))
+    for algorithm in wanted:
+        if algorithm.partition(":")[0] not in there:
+            raise Unsupported(f"--algorithm {algorithm[:40]}: none of {', '.join(names)} has it")
+    return dict.fromkeys(names, wanted)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from collectives.schedule.schedule import Schedule
 
 
 def scatter_allgather(n: int, root: int = 0) -> Schedule:
-    """n steps; the root sends the vector at most twice, others receive it once.
+    """In n steps; the root sends the vector at most twice, others receive it once.
 
     The root scatters to all at once, and not down a binomial tree: it sends as many bytes either
     way, the ring takes n−1 steps anyhow, and nobody waits for a part that shares the root's port
