@@ -51,7 +51,7 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
         yield from _of(collective, _rounded([r for r in rows if r.point.collective == collective]))
     twice = [
         f"{p.collective} `{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}"
-        for p in (row.point for row in rows)
+        for p in (row.point for row in _rounded(rows))
         if p.slower is not None
     ]
     if twice:
