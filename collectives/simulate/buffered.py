@@ -212,9 +212,9 @@ class _Buffered:
     def _parts(self, message: _Message, now: float) -> Amounts:
         """The parts of a time at which a message has arrived, or fits into the buffer."""
         timed = self.problem.stages[self.problem.steps[message.step]]
-        chain, latency = message.chain.copy(), message.latency
+        chain: Amounts = message.chain.copy()
         taken = now - message.posted
-        latency = min(latency, taken)
+        latency = min(message.latency, taken)
         # What fits into the buffer, or has passed at once, takes less.
         wire = min(float(timed.wire[message.row]), taken - latency)
         chain[1:4] += latency, wire, taken - latency - wire
