@@ -98,7 +98,7 @@ def _first(error: Exception) -> str:
 
 def _mpi() -> Check:
     try:
-        return Check("MPI", GOOD, library_version(load_mpi(initialize=False)))
+        return Check("MPI", GOOD, library_version(load_mpi()))
     except Unavailable as error:
         return Check("MPI", ABSENT, f"{_first(error)}; ranks are threads", extra("mpi"))
 

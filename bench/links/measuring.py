@@ -60,24 +60,25 @@ class Settings:
 class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
-    ``at_once``: whether any pairs were measured at the same time.
+    ``at_once``: whether any pairs were measured at the same time; ``threads``: MPI's thread level.
     """
 
     places: tuple[RankPlace, ...]
     at_once: bool
     cells: dict[str, dict[Pair, Estimate]]
     library: str
+    threads: str = ""
 
 
-def world() -> MpiWorld:
-    """Return MPI's world.
+def world(threads: str | None = None) -> MpiWorld:
+    """Return MPI's world; ``threads``: the thread level that is asked for.
 
     Raises Unavailable without mpi4py or MPI, Unsupported where the launcher is another MPI's, and
     ProbeError for one rank.
     """
     # Loaded, not started: under another MPI's launcher some libraries end the process there.
-    check_library(library_version(load_mpi(initialize=False)))
-    found = MpiWorld()
+    check_library(library_version(load_mpi()))
+    found = MpiWorld(threads=threads)
     if found.size < 2:
         raise ProbeError(
             "measure",
@@ -130,7 +131,9 @@ def measure(run: PairRun) -> Measured:
     for name, a, b, *found in sorted(cell for own in run.world.gather(mine) for cell in own):
         cells[name][a, b] = Estimate(*found)
     at_once = any(len(together) > 1 for together in run.schedule)
-    return Measured(run.places, at_once, cells, library_version(load_mpi()))
+    level = run.world.threads()
+    library = library_version(load_mpi())
+    return Measured(run.places, at_once, cells, library, "" if level is None else level.name)
 
 
 def look_again(

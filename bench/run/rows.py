@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -68,11 +68,14 @@ class Bench:
         rooflines: Rooflines,
         gauges: Gauges,
         pace: Pace,
+        follow: Callable[[Action | None], object] = lambda action: None,
     ) -> None:
         """``room``: what there is to take memory from.
 
-        ``pace``: what a row may take of the sweep's time; rank 0's decides.
+        ``pace``: what a row may take of the sweep's time; rank 0's decides. ``follow``: called with
+        the action that runs next, and with None when it is closed.
         """
+        self._follow = follow
         self._rooflines, self._gauges = rooflines, gauges
         self._world, self._transport = opened.world, opened.transport
         self._baseline = opened.baseline
@@ -108,6 +111,7 @@ class Bench:
         action = self._action(case, program, source, target, in_place)
         if slower is not None:
             action = Slowed(action, slower, self._transport.clock())
+        self._follow(action)
         try:
             self._gauges.begin()
             noise, overlap = Noise(self._world), None
@@ -135,6 +139,7 @@ class Bench:
                 most = taken(sizes, self._world.rank, growth.nbytes())
                 self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
+            self._follow(None)
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
         return Half(replace(sample, limit=limit), complaint, *noise.gather(), overlap)

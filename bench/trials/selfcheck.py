@@ -239,7 +239,7 @@ class _Check:
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""
-        library, mpirun = library_version(load_mpi(initialize=False)), mpirun_beside()
+        library, mpirun = library_version(load_mpi()), mpirun_beside()
         if mpirun is None:
             raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
         words_, env = launcher(self._ranks, library, mpirun, os.environ)

@@ -246,7 +246,7 @@ def test_a_hangup_ends_what_has_started_mpi(mpi: Mpi, run: Run) -> None:
     """Rule: before a rank has a watch SIGHUP does what it always does; UCX would let it live."""
     code = (
         "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
-        "from busbar.mpi import load_mpi; load_mpi(); assert 'UCX_DEBUG_SIGNO' not in os.environ; "
+        "from busbar.mpi import start_mpi; start_mpi(); assert 'UCX_DEBUG_SIGNO' not in os.environ; "
         "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
     )
     done = run(mpi.python, "-c", code)
