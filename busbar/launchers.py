@@ -29,7 +29,7 @@ _SIGNS = (
     ("PALS", "PALS_RANKID", "PALS_SIZE"),
     ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-# Variables with the number of ranks on this host: Hydra's (MPICH, Intel MPI), Open MPI's, MVAPICH's.
+# Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 # Processes of launchers whose children ranks are, as the kernel names them (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",

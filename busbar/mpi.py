@@ -138,6 +138,8 @@ def _loaded() -> Any:
         with warnings.catch_warnings():
             # The wrong launcher, which callers check for and explain themselves.
             warnings.filterwarnings("ignore", message=r"\s*suspicious MPI execution environment")
+            # A level that there is not: `wanted` refuses it.
+            warnings.filterwarnings("ignore", message=r"mpi4py\.rc\.thread_level")
             from mpi4py import MPI
     except ImportError as error:
         raise Unavailable(

@@ -29,7 +29,7 @@ from busbar.installation import (
 )
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
-from busbar.rooms import ROOMS, owners
+from busbar.rooms import ROOMS, owners, safely
 from busbar.sizes import human
 from collectives.execution.gpu import take
 from collectives.execution.gpu.load import load_nccl, version_text
@@ -108,6 +108,21 @@ def _library() -> str | None:
     return found.found if found.state is GOOD else None
 
 
+def _threads() -> Check:
+    """The level that MPI provides, in a process that starts it; here it stays unstarted."""
+    name = "MPI threads"
+    if _library() is None:
+        return Check(name, ABSENT, "not needed without MPI")
+    code = "from busbar.mpi import start_mpi; print('level', *start_mpi()[1])"
+    status, said = _said([sys.executable, "-c", code])
+    found = [line for line in said.splitlines() if line.startswith("level ")]
+    if status or not found:
+        last = (said.strip().splitlines() or ["nothing said"])[-1]
+        return Check(name, WRONG, f"MPI cannot be started: {last}", "see what its launcher says")
+    level, why = found[-1].split(" ", 2)[1:]
+    return Check(name, GOOD, f"{level}: {why}")
+
+
 def family(text: str) -> str:
     """The vendor of a library or launcher, by its version text; empty if unknown."""
     for mark, name in (
@@ -130,7 +145,7 @@ def _said(command: Sequence[str]) -> tuple[int, str]:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S,
-            check=False, stdin=subprocess.DEVNULL,
+            check=False, stdin=subprocess.DEVNULL, env={**os.environ, **safely()},
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return 127, str(error)
@@ -258,6 +273,6 @@ def _default() -> Check:
 
 
 CHECKS: Sequence[Callable[[], Check]] = (
-    _busbar, _python, _cores, _memory, _native, _mpi, _launcher, _shm, _files, _gpus, _nccl,
+    _busbar, _python, _cores, _memory, _native, _mpi, _threads, _launcher, _shm, _files, _gpus, _nccl,
     _namespaces, _reports, _completion, _default,
 )  # fmt: skip

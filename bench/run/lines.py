@@ -67,9 +67,13 @@ def banner(
 
 
 def remarks(
-    group: Group | None, crowd: Load | None, ranks: int, transport: Transport, mpi: ThreadLevel | None,
+    group: Group | None,
+    crowd: Load | None,
+    ranks: int,
+    transport: Transport,
+    mpi: ThreadLevel | None,
     library: str,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The remarks above a table: its group, shared cores, MPI's level, the transport's remarks.
 
     ``mpi``: the thread level of a table with rows over MPI; None of any other.

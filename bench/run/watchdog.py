@@ -1,8 +1,8 @@
 """A thread beside the measuring one: ends the run on a signal, and explains a stuck row.
 
 Python runs signal handlers in the main thread, between byte codes. A rank that waits inside MPI for
-a dead peer executes none. So signals only wake this thread, which acts on them. Where a row makes no
-progress it tells rank 0 how far its rank is, over a socket (`bench.run.states`): MPI runs at a
+a dead peer executes none. So signals only wake this thread, which acts on them. Where a row makes
+no progress it tells rank 0 how far its rank is, over a socket (`bench.run.states`): MPI runs at a
 thread level at which only the measuring thread may call it. MPI_Abort is the one call that this
 thread makes, when all ranks end; it asks the launcher to end them and waits for nothing in MPI.
 """

@@ -72,7 +72,7 @@ class World(Protocol):
         """The result of ``make``, which ranks of one process share. All ranks call this."""
 
     def threads(self) -> ThreadLevel | None:
-        """The thread level of MPI, by which some libraries choose their collectives; None without."""
+        """MPI's thread level, by which some libraries choose their collectives; None without."""
 
     def split(self, color: int, key: int) -> World:
         """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""
