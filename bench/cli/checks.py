@@ -273,6 +273,6 @@ def _default() -> Check:
 
 
 CHECKS: Sequence[Callable[[], Check]] = (
-    _busbar, _python, _cores, _memory, _native, _mpi, _threads, _launcher, _shm, _files, _gpus, _nccl,
-    _namespaces, _reports, _completion, _default,
+    _busbar, _python, _cores, _memory, _native, _mpi, _threads, _launcher, _shm, _files, _gpus,
+    _nccl, _namespaces, _reports, _completion, _default,
 )  # fmt: skip

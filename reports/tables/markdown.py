@@ -102,7 +102,7 @@ def _run_table(rows: Sequence[Row]) -> str:
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
     notes += [f"\n{_cell(SHARED)}"] * any(marked(r) != r.algorithm for r in rows)
-    return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
+    return "\n".join([f"**{_cell(heading(rows))}**", "", *table, *notes, ""])
 
 
 def comparison_markdown(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from busbar.terminal import terminal
 from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.rows import Expected, Row, grouped
+from reports.records.rows import Expected, Row, grouped, level_of
 from reports.records.shown import (
     interval_text,
     known,
@@ -43,12 +43,14 @@ def by_table(rows: Iterable[Row]) -> list[list[Row]]:
     return list(grouped(rows, what).values())
 
 
-def heading(row: Row) -> str:
-    """The heading of a table, in one line."""
+def heading(rows: Sequence[Row]) -> str:
+    """The heading of a table of rows of one run, in one line."""
+    row = rows[0]
     words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
+    words += sorted({f"MPI thread level {level}" for r in rows if (level := level_of(r))})
     return ", ".join(w for w in words if w) + "; busbw in GB/s"
 
 
@@ -107,7 +109,7 @@ def _table(
 
 def _of_rows(rows: Sequence[Row], columns: Sequence[Column]) -> Shown:
     """A table of a group, with what its marks mean below."""
-    shown = table(heading(rows[0]), columns, skipped=[r.skipped for r in rows])
+    shown = table(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
     counts = sorted({len(r.launches_s) for r in rows if isinstance(r, LaunchedRow)})
