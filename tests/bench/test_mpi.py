@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, thorough, under
+from tests.conftest import (
+    LIMIT_S,
+    REPO,
+    Mpi,
+    Run,
+    good,
+    popen,
+    table_rows,
+    thorough,
+    under,
+)
 from tests.together import together
 
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")
@@ -125,6 +135,24 @@ def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
     assert done.returncode != 0
     # On a starved machine rank 1, too, may be too late to say where it is.
     assert re.search(r"no progress for 6 s \(-T\); ranks? (1, )?2 had not arrived", done.stderr)
+
+
+@pytest.mark.parametrize("timing", ["each", *thorough("loop")])
+@pytest.mark.parametrize("transport", ["shm", *thorough("mpi")], indirect=True)
+def test_a_long_row_that_makes_progress_goes_on(
+    mpich: Mpi, transport: str, timing: str, run: Run
+) -> None:
+    """Rule: -T counts from the last progress, inside a batch or a loop that C++ times, too.
+
+    So neither a rank nor the starter ends a row that takes several times as long.
+    """
+    long = ("--sizes", "32M", "-n", "300", "-w", "0", "-T", "1", "--placement", "out")
+    more = ("--limit", "none", "-c", "0", "--timing", timing, "-A", "library")
+    if transport == "shm":
+        more = (*more[:-1], "ring")
+    done = run(mpich.python, *BENCH, "--ranks", "2", "--transport", transport, *long, *more)
+    assert done.returncode == 0, done.stderr
+    assert len(table_rows(done.stdout)) == 1
 
 
 def _until_a_row(process: "subprocess.Popen[str]") -> str:

@@ -108,6 +108,14 @@ def test_learners_as_processes(tmp_path: Path) -> None:
             assert queued and all(a <= b + 0.01 for a, b in zip(pushed, queued, strict=False))
 
 
+@pytest.mark.parametrize("update", ["ring", "async"])
+def test_steps_that_go_on_are_no_stuck_row(update: str) -> None:
+    """Rule: -T counts from the last step, not from the row's beginning."""
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "--compute", "fixed:100")
+    code, _, err = called(step, *words, "--update", update, "-n", "20", "-T", "1")
+    assert code == 0, err
+
+
 def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
     """Rule: when time is over it is said who pushed nothing for how long; all rows are kept."""
     times, rows = tmp_path / "times.csv", tmp_path / "rows.jsonl"
