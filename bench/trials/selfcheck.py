@@ -237,9 +237,11 @@ class _Check:
 
     def _loops_of_ours(self, collective: str) -> Mapping[int, float]:
         """Seconds of a call by size."""
-        more = ("-A", "library", "--sizes", ",".join(map(str, _SIZES)), "--affinity", "none")
-        more += ("--placement", _AGAINST_C[collective], "--timing", "loop")
-        more += ("--budget", str(_LOOP_S), "-N", str(_LOOPS))
+        more = (
+            *("-A", "library", "--sizes", ",".join(map(str, _SIZES)), "--affinity", "none"),
+            *("--placement", _AGAINST_C[collective], "--timing", "loop"),
+            *("--budget", str(_LOOP_S), "-N", str(_LOOPS)),
+        )
         file = self._launch("loops of ours", "mpi", *more, collective=collective)
         rows = grouped(_rows(file)[0.0], lambda row: row.size or 0)
         return {size: median(row.time_s or 0.0 for row in some) for size, some in rows.items()}

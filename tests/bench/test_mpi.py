@@ -146,10 +146,9 @@ def test_a_long_row_that_makes_progress_goes_on(
 
     So neither a rank nor the starter ends a row that takes several times as long.
     """
-    long = ("--sizes", "32M", "-n", "300", "-w", "0", "-T", "1", "--placement", "out")
-    more = ("--limit", "none", "-c", "0", "--timing", timing, "-A", "library")
-    if transport == "shm":
-        more = (*more[:-1], "ring")
+    algorithm, times = ("ring", "800") if transport == "shm" else ("library", "250")
+    long = ("--sizes", "16M", "-n", times, "-w", "0", "-T", "2", "--placement", "out")
+    more = ("--limit", "none", "-c", "0", "--timing", timing, "-A", algorithm)
     done = run(mpich.python, *BENCH, "--ranks", "2", "--transport", transport, *long, *more)
     assert done.returncode == 0, done.stderr
     assert len(table_rows(done.stdout)) == 1
