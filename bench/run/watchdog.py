@@ -32,8 +32,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
 # how far they are: so long at least, and half of the time-out, by which ranks may be late, up to
 # the last one.
 _ANSWER_S, _LATEST_S = 2.0, 5.0
-# Without progress for this share of the time-out a rank tells rank 0 how far it is.
-_TELL = 0.5
+# Without progress for this share of the time-out a rank tells rank 0 how far it is, and then again
+# and again after so many seconds.
+_TELL, _AGAIN_S = 0.5, 1.5
 _POLL_S = 0.2
 # Seconds between two words of progress to the starter.
 _WORD_EVERY_S = 1.0
@@ -123,14 +124,13 @@ class Watchdog:
         self._signs, self._lock = 0, threading.Lock()
         self._action: Action | None = None
         self._before = 0
-        self._heard: dict[int, float] = {}  # when ranks told how far they are
         self._states = None if timeout is None else _states(world)
         #: Whether the run is ended since a row makes no progress.
         self.stuck = False
         self._explain: Callable[[Mapping[int, State], int], str] = explain
         # The last signs that were seen, and when; since when rank 0 has not answered.
         self._seen, self._since = (-1, 0), float("inf")
-        self._next_word, self._told_at, self._deaf = 0.0, 0.0, float("inf")
+        self._next_word, self._next_tell, self._deaf = 0.0, 0.0, float("inf")
         self._over = threading.Event()
         line.stage(Phase.ROWS)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -157,7 +157,9 @@ class Watchdog:
     def arrived(self, iteration: int) -> None:
         """See `bench.run.batches.Arrived`."""
         with self._lock:
-            self._iteration, self._signs = iteration, self._signs + 1
+            # A server asks again and again whether its updates are enough; warm-ups are all -1.
+            self._signs += iteration != self._iteration or iteration < 0
+            self._iteration = iteration
             self._before = 0 if self._action is None else self._action.begun()
         self._world.states[self._world.rank] = self._row, iteration
 
@@ -217,8 +219,7 @@ class Watchdog:
     def _hear(self, ready: Sequence[object]) -> None:
         """Rank 0: take what ranks tell of themselves."""
         assert self._states is not None
-        for rank, state in self._states.hear(ready).items():
-            self._world.states[rank], self._heard[rank] = state, time.monotonic()
+        self._world.states.update(self._states.hear(ready))
 
     def _state(self) -> tuple[State, tuple[int, int]]:
         """How far this rank is, and what has changed where there was any progress."""
@@ -232,7 +233,7 @@ class Watchdog:
         """Notice progress; tell rank 0 of none, and end the run where there is none too long."""
         state, signs = self._state()
         if signs != self._seen:
-            self._seen, self._since, self._told_at = signs, now, now
+            self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
             self._deaf = float("inf")
             self._world.states[self._world.rank] = state
             if now >= self._next_word and self._line.here:
@@ -242,9 +243,9 @@ class Watchdog:
         if self._world.rank == 0:
             if now > self._since + timeout:
                 self._stuck(timeout)
-        elif self._states is not None and now > self._told_at + _TELL * timeout:
+        elif self._states is not None and now > self._next_tell:
             if self._states.tell(state, _ANSWER_S):
-                self._told_at, self._deaf = now, float("inf")
+                self._next_tell, self._deaf = now + _AGAIN_S, float("inf")
             elif now > self._since + timeout:
                 self._unanswered(now, timeout)
 
@@ -254,10 +255,9 @@ class Watchdog:
         size, states = self._world.size, self._world.states
         states[0] = self._state()[0]
         if self._states is not None:
-            # What was told earlier may no longer be so.
-            old = time.monotonic() - timeout
-            for rank in [rank for rank, when in self._heard.items() if when < old]:
-                del states[rank], self._heard[rank]
+            # What was told earlier may no longer be so: who is gone since does not tell it again.
+            for rank in [rank for rank in states if rank]:
+                del states[rank]
             stop = time.monotonic() + min(_LATEST_S, max(_ANSWER_S, _TELL * timeout))
             while len(states) < size and (left := stop - time.monotonic()) > 0:
                 self._hear(select.select(self._states.ends(), [], [], left)[0])

@@ -112,7 +112,7 @@ def test_learners_as_processes(tmp_path: Path) -> None:
 def test_steps_that_go_on_are_no_stuck_row(update: str) -> None:
     """Rule: -T counts from the last step, not from the row's beginning."""
     words = ("--threads", "3", "--model", "toy", "--scale", "64", "--compute", "fixed:100")
-    code, _, err = called(step, *words, "--update", update, "-n", "20", "-T", "1")
+    code, _, err = called(step, *words, "--update", update, "-n", "50", "-T", "1")
     assert code == 0, err
 
 
