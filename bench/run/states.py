@@ -1,21 +1,21 @@
 """How far the ranks of a run are, told over TCP: MPI takes no part, so any thread may ask.
 
-Rank 0 listens; its address and a token go to the others when the run begins, by the world. Nobody
-connects until a rank has made no progress for a while: then its watching thread tells rank 0 its
-row and iteration, and learns that rank 0 is there. A message is a rank's three numbers and their
-HMAC under the token, so that nobody else can speak for a rank.
+Rank 0 listens; its addresses and a token go to the others when the run begins, by the world. Ranks
+of other hosts try the addresses then and keep the first that answers, so that a rank whose link is
+lost later does not go round by another network. Otherwise nobody connects until a rank has made no
+progress for a while: then its watching thread tells rank 0 its row and iteration, and learns that
+rank 0 is there. A message is a rank's three numbers and their HMAC under the token, so that nobody
+else can speak for a rank.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hmac
-import select
 import socket
 import struct
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from secrets import token_bytes
@@ -32,6 +32,8 @@ _MOST_CALLERS = 256
 # Of a host with more addresses the first are tried.
 _MOST_ADDRESSES = 8
 _SIOCGIFADDR = 0x8915
+# Seconds to connect within, when a run begins.
+_CONNECT_S = 1.0
 
 
 class RankStates:
@@ -51,11 +53,21 @@ class RankStates:
         addresses, self._port, secret = world.broadcast(told)
         self._addresses: Sequence[str] = addresses
         self._token = bytes.fromhex(secret)
+        #: Rank 0's address as this rank reaches it; empty where it does not, or is rank 0.
+        self.address = "" if world.rank == 0 else self._reached()
 
     @property
     def where(self) -> str:
         """Where rank 0 listens, for messages."""
         return f"{' or '.join(self._addresses)} port {self._port}"
+
+    def _reached(self) -> str:
+        """The first of rank 0's addresses that can be connected to; empty where none can."""
+        for address in self._addresses:
+            with suppress(OSError):
+                socket.create_connection((address, self._port), _CONNECT_S).close()
+                return address
+        return ""
 
     # -- rank 0
 
@@ -115,35 +127,12 @@ class RankStates:
     def tell(self, state: State, seconds: float) -> bool:
         """Tell rank 0 how far this rank is; whether it answers within so many seconds."""
         numbers = _MESSAGE.pack(self._rank, *state)
-        message, until = numbers + self._digest(numbers), time.monotonic() + seconds
-        with ExitStack() as ends:
-            calling: list[socket.socket] = []
-            called: list[socket.socket] = []
-            for address in self._addresses:
-                family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                try:
-                    end = ends.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                    end.setblocking(False)
-                    end.connect_ex((address, self._port))
-                except OSError:
-                    continue
-                calling.append(end)
-            while calling or called:
-                left = until - time.monotonic()
-                ready, open_, _ = select.select(called, calling, [], max(0.0, left))
-                for end in ready:
-                    called.remove(end)
-                    with suppress(OSError):
-                        if end.recv(1) == _HERE:
-                            return True
-                for end in open_:
-                    calling.remove(end)
-                    with suppress(OSError):
-                        end.send(message)
-                        called.append(end)
-                if left <= 0:
-                    return False
-        return False
+        try:
+            with socket.create_connection((self.address, self._port), seconds) as end:
+                end.sendall(numbers + self._digest(numbers))
+                return end.recv(1) == _HERE
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Listen no more."""

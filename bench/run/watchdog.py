@@ -243,7 +243,7 @@ class Watchdog:
         if self._world.rank == 0:
             if now > self._since + timeout:
                 self._stuck(timeout)
-        elif self._states is not None and now > self._next_tell:
+        elif self._states is not None and self._states.address and now > self._next_tell:
             if self._states.tell(state, _ANSWER_S):
                 self._next_tell, self._deaf = now + _AGAIN_S, float("inf")
             elif now > self._since + timeout:

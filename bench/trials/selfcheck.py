@@ -34,7 +34,7 @@ from bench.trials.checks import (
     words,
 )
 from bench.trials.sides import launch, side
-from busbar.arguments import Parser, program
+from busbar.arguments import Parser, program, unknown
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
@@ -49,6 +49,7 @@ _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
 _LONG = 3  # launches of long rows
+_PARTS = ("equal", "slowed", "coverage", "harness")
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
 _LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
@@ -99,10 +100,20 @@ def _run(argv: Sequence[str]) -> int:
         metavar="SECONDS",
         help="time limit of the whole check (default 1140)",
     )
+    add(
+        "--parts",
+        type=lambda text: tuple(text.split(",")),
+        default=_PARTS,
+        metavar="NAMES",
+        help=f"these parts only, joined by commas: {', '.join(_PARTS)}",
+    )
     add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N", help="of all orders")
     given = p.parse_args(argv)
     if launched() is not None:
         raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
+    for name in given.parts:
+        if name not in _PARTS:
+            raise unknown("part", name, _PARTS)
     form = _QUICK if given.quick else _WHOLE
     form = form if given.budget is None else form._replace(budget=given.budget)
     seed = randbelow(MOST_SEED) if given.seed is None else given.seed
@@ -111,8 +122,11 @@ def _run(argv: Sequence[str]) -> int:
         check = _Check(Path(folder), given.ranks, transports, form, seed)
         check.screen.lines([f"{given.ranks} ranks, {', '.join(transports)}, seed {seed}"])
         try:
-            for part in (check.equal, check.slowed, check.covers, check.harness):
-                for line in part():
+            parts = dict(
+                zip(_PARTS, (check.equal, check.slowed, check.covers, check.harness), strict=True)
+            )
+            for name in given.parts:
+                for line in parts[name]():
                     check.screen.lines([str(line)])
                     kept = kept and line.kept is not False
         except Interrupted as end:
