@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,9 @@ _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_
 # Processes of launchers whose children ranks are, as the kernel names them (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
             "slurmstepd", "palsd")  # fmt: skip
+# How often a launcher's cores are looked at before they are believed to be too few, and how long
+# apart, in seconds.
+_LOOKS, _LOOK_S = 4, 0.01
 
 
 class Launched(NamedTuple):
@@ -82,22 +86,31 @@ def share_cores(env: Mapping[str, str] = os.environ) -> bool:
     whose children they are. Where it is not seen, this rank's own cores count.
     """
     ranks = local_size(env)
-    available = _launchers_cores() or cores()
-    return ranks is not None and 0 < len(available) < ranks
+    if ranks is None:
+        return False
+    available = set[int]()
+    for _ in range(_LOOKS):
+        # A process that explores the machine binds itself to each core in turn for a moment.
+        available |= {*(_launchers_cores() or cores())}
+        if not 0 < len(available) < ranks:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
-def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> tuple[int, ...]:
-    """The cores of the nearest ancestor that is a launcher; none where there is none to be seen."""
+def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[int]:
+    """The cores of all ancestors that are launchers; none where there is none to be seen."""
+    found = set[int]()
     try:
         while process != "0":
             lines = (proc / process / "status").read_text().splitlines()
             status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             if process != "self" and status["Name"] in _PARENTS:
-                return tuple(members(status["Cpus_allowed_list"]) or ())
+                found |= {*(members(status["Cpus_allowed_list"]) or ())}
             process = status["PPid"]
     except (OSError, KeyError):
         pass
-    return ()
+    return found
 
 
 def speaks() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -94,10 +95,11 @@ def test_ranks_that_are_bound_do_not_share(tmp_path: Path, monkeypatch: pytest.M
     _process(tmp_path, "5", "sh", "4", "0")
     _process(tmp_path, "4", "hydra_pmi_proxy", "3", "0-3")
     _process(tmp_path, "3", "mpiexec.hydra", "1", "0-7")
-    assert launchers._launchers_cores(proc=tmp_path) == (0, 1, 2, 3)
+    assert launchers._launchers_cores(proc=tmp_path) == {0, 1, 2, 3}
     _process(tmp_path / "alone", "self", "python", "0", "0")
-    assert launchers._launchers_cores(proc=tmp_path / "alone") == ()
-    monkeypatch.setattr(launchers, "_launchers_cores", lambda: (0, 1, 2, 3))
+    assert launchers._launchers_cores(proc=tmp_path / "alone") == set()
+    looks = itertools.cycle([{0}, {0, 1}, {2}, {3}])  # a launcher that explores the machine
+    monkeypatch.setattr(launchers, "_launchers_cores", lambda: next(looks))
     assert not share_cores({"MPI_LOCALNRANKS": "4"}) and share_cores({"MPI_LOCALNRANKS": "5"})
     assert not share_cores({})
 
