@@ -19,7 +19,7 @@ from topology.measured.matrix import matrix
 from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
 from topology.model.topology import Kind, Topology
 
-_ABOUT = ("mpi_library", "transport", "kernel", "arch")
+_ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
 
 
 def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
