@@ -45,11 +45,13 @@ if TYPE_CHECKING:
 
 __all__ = ["frame", "load", "parse", "read"]
 
-#: The readers of logs, each with a text that every log of its kind has: "" where there is none.
-_TEXT_READERS = (
-    ("", nccl_text.read), ("", osu.read), ("", imb.read), ("#iterations", perftest.read),
-    ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read), ("alg_bandwidth", hccl.read),
-    ("COMMS-RES", param.read), ("", shortened.read),
+# The readers of columns of figures, of which the last one of a text may be cut.
+_TEXT_READERS = nccl_text.read, osu.read, imb.read
+# Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
+# themselves whether a row is whole. With what stands in every such text.
+_CLOSED_READERS = (
+    ("#iterations", perftest.read), ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read),
+    ("alg_bandwidth", hccl.read), ("COMMS-RES", param.read), ("", shortened.read),
 )  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
@@ -140,8 +142,12 @@ def parse(text: str, source: str = "<text>") -> Reading:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean, cut = without_cut(list(unlabelled(lines(text))), text)
-    parts = [reader(source, clean) for mark, reader in _TEXT_READERS if mark in text]
+    whole = list(unlabelled(lines(text)))
+    clean, cut = without_cut(whole, text)
+    parts = [reader(source, whole) for mark, reader in _CLOSED_READERS if mark in text]
+    if any(part.rows for part in parts):
+        cut = None
+    parts += [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
     if cut is not None and (rows or notes):
