@@ -15,7 +15,7 @@ from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import ProbeError, Unsupported
 from busbar.files import write
-from busbar.printable import printable
+from busbar.printable import printable, styled
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from topology.model.topology import Topology
@@ -107,22 +107,23 @@ def _show(argv: Sequence[str]) -> int:
             if name:
                 _write(name, draw(topology))
     if args.json or args.csv or args.tree or not (args.svg or args.html):
-        sys.stdout.write(_shown(topology, args))
+        _print_map(topology, args)
     return GOOD
 
 
-def _shown(topology: Topology, args: argparse.Namespace) -> str:
+def _print_map(topology: Topology, args: argparse.Namespace) -> None:
     from topology.sources import own_json
     from topology.views import matrix, tree
 
     if args.json:
-        return own_json.dump(topology)
-    if args.csv:
-        return matrix.as_csv(topology)
-    if args.tree or not topology.gpus:
+        sys.stdout.write(own_json.dump(topology))
+    elif args.csv:
+        sys.stdout.write(matrix.as_csv(topology))
+    elif args.tree or not topology.gpus:
         # Without a GPU the CPUs are what there is to see.
-        return tree.text(topology, shutil.get_terminal_size().columns)
-    return matrix.text(topology, underline=sys.stdout.isatty())
+        sys.stdout.write(tree.text(topology, shutil.get_terminal_size().columns))
+    else:
+        styled(sys.stdout).write(matrix.text(topology, underline=sys.stdout.isatty()))
 
 
 def _write(name: str, text: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from busbar.errors import ScheduleError, Unsupported
+from busbar.printable import printable
 from collectives.formats.convert import convert
 from collectives.formats.memory import layout
 from collectives.formats.msccl import Algorithm
@@ -50,7 +51,7 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
         if asked != has:
             raise Unsupported(f"{path}: it is for {name} {has}, not {asked}")
     algorithm, proof = proven(path)
-    return replace(convert(algorithm, proof), name=path.name)
+    return replace(convert(algorithm, proof), name=printable(path.name))
 
 
 def from_file(name: str) -> bool:
