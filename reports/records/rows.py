@@ -173,6 +173,8 @@ KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(Row) if f.name != "
 TEXTS = tuple(name for name, kind in KINDS.items() if kind == "str")
 FIGURES = tuple(name for name, kind in KINDS.items() if kind == "float | None")
 COUNTS = tuple(name for name, kind in KINDS.items() if kind == "int | None")
+RATES = tuple(name for name in FIGURES if name.endswith("_per_s"))
+TIMES = tuple(name for name in FIGURES if name.endswith("_s") and name not in RATES)
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
 COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)
