@@ -22,6 +22,7 @@ from busbar.errors import Unavailable
 from busbar.printable import note, plain_streams, styled
 from busbar.terminal import terminal
 from collectives.cli import COMMANDS as COLLECTIVES
+from collectives.formats.parse import read as read_msccl
 from reports.commands import COMMANDS as REPORTS
 from reports.exports.formats import to_jsonl
 from reports.page.markup import text
@@ -248,6 +249,28 @@ def test_records_of_results_are_plain(files: dict[str, str]) -> None:
     (first, _) = results(Path(files["RECORD"]).read_text())
     assert _clean(first.algorithm + str(first.environment)) and first.out is not None
     assert first.out.times == (1e-3,) * 30
+
+
+@pytest.mark.parametrize("command", ["topology MAP --json", "topology pick -k 2 MAP --json"])
+def test_json_keeps_names_as_they_are(
+    command: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: in JSON a name's control characters are escaped, not replaced: nothing is lost."""
+    assert main([files.get(word, word) for word in command.split()]) == 0
+    assert f"GPU0{EVIL}" in _strings(json.loads(capsys.readouterr().out))
+
+
+def _strings(document: object) -> set[str]:
+    if isinstance(document, dict | list):
+        parts = document.values() if isinstance(document, dict) else document
+        return {text for part in parts for text in _strings(part)}
+    return {str(document)}
+
+
+def test_an_msccl_algorithms_name_is_plain(files: dict[str, str]) -> None:
+    """Rule: the name in an MSCCL file is plain from where it is read."""
+    name = read_msccl(Path(files["XML"])).name
+    assert name.startswith(f"chain{MARK}") and _clean(name)
 
 
 @pytest.mark.parametrize("ending", ["json", "csv"])
