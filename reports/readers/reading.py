@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,10 @@ from reports.readers import (
 )
 from reports.readers.columns import Rows
 from reports.readers.frame import frame
-from reports.readers.placements import is_time
+from reports.readers.placements import is_rate, is_time
 from reports.readers.printable import cleaned
 from reports.readers.text import lines, read_bytes, record_files, unlabelled, without_cut
-from reports.records.rows import COUNTS, Note, Reading, Row, Run
+from reports.records.rows import COUNTS, RATES, TIMES, Note, Reading, Row, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -96,17 +96,28 @@ def _file(path: Path) -> Reading:
 
 
 def _bounded(found: Reading) -> Reading:
-    """A reading without rows whose whole numbers no column holds; our records are checked."""
+    """A reading without rows that have impossible values; our own records are checked already."""
     if isinstance(found.rows, Rows):
         return found
-    fits = [
-        all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) and is_time(r.time_s or 0)
-        for r in found.rows
-    ]
-    said = "row not read: it has a whole number of more than 63 bits, or a time that nothing takes"
-    pairs = list(zip(found.rows, fits, strict=True))
-    odd = [Note(r.run.source, r.line, said) for r, fit in pairs if not fit]
-    return Reading([r for r, fit in pairs if fit], [*found.notes, *odd]) if odd else found
+    pairs = [(row, _impossible(row)) for row in found.rows]
+    odd = [Note(r.run.source, r.line, f"row not read: {why}") for r, why in pairs if why]
+    return Reading([r for r, why in pairs if not why], [*found.notes, *odd]) if odd else found
+
+
+def _impossible(row: Row) -> str:
+    """Why a row's values cannot be: no column, rate or picture holds them; else empty."""
+    for name in COUNTS:
+        if abs(getattr(row, name) or 0) >= 1 << 63:
+            return f"{name} is a whole number of more than 63 bits"
+    for name in RATES:
+        if not is_rate(rate := getattr(row, name) or 0):
+            return f"{name} of {rate:g} is a rate that nothing has"
+    for name in TIMES:
+        if not is_time(seconds := getattr(row, name) or 0):
+            return f"{name} of {seconds:g} is a time that nothing takes"
+    every = chain(row.times_s, *row.per_rank_s)
+    odd = next((seconds for seconds in every if not is_time(seconds)), None)
+    return "" if odd is None else f"an iteration of {odd:g} s, a time that nothing takes"
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:
