@@ -157,3 +157,12 @@ def test_who_was_stopped_as_well_blames_nobody(monkeypatch: pytest.MonkeyPatch) 
         now[0] += passed
         found.append(look.overdue([7]))
     assert found == [[], [], [], [], [], [], [7], [7]]
+
+
+@pytest.mark.parametrize(("state", "is_stopped"), [("T", True), ("t", False), ("S", False)])
+def test_what_a_debugger_holds_is_not_stopped(
+    state: str, is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a process that is traced (t) goes on when its debugger says so; it is not ended."""
+    monkeypatch.setattr(child, "state", lambda pid: state)
+    assert child.stopped(7) == is_stopped

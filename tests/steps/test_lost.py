@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,9 @@ from threading import Timer
 import pytest
 
 from bench.launch import child
+from bench.steps.server.ends import MessageKind, header
+from bench.steps.server.sockets import SocketServer
+from bench.steps.server.wire import address
 from bench.steps.updates import ways
 from busbar.errors import RankFailure
 from reports.readers.own import results
@@ -207,3 +211,17 @@ def test_a_learner_that_stops_before_it_began_is_named(monkeypatch: pytest.Monke
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_word_of_a_learner_that_is_given_up_does_not_count() -> None:
+    """Rule: a learner that joined and was then lost is none to wait for."""
+    name = f"test-{os.getpid()}"
+    server = SocketServer(name, 0, {"learners": 1})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
+        end.connect(address(name, 0))
+        end.sendall(header(MessageKind.JOIN, 0, 0))
+        while not server._headed:
+            server._look(0.1)
+        server._lose(server._headed[0][1])
+        assert server.receive(0.0) is None
+    server.close()
