@@ -23,18 +23,16 @@ from bench.links.measuring import Measured, Settings
 from bench.steps.expected import cycles, in_turn
 from bench.steps.fusion import filled
 from busbar.errors import Unsupported
-from collectives.model import nccl
-from collectives.model.fitfile import Fit, dump, load
-from collectives.model.given import given, priced_by_fit
-from collectives.model.measured import costs_of
-from collectives.model.predict import Priced, seconds
-from collectives.model.sweep import crossovers, least, sweep
+from collectives.predict import nccl
+from collectives.predict.compare import crossovers, least, sweep
+from collectives.predict.fit import Fit, dump_fit, load_fit
+from collectives.predict.machine import Machine
+from collectives.predict.maps import costs_of, from_map, given, priced_by_fit
+from collectives.predict.named import machine
+from collectives.predict.ports import Priced, seconds
+from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.maps import from_map
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Simulation
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import SWEPT, sizes
 from topology.model.topology import Topology
@@ -102,7 +100,7 @@ def by_costs() -> Answers:
     """Every algorithm on link costs: measured over MPI, in shared memory, with shared cores."""
     maps = {"mpi": measured_map(4, 4, "mpi"), "shm": measured_map(4, 4, "shm")}
     maps["crowd"] = measured_map(4, 2, "shm")
-    fits = {name: load(dump([costs_of(map_)])) for name, map_ in maps.items()}
+    fits = {name: load_fit(dump_fit([costs_of(map_)])) for name, map_ in maps.items()}
     for collective in collectives():
         for ranks in RANKS:
             for name, schedule in schedules(collective, ranks):

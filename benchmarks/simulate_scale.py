@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from busbar.errors import Unsupported
+from collectives.predict.named import machine
+from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import simulate
 
 RANKS, LARGE, SIZE, LIMIT = 1024, 65536, 64 << 20, 60
 MACHINES = (

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import reports
+from collectives.predict.machine import Machine
+from collectives.predict.maps import from_map
+from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.maps import from_map
-from collectives.simulate.outcome import simulate
 from topology.measured.sweep import swept
 from topology.sources.gather import gather
 

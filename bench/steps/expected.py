@@ -17,8 +17,8 @@ from bench.steps.exchange import Exchange
 from bench.steps.fusion import TensorRange, filled
 from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob
-from collectives.model.given import given
-from collectives.model.predict import seconds
+from collectives.predict.maps import given
+from collectives.predict.ports import seconds
 from collectives.schedule.catalogue import spec
 
 Seconds = Callable[[TensorRange], float]

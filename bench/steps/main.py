@@ -84,7 +84,7 @@ def check(options: StepOptions, nranks: int) -> None:
     if launched() is None:
         _check_memory(options, nranks)
     if options.fit is not None or options.topology:
-        from collectives.model.given import given
+        from collectives.predict.maps import given
 
         given(options.topology or None, options.fit, nranks)  # what cannot be read is said now
     for choice in options.updates:

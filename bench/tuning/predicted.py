@@ -9,9 +9,9 @@ from bench.run.rules import Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.series import Key, Series
 from collectives.formats.load import draft
-from collectives.model.fitfile import read
-from collectives.model.given import given
-from collectives.model.predict import seconds
+from collectives.predict.fit import read_fit
+from collectives.predict.maps import given
+from collectives.predict.ports import seconds
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 
@@ -33,7 +33,7 @@ def predicted(
     """
     found: Series = {}
     notes: list[str] = []
-    transport = read(fit).costs[0].transport or "mpi"
+    transport = read_fit(fit).costs[0].transport or "mpi"
     for collective in collectives:
         spec = catalogue.spec(collective)
         for n in ranks:

@@ -25,8 +25,8 @@ from collectives.schedule.bounds import bound
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from collectives.model.predict import Priced
-    from collectives.model.sweep import Contender
+    from collectives.predict.compare import Contender
+    from collectives.predict.ports import Priced
 
 _MOST_RANKS = 8192
 _MOST_SIZES = 256
@@ -69,14 +69,14 @@ def _sizes(options: argparse.Namespace) -> list[int]:
 
 
 def _cost(options: argparse.Namespace) -> int:
-    from collectives.model import sweep as model
+    from collectives.predict import compare as model
 
     name, given = asked(options)
     nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
     priced: Priced | None = None
     notes: list[str] = []
     if sizes:
-        from collectives.model.given import given as machine
+        from collectives.predict.maps import given as machine
 
         priced, notes = machine(options.topology, options.fit, nranks)
     groups: dict[str, list[str]] = {}

@@ -21,7 +21,7 @@ from collectives.formats.parse import MOST_GPUS, read
 from collectives.formats.parse import parse as parse_xml
 from collectives.formats.prove import Proof, prove
 from collectives.formats.table import FORMATS, Order
-from collectives.model.sweep import moves_about
+from collectives.predict.compare import moves_about
 from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.layout import Layout

@@ -11,8 +11,8 @@ import numpy as np
 
 from busbar.sizes import short
 from collectives.commands.command import new_table, width
-from collectives.model.predict import Priced
-from collectives.model.sweep import Contender, crossovers, least
+from collectives.predict.compare import Contender, crossovers, least
+from collectives.predict.ports import Priced
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 

@@ -20,9 +20,9 @@ from collectives.schedule.catalogue import algorithms, collectives, spec
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from collectives.predict.machine import Machine
+    from collectives.predict.simulation import Outcome, Simulation
     from collectives.schedule.spec import Collective
-    from collectives.simulate.machines.machine import Machine
-    from collectives.simulate.outcome import Outcome, Simulation
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
@@ -69,7 +69,7 @@ class _Case(NamedTuple):
         """Simulate a size; says on stderr where the times are not exact."""
         found = self.simulation.run(nbytes, slack=0.0 if self.exact else None)
         if found.slack:
-            from collectives.simulate.outcome import ERROR
+            from collectives.predict.simulation import ERROR
 
             case = f"{self.name} on {self.nranks} ranks, {human(nbytes)}"
             print(
@@ -101,9 +101,9 @@ def _collective(options: argparse.Namespace, name: str) -> str:
 
 def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
-    from collectives.model.sweep import work_about
-    from collectives.simulate.machines.table import machine
-    from collectives.simulate.outcome import Simulation
+    from collectives.predict.compare import work_about
+    from collectives.predict.named import machine
+    from collectives.predict.simulation import Simulation
 
     own = argparse.Namespace(**{**vars(options), "name": text})
     name, given = asked(own)
@@ -157,7 +157,7 @@ def _simulate(options: argparse.Namespace) -> int:
     alone = [_links(found)] if options.sweep is None and len(names) == 1 else []
     show(*tables.values(), *alone, *_LEGEND)
     if options.svg is not None:
-        from collectives.simulate.draw import loads, scaling
+        from collectives.predict.draw import loads, scaling
 
         if options.sweep is None:
             loads(found.machine, found, f"{names[0]}: {title}", options.svg)
@@ -274,7 +274,7 @@ def _gigabytes(rate: float) -> str:
 
 def _links(found: Outcome) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
-    from collectives.simulate.outcome import busiest
+    from collectives.predict.simulation import busiest
 
     table = new_table("busiest links", "link", "links", "bytes each", "busy")
     for group in busiest(found, _SHOWN_LINKS):

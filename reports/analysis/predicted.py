@@ -11,18 +11,18 @@ from pathlib import Path
 
 from busbar.errors import BusbarError, ReportError
 from busbar.files import decoded
-from collectives.model import fitfile, nccl
-from collectives.model.fitfile import Fit, digest
-from collectives.model.given import given
-from collectives.model.predict import seconds
-from collectives.model.rows import Predictor
+from collectives.predict import nccl
+from collectives.predict.fit import Fit, digest, read_fit
+from collectives.predict.maps import given
+from collectives.predict.ports import seconds
+from collectives.predict.predictor import Predictor
 from collectives.schedule.catalogue import draft, spec
 from reports.readers.text import read_bytes
 from reports.records.record import LIBRARY
 from reports.records.rows import Expected, Row
 
 #: The fit of a file.
-open_fit = fitfile.read
+open_fit = read_fit
 
 
 def open_machine(

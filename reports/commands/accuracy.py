@@ -14,7 +14,7 @@ from reports.records.record import LIBRARY
 from reports.records.rows import Row
 
 if TYPE_CHECKING:
-    from collectives.model.fitfile import Fit
+    from collectives.predict.fit import Fit
     from reports.tables.accuracy import AccuracyPoint
 
 

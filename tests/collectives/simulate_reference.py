@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collectives.predict.machine import Machine
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.machine import Machine
 
 INFINITY = float("inf")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.model.fitfile import read
+from collectives.predict.fit import read_fit
 from collectives.schedule.catalogue import algorithms
 from tests.conftest import collectives_cli
 from topology.sources import own_json
@@ -81,7 +81,7 @@ def test_a_fit_is_written_and_used(tmp_path: Path) -> None:
     matrix.write_text(own_json.dump(measured()))
     status, out, _ = collectives_cli("fit", str(matrix), "--out", str(fit))
     assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
-    assert float(read(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
+    assert float(read_fit(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
     command = "cost ring -c allgather -n 2 -b 1M -e 1M --format json --fit"
     status, out, _ = collectives_cli(command, str(fit))
     (row,) = json.loads(out)["rows"]

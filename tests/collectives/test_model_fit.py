@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Curve, LinkCosts
-from collectives.model.fitfile import Fit, dump, load, read
-from collectives.model.fitting import MOST_EDGES, alpha_beta, fit
-from collectives.model.given import fitted
-from collectives.model.measured import costs_of
+from collectives.predict.fit import (
+    MOST_EDGES,
+    Fit,
+    alpha_beta,
+    dump_fit,
+    fit_curve,
+    load_fit,
+    read_fit,
+)
+from collectives.predict.machine import Costs, Curve, LinkCosts
+from collectives.predict.maps import costs_of, fitted
 from tests.conftest import examples
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import BURST, SWEPT, sizes
@@ -34,7 +40,7 @@ CALM = examples(30)
 @given(ALPHAS, BETAS)
 def test_a_line_is_found_again(alpha: float, beta: float) -> None:
     """Rule: through points of one line the fit is that line, in one range."""
-    curve = fit(SIZES, [[alpha + beta * m for m in SIZES]] * 3)
+    curve = fit_curve(SIZES, [[alpha + beta * m for m in SIZES]] * 3)
     assert curve(SIZES) == pytest.approx([alpha + beta * m for m in SIZES], rel=1e-6, abs=0)
     assert curve.edges == ()
 
@@ -47,7 +53,7 @@ def test_a_change_of_protocol_is_found_where_it_is(edges: int) -> None:
     steps = [sum(i >= cut for cut in cuts) for i in range(len(SIZES))]
     truth = np.array([4.0**k * (1e-6 + 1e-10 * m) for k, m in zip(steps, SIZES, strict=True)])
     times = truth * noise.uniform(0.97, 1.03, (7, len(SIZES)))
-    curve = fit(SIZES, times)
+    curve = fit_curve(SIZES, times)
     assert [int(e) for e in curve.edges] == [int((SIZES[c - 1] * SIZES[c]) ** 0.5) for c in cuts]
     assert np.abs(curve(SIZES) / truth - 1).max() < 0.06
 
@@ -57,7 +63,7 @@ def test_a_change_of_protocol_is_found_where_it_is(edges: int) -> None:
 def test_curves_never_fall_and_nothing_is_negative(times: list[float], blocks: int) -> None:
     """Rule: whatever the times: α, β >= 0, at most four cuts, more bytes never take less time."""
     m = SIZES[: len(times)] if len(times) <= len(SIZES) else [8 << i for i in range(len(times))]
-    curve = fit(m, [times] * blocks)
+    curve = fit_curve(m, [times] * blocks)
     assert min(*curve.alpha, *curve.beta) >= 0
     assert len(curve.edges) <= MOST_EDGES
     values = curve(np.geomspace(1, 4 * m[-1], 500))
@@ -70,7 +76,7 @@ def test_curves_never_fall_and_nothing_is_negative(times: list[float], blocks: i
 def test_the_error_is_relative(times: list[float], unit: float) -> None:
     """Rule: times in another unit give the same curve in that unit: sizes weigh the same."""
     m = [8 << i for i in range(len(times))]
-    one, other = fit(m, [times]), fit(m, [[unit * t for t in times]])
+    one, other = fit_curve(m, [times]), fit_curve(m, [[unit * t for t in times]])
     assert other(m) == pytest.approx(unit * one(m), rel=1e-6, abs=0)
 
 
@@ -95,8 +101,8 @@ def test_intervals_hold_the_figures_and_are_seeded() -> None:
     noise = np.random.default_rng(3)
     truth = np.array([1e-6 + 1e-10 * m for m in SIZES])
     calm, wild = (truth * noise.uniform(1 - w, 1 + w, (9, len(SIZES))) for w in (0.01, 0.2))
-    curves = [fit(SIZES, calm), fit(SIZES, wild)]
-    assert fit(SIZES, calm) == curves[0]
+    curves = [fit_curve(SIZES, calm), fit_curve(SIZES, wild)]
+    assert fit_curve(SIZES, calm) == curves[0]
     for curve in curves:
         for value, (low, high) in zip((*curve.alpha, *curve.beta), curve.intervals, strict=True):
             assert low <= value * (1 + 1e-9) and value <= high * (1 + 1e-9)
@@ -108,9 +114,9 @@ def test_blocks_may_have_gaps() -> None:
     """Rule: a size that only some blocks have is used, one that none has is left out."""
     times = np.array([[1e-6 + 1e-10 * m for m in SIZES]] * 3)
     times[0, ::2], times[:, 5] = np.nan, np.nan
-    assert fit(SIZES, times)(SIZES) == pytest.approx([1e-6 + 1e-10 * m for m in SIZES])
+    assert fit_curve(SIZES, times)(SIZES) == pytest.approx([1e-6 + 1e-10 * m for m in SIZES])
     with pytest.raises(ValueError, match="two sizes"):
-        fit([8, 16], [[1e-6, np.nan]])
+        fit_curve([8, 16], [[1e-6, np.nan]])
 
 
 # -- from measured maps
@@ -213,8 +219,8 @@ COSTS = Costs(
 def test_fits_read_back_equal(tmp_path: Path) -> None:
     """Rule: what is written reads back equal."""
     path = tmp_path / "fit.json"
-    path.write_text(dump([COSTS, Costs({"node": LinkCosts.assumed(0.0, 1e-9, "")})]))
-    found = read(path)
+    path.write_text(dump_fit([COSTS, Costs({"node": LinkCosts.assumed(0.0, 1e-9, "")})]))
+    found = read_fit(path)
     assert found.costs[0] == COSTS and len(found.costs) == 2
     assert found.sources == {"ab", "cd"}
 
@@ -228,7 +234,7 @@ def test_the_nearest_rank_count_is_taken_and_said() -> None:
 
 
 def _broken() -> list[str]:
-    good = json.loads(dump([COSTS]))
+    good = json.loads(dump_fit([COSTS]))
     found = [
         "",
         "[]",
@@ -260,9 +266,9 @@ def _broken() -> list[str]:
 def test_what_is_no_fit_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     """Rule: a bad file is named, with the reason, and nothing of it is used."""
     with pytest.raises(Unsupported) as caught:
-        load(text)
+        load_fit(text)
     assert "\n" not in str(caught.value)
     path = tmp_path / "fit.json"
     path.write_text(text)
     with pytest.raises(Unsupported, match=r"fit\.json: "):
-        read(path)
+        read_fit(path)

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.model.nccl import NcclChoice, NcclGraph, System, choices, graphs, predict
-from collectives.model.nccl_tables import TREE_SHARE
+from collectives.predict.nccl import (
+    TREE_SHARE,
+    NcclChoice,
+    NcclGraph,
+    System,
+    choices,
+    graphs,
+    predict,
+)
 
 H100 = System(
     90,

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.model.assumed import resolve
-from collectives.model.costs import Costs, Curve, LinkCosts
-from collectives.model.machine import PlacedRanks, one_class, placed
-from collectives.model.predict import Priced, seconds
-from collectives.model.sweep import crossovers, least, sweep
+from collectives.predict.compare import crossovers, least, sweep
+from collectives.predict.machine import Costs, Curve, LinkCosts, PlacedRanks, one_class, placed
+from collectives.predict.maps import resolve
+from collectives.predict.ports import Priced, seconds
 from collectives.schedule.catalogue import algorithms, draft, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.moves import Buffer, Move, Slot

@@ -14,19 +14,13 @@ from bench.links.exchange import PATTERNS, exchange
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
-from collectives.model.costs import Costs, Curve, LinkCosts, Shared
-from collectives.model.fitfile import Fit, dump, load
-from collectives.model.fitting import MOST_EDGES, fit
-from collectives.model.machine import one_class
-from collectives.model.measured import costs_of
-from collectives.model.predict import Priced, seconds
-from collectives.model.rows import Predictor
-from collectives.model.shm import passes
-from collectives.model.shm.curves import shared
-from collectives.model.shm.draft import Drafts
-from collectives.model.shm.rates import Rates
-from collectives.model.shm.reckon import Host
-from collectives.model.shm.states import in_order, touched
+from collectives.predict import shm
+from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, shared
+from collectives.predict.machine import Costs, Curve, LinkCosts, Shared, one_class
+from collectives.predict.maps import costs_of
+from collectives.predict.ports import Priced, seconds
+from collectives.predict.predictor import Predictor
+from collectives.predict.shm import Drafts, Host, Rates, in_order, touched
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from reports.analysis.predicted import predictions
 from reports.records.rows import Row, Run
@@ -201,8 +195,7 @@ def test_one_draft_serves_all_sizes(
     cores = [machine.host.core(rank) for rank in range(ranks)]
     between = machine.host.between(cores)
     found = [
-        passes.Passes(one, cores, between).seconds(4 * by)
-        for one, by in ((small, times), (large, 1))
+        shm.Passes(one, cores, between).seconds(4 * by) for one, by in ((small, times), (large, 1))
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-9)
 
@@ -212,7 +205,7 @@ def test_later_windows_are_like_those_before(name: str, monkeypatch: pytest.Monk
     """Rule: following some windows one by one gives what following all of them gives."""
     size = 64 * 3 * WINDOW_BYTES
     short = predicted("allreduce", name, 4, size)
-    monkeypatch.setattr(passes, "_FOLLOWED", 1 << 20)
+    monkeypatch.setattr(shm, "_FOLLOWED", 1 << 20)
     assert short == pytest.approx(predicted("allreduce", name, 4, size), rel=1e-6)
 
 
@@ -279,7 +272,7 @@ def _kinds() -> dict[str, list[Swept]]:
 
 def _fit(samples: Sequence[Swept]) -> Curve:
     times = np.array([one.seconds for one in samples]).T
-    return fit([one.nbytes for one in samples], times)
+    return fit_curve([one.nbytes for one in samples], times)
 
 
 def test_curves_are_told_apart_by_how_messages_went() -> None:
@@ -322,7 +315,7 @@ def test_a_measured_map_of_shared_memory_has_the_curves() -> None:
     found = costs_of(measured(transport="shm"))
     link = next(iter(found.links.values()))
     assert link.shared is not None and found.cores == (0, 1)
-    assert load(dump([found])).costs == (found,)
+    assert load_fit(dump_fit([found])).costs == (found,)
     assert next(iter(costs_of(measured()).links.values())).shared is None
     for curve in vars(link.shared).values():
         assert min(*curve.alpha, *curve.beta) >= 0 and len(curve.edges) <= MOST_EDGES

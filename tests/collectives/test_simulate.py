@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
+from collectives.predict.machine import Machine
+from collectives.predict.named import machine
+from collectives.predict.simulation import Outcome, Simulation, chunk_bytes
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Outcome, Simulation, chunk_bytes
 from tests.collectives.cases import PAIRS
 from tests.collectives.simulate_reference import reference
 from tests.conftest import examples

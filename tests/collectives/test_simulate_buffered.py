@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
+from collectives.predict.named import machine
+from collectives.predict.simulation import Outcome, simulate
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Outcome, simulate
 from tests.conftest import examples
 
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "one_shot")

@@ -9,9 +9,9 @@ import pytest
 
 from collectives.formats.load import load
 from collectives.formats.write import write
+from collectives.predict.named import machine
+from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import simulate
 from tests.collectives.msccl_files import exported
 from tests.conftest import collectives_cli
 

@@ -13,14 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.simulate.machines.dragonfly import dragonfly
-from collectives.simulate.machines.fattree import fattree
-from collectives.simulate.machines.grids import dgx1, full, ring, torus
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.maps import from_map
-from collectives.simulate.machines.nodes import nvswitch, rail
-from collectives.simulate.machines.routes import NO_LINK
-from collectives.simulate.machines.table import GENERATORS, machine
+from collectives.predict.machine import NO_LINK, Machine
+from collectives.predict.maps import from_map
+from collectives.predict.named import (
+    GENERATORS,
+    dgx1,
+    dragonfly,
+    fattree,
+    full,
+    machine,
+    nvswitch,
+    rail,
+    ring,
+    torus,
+)
 from tests.conftest import examples
 from tests.topology.machines import shapes, switched
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology

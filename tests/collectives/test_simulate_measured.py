@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
+from collectives.predict.machine import Machine, Weights
+from collectives.predict.maps import from_map
+from collectives.predict.named import machine
+from collectives.predict.simulation import buffer_bytes, busiest, simulate
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate.machines.machine import Machine, Weights
-from collectives.simulate.machines.maps import from_map
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import buffer_bytes, busiest, simulate
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import sizes, swept
 from topology.model.topology import Topology

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.predict import engines
+from collectives.predict import simulation as simulator
+from collectives.predict.fluid import fair
+from collectives.predict.machine import NO_LINK, RankRoutes
+from collectives.predict.named import machine
+from collectives.predict.simulation import Simulation, simulate
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate import lockstep, outcome
-from collectives.simulate.fluid import fair
-from collectives.simulate.machines.routes import NO_LINK, RankRoutes
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.cases import PAIRS
 from tests.collectives.test_simulate import drafted, uneven
 from tests.conftest import examples, thorough
@@ -93,13 +94,13 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
 def test_steps_that_come_again_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring over a fat tree: once its slowest links set the pace, all steps are alike."""
     computed = []
-    slow = lockstep._Lockstep._move
+    slow = engines._Lockstep._move
 
     def counted(self: Any, number: int, later: Any) -> Any:
         computed.append(number)
         return slow(self, number, later)
 
-    monkeypatch.setattr(lockstep._Lockstep, "_move", counted)
+    monkeypatch.setattr(engines._Lockstep, "_move", counted)
     n = 1024
     made = machine("fattree:16x8x8:taper=2", n)
     simulate(draft("allreduce", "ring", n), spec("allreduce"), made, 64 << 20)
@@ -127,7 +128,7 @@ def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
         exact, near = (simulation.run(4e6, steps_at_once=False, slack=s) for s in (0.0, slack))
         assert (exact.slack, near.slack) == (0.0, slack)
         off = abs(near.seconds / exact.seconds - 1)
-        assert off <= outcome.ERROR, (collective, name)
+        assert off <= simulator.ERROR, (collective, name)
         assert sum(near.parts.values()) == pytest.approx(near.seconds, rel=1e-9)
         busy = near.link_bytes / near.machine.links.rate
         assert busy.max(initial=0.0) <= near.seconds * (1 + 1e-9), "more than a link can"
@@ -147,7 +148,7 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     )
     assert simulation.run(1e7).slack == 0.0
     exact = simulation.run(1e7).seconds
-    monkeypatch.setattr(outcome, "MOST_EXACT", 0)
+    monkeypatch.setattr(simulator, "MOST_EXACT", 0)
     near = simulation.run(1e7)
     assert near.slack == 0.1
     assert near.seconds == pytest.approx(exact, rel=0.1)

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectives.predict.machine import NO_LINK, Ids, Links, Machine, Numbers
+from collectives.predict.named import machine
+from collectives.predict.simulation import Simulation, busiest, simulate
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.machine import Links, Machine
-from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Simulation, busiest, simulate
 from tests.collectives.cases import PAIRS, lg
 from tests.collectives.test_simulate import drafted
 from tests.conftest import examples

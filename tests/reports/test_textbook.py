@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from collectives.model.costs import Costs, LinkCosts
-from collectives.model.fitfile import Fit, digest, dump
-from collectives.model.machine import one_class
-from collectives.model.predict import Priced, seconds
+from collectives.predict.fit import Fit, digest, dump_fit
+from collectives.predict.machine import Costs, LinkCosts, one_class
+from collectives.predict.ports import Priced, seconds
 from collectives.schedule.catalogue import draft, spec
 from reports.analysis.predicted import predictions
 from reports.analysis.textbook import VOLUMES, compare
@@ -41,7 +40,7 @@ def _result(
 
 
 def _fit(path: Path, costs: Costs = COSTS) -> Path:
-    path.write_text(dump([costs]))
+    path.write_text(dump_fit([costs]))
     return path
 
 

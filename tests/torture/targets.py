@@ -26,7 +26,8 @@ from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import said as nccl_said
 from collectives.formats import parse as msccl
 from collectives.formats.prove import prove
-from collectives.model import fitfile, nccl
+from collectives.predict import nccl
+from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
 from reports import cli as reports_cli
 from reports.analysis import expect_text
@@ -183,8 +184,8 @@ def _targets() -> dict[str, Target]:
         "parquet": (log, lambda: [seeds.parquet()]),
         "records": (_own, seeds.records),
         "msccl": (lambda data: void(prove(msccl.parse(data))), seeds.msccl),
-        "fit": (partial(_text, fitfile.load), seeds.fits),
-        "fit-file": (partial(_path, fitfile.read), seeds.fits),
+        "fit": (partial(_text, load_fit), seeds.fits),
+        "fit-file": (partial(_path, read_fit), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
         "expect": (partial(_text, expect_text.parse), seeds.expectations),
         "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),

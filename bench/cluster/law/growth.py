@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.cluster.commands import SOCKET
+from collectives.predict.machine import GB
+from collectives.predict.named import fattree
+from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, parse, spec
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.fattree import fattree
-from collectives.simulate.machines.machine import GB
-from collectives.simulate.outcome import simulate
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 from collectives.formats.load import draft, from_file
-from collectives.model.costs import LinkCosts
-from collectives.model.predict import Priced, seconds
+from collectives.predict.machine import LinkCosts
+from collectives.predict.ports import Priced, seconds
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-Numbers = NDArray[np.float64]
+Amounts = NDArray[np.float64]
 #: A schedule of more moves than this is left out: it would take long and many gigabytes.
 MOST_MOVES = 12_000_000
 _SAMPLES = (64, 128)
@@ -38,7 +38,7 @@ class Contender:
     name: str
     schedule: Schedule
     cost: Cost
-    seconds: Numbers | None = None
+    seconds: Amounts | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def sweep(
     return found, refused
 
 
-def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) -> Numbers | None:
+def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) -> Amounts | None:
     """Seconds that no algorithm can beat at each size on these links, None where there is no bound.
 
     The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest rate
@@ -155,7 +155,7 @@ def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) ->
     return np.maximum(bounds.rounds * float(best[0]), volume * rate)
 
 
-def _best(link: LinkCosts, grid: Numbers) -> Numbers:
+def _best(link: LinkCosts, grid: Amounts) -> Amounts:
     """The least that a message of each size takes: alone or among others, fresh data or not."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]

@@ -20,17 +20,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.model.caches import Caches
-from collectives.model.costs import LinkCosts
-from collectives.model.machine import PlacedRanks
-from collectives.model.shm.rates import rates
-from collectives.model.shm.reckon import Host
+from collectives.predict.caches import Caches
+from collectives.predict.machine import LinkCosts, PlacedRanks
+from collectives.predict.shm import Host, rates
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
 
-Numbers = NDArray[np.float64]
-Index = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
@@ -59,12 +57,12 @@ def seconds(
     itemsize: int = 4,
     root: int = 0,
     in_place: bool = False,
-) -> Numbers:
+) -> Amounts:
     """Predicted seconds of a schedule at each size of the collective, shape (sizes,).
 
     ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
     whole elements. Parts of all-to-all-v are taken as equal. ``root`` and ``in_place`` matter where
-    ranks share memory, whose executor is followed pass by pass (`collectives.model.shm`).
+    ranks share memory, whose executor is followed pass by pass (`collectives.predict.shm`).
     """
     if priced.host is not None:
         return priced.start + priced.host.seconds(
@@ -72,7 +70,7 @@ def seconds(
         )
     chunks, caches = _Chunks(schedule, spec, sizes, itemsize), Caches(schedule)
     # One column as long as all ranks are equally far.
-    ready: Numbers = np.zeros((len(sizes), 1))
+    ready: Amounts = np.zeros((len(sizes), 1))
     for step in schedule.steps:
         m = step.moves().remote()
         if not len(m):
@@ -104,17 +102,17 @@ class _Chunks:
         self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
         self.equal = all(one % self._split == 0 for one in each)
 
-    def bytes(self, m: Moves) -> Numbers:
+    def bytes(self, m: Moves) -> Amounts:
         """Bytes of moves, shape (sizes, moves), with chunks as in `Layout.bounds`."""
         if self.equal:
             return self.same(m.count)
         return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
 
-    def same(self, count: NDArray[np.int32]) -> Numbers:
+    def same(self, count: NDArray[np.int32]) -> Amounts:
         """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
         return np.asarray(count * (self._elements / self._split) * self._itemsize)
 
-    def _bound(self, chunk: NDArray[np.int32]) -> Numbers:
+    def _bound(self, chunk: NDArray[np.int32]) -> Amounts:
         """The element at which a chunk begins."""
         part, piece = np.divmod(chunk.astype(np.int64), self._split)
         return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
@@ -122,7 +120,7 @@ class _Chunks:
 
 def _level(
     m: Moves, nranks: int, chunks: _Chunks, caches: Caches, priced: Priced
-) -> Numbers | None:
+) -> Amounts | None:
     """Seconds of a step in which every rank sends and receives one message, all alike; else None.
 
     Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
@@ -144,8 +142,8 @@ def _level(
 
 
 def _after(
-    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, priced: Priced, ready: Numbers
-) -> Numbers:
+    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, priced: Priced, ready: Amounts
+) -> Amounts:
     """When ranks complete the step, from when they enter it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
     nbytes = chunks.bytes(m)
@@ -160,7 +158,7 @@ def _after(
     both = (into[src] > 0) | (out[dst] > 0)
     alone, further, added = _costs(priced, src, dst, nbytes, both, adds, fresh, shared)
     begin = np.maximum(ready[:, src], ready[:, dst])
-    done: Numbers = ready.copy()
+    done: Amounts = ready.copy()
     for end, count, cost in ((src, out, further), (dst, into, further + added)):
         if count.max() == 1:
             done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
@@ -171,14 +169,14 @@ def _after(
 
 def _costs(
     priced: Priced,
-    src: Index,
-    dst: Index,
-    nbytes: Numbers,
+    src: Numbers,
+    dst: Numbers,
+    nbytes: Amounts,
     both: Flags,
     adds: Flags,
     fresh: Flags,
     shared: Flags,
-) -> tuple[Numbers, Numbers, Numbers]:
+) -> tuple[Amounts, Amounts, Amounts]:
     """Seconds of messages alone, as further ones, of their additions: each (sizes, messages)."""
     kinds = priced.machine.links(src, dst)
     found = np.zeros((3, *nbytes.shape))
@@ -192,7 +190,7 @@ def _costs(
     return found[0], found[1], found[2]
 
 
-def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbers) -> None:
+def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:
     """Serve the ports with several messages: one begins when it can and those before are done."""
     order = np.argsort(end, kind="stable")
     ranks = end[order]

@@ -9,10 +9,10 @@ import numpy as np
 
 from busbar.errors import BusbarError
 from collectives.formats.load import draft, from_file
-from collectives.model.fitfile import Fit
-from collectives.model.given import priced_by_fit
-from collectives.model.predict import seconds
-from collectives.model.sweep import least
+from collectives.predict.compare import least
+from collectives.predict.fit import Fit
+from collectives.predict.maps import priced_by_fit
+from collectives.predict.ports import seconds
 from collectives.schedule.catalogue import collectives, parse, spec
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.schedule import Schedule

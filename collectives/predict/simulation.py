@@ -9,17 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from collectives.predict.buffered import buffered
+from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, free, lockstep
+from collectives.predict.flows import alone, classes_of, flows_of, stages_of, traffic_of
+from collectives.predict.machine import Machine
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
-from collectives.simulate.buffered import buffered
-from collectives.simulate.clocks import PARTS, Clocks, Problem, TimedStage
-from collectives.simulate.flows import flows_of
-from collectives.simulate.free import free
-from collectives.simulate.lockstep import lockstep
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.messages import traffic_of
-from collectives.simulate.stages import stages_of
-from collectives.simulate.symmetry import alone, classes_of
 
 Amounts = NDArray[np.float64]
 

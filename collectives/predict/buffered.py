@@ -20,8 +20,8 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.simulate.clocks import PARTS, Clocks, Problem
-from collectives.simulate.fluid import Fluid
+from collectives.predict.engines import PARTS, Clocks, Problem
+from collectives.predict.fluid import Fluid
 
 Amounts = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.figures import checked, save
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.outcome import Outcome
+from collectives.predict.machine import Machine
+from collectives.predict.simulation import Outcome
 
 _MOST_CABLES = 200_000
 # More lines than this are drawn as an image inside the SVG.
