@@ -24,6 +24,7 @@ from statistics import median
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
+from busbar.start import python
 from reports.analysis.machine import read_pairs
 from reports.analysis.stragglers import culprits
 
@@ -51,7 +52,7 @@ def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
         Cluster(Network(HOSTS, RATE, slow=slow)) as cluster,
     ):
         file = Path(folder) / "m.json"
-        measure = [sys.executable, "-m", "topology", "measure", *OPTIONS, "-o", str(file)]
+        measure = python("topology", "measure", *OPTIONS, "-o", str(file))
         ended = cluster.run(
             launching(measure, HOSTS), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

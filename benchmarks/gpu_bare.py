@@ -6,7 +6,7 @@ Where this Python has CuPy, NCCL and NumPy, gpu_one.py runs on it from the check
 its history; neither an installation nor the extension is needed). Otherwise a folder of wheels is
 needed, which is had, on a machine with a network, by
 
-    pip download -d WHEELS --only-binary :all: numpy ml_dtypes networkx rich \
+    pip download -d WHEELS --only-binary :all: numpy ml_dtypes rich \
         cupy-cuda13x 'nvidia-cuda-nvrtc>=13' nvidia-nccl-cu13 nvidia-ml-py \
         pytest pytest-timeout hypothesis
 
@@ -24,7 +24,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().with_name("gpu_one.py")
 # What gpu_one.py imports, NCCL's and NVRTC's libraries behind CuPy's modules included.
 NEEDED = (
-    "import numpy, ml_dtypes, networkx, rich, cupy\n"
+    "import numpy, ml_dtypes, rich, cupy\n"
     "from cupy.cuda import nccl, nvrtc\n"
     "nccl.get_version(), nvrtc.getVersion()\n"
 )

@@ -4,9 +4,9 @@
 
 Needs a checkout, CuPy and a GPU; on a bare machine `gpu_bare.py` puts wheels beside it first.
 Sections run in their order, each in a process of its own under its own limit. What a section has
-said, how it ended and its rows are in FOLDER. A piece of the work is over after --piece seconds:
-the same command goes on where it ended, and exit status 75 says that there is more to do. 1: a
-section failed; 3: there is no GPU. See docs/performance.md.
+said, how it ended and its rows are in FOLDER, and after each call in FOLDER.tar.gz. A piece of the
+work is over after --piece seconds: the same command goes on where it ended, and exit status 75 says
+that there is more to do. 1: a section failed; 3: there is no GPU. See docs/performance.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import argparse
 import faulthandler
 import os
 import sys
+import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
@@ -42,11 +44,16 @@ QUICK = Sizes(
 MORE = 75  # EX_TEMPFAIL
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 def parsed(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="folder for what was found; needed")
     parser.add_argument("--sections", default=",".join(SECTIONS), help="joined by commas")
+    parser.add_argument("--ranks", type=_counts, help="rank counts, such as 8 or 2,4")
     parser.add_argument("--again", action="store_true", help="also those that have a result")
     parser.add_argument("--quick", action="store_true", help="few sizes, all in one piece")
     parser.add_argument("--piece", type=float, default=540, help="seconds of one call")
@@ -64,6 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     if given.out is None and not given.process:
         parser.error("--out FOLDER: where the results go, and what has one already")
     sizes = QUICK if given.quick else SIZES
+    if given.ranks:
+        sizes = replace(sizes, ranks=given.ranks)
     try:
         cupy = load_cupy()
         count_gpus(cupy)
@@ -80,7 +89,10 @@ def main(argv: list[str] | None = None) -> int:
         Part(name, SECTIONS[name].quick if given.quick else SECTIONS[name].limit) for name in wanted
     ]
     command = [sys.executable, SCRIPT, "--out", str(given.out), *(["--quick"] * given.quick)]
+    command += ["--ranks", ",".join(map(str, given.ranks))] if given.ranks else []
     found = piece(parts, command, given.out, time.monotonic() + given.piece, again=given.again)
+    with tarfile.open(given.out.with_name(f"{given.out.name}.tar.gz"), "w:gz") as archive:
+        archive.add(given.out, given.out.name)
     if found.left:
         print(f"gpu_one: still to do: {', '.join(found.left)}", file=sys.stderr, flush=True)
         return MORE

@@ -18,6 +18,7 @@ from gpu_page import Page
 from gpu_right import MB, Sizes
 
 from busbar.errors import Unavailable
+from busbar.start import python
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.action import QUEUE
 from collectives.execution.gpu.compile import compiler
@@ -166,7 +167,7 @@ def _command(page: Page, out: Path, name: str, *command: str, good: tuple[int, .
     start = time.monotonic()
     with (out / f"{name}.txt").open("w") as kept, (out / f"{name}.txt.err").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            python(*command),
             stdout=subprocess.PIPE, stderr=errors, cwd=HOME, text=True, errors="replace",
         )  # fmt: skip
         assert process.stdout is not None
@@ -192,7 +193,7 @@ _EIGHT_RANKS = f"{_IPC}::test_every_algorithm_on_threads[8]"
 
 def _tests(page: Page, out: Path, name: str, *which: str) -> None:
     """Tests that need a GPU; each is named when it has ended."""
-    _command(page, out, name, "-m", "pytest", "-m", "gpu or not gpu", "-v", *which)
+    _command(page, out, name, "pytest", "-m", "gpu or not gpu", "-v", *which)
 
 
 def tests_kernels(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
@@ -217,9 +218,9 @@ def tests_more(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> N
 
 def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """The machine as the profiler maps it, its findings, and the sampler while copies run."""
-    _command(page, out, "topology", "-m", "topology")
-    _command(page, out, "topology-json", "-m", "topology", "--json")
-    _command(page, out, "check", "-m", "topology", "check", good=(0, 1))  # 1: it found something
+    _command(page, out, "topology", "topology")
+    _command(page, out, "topology-json", "topology", "--json")
+    _command(page, out, "check", "topology", "check", good=(0, 1))  # 1: it found something
     _sampled(page, cupy)
 
 
@@ -264,7 +265,7 @@ def tables(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
         kept = str(out / f"bench-{name}.jsonl")
         Path(kept).unlink(missing_ok=True)
         flags = [*more, *top, "--limit", "column", "--out", kept]
-        _command(page, out, f"bench-{name}", "-m", "bench.allreduce", *flags)
+        _command(page, out, f"bench-{name}", "bench.allreduce", *flags)
 
 
 # -- what stands in the other files

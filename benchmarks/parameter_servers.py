@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from busbar.start import python
 from reports.readers.own import results
 
 EVERY = "sync,k-sync:4,k-batch-sync:4,async,k-async:4,k-batch-async:4"
@@ -30,7 +31,7 @@ def measured(folder: Path, number: int, budget: float) -> dict[str, dict[str, An
     _, ranks, law, updates, times = COLUMNS[number]
     rows = folder / f"{number}.jsonl"
     command = [
-        *(sys.executable, "-m", "bench.step", ranks, "17", "--model", "toy", "--scale", "64"),
+        *python("bench.step", ranks, "17", "--model", "toy", "--scale", "64"),
         *("--compute", law, "--update", updates, "--budget", f"{times * budget:g}"),
         *("--out", str(rows)),
     ]

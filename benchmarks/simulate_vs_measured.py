@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import reports
+from busbar.start import python
 from collectives.predict.machine import Machine
 from collectives.predict.maps import from_map
 from collectives.predict.simulation import simulate
@@ -31,7 +32,7 @@ Times = dict[tuple[str, int], float]
 
 def _under_mpi(*rest: str) -> None:
     launcher = str(Path(sys.prefix) / "bin" / "mpirun")
-    command = [launcher, "-bind-to", "core", "-n", str(RANKS), sys.executable, "-m", *rest]
+    command = [launcher, "-bind-to", "core", "-n", str(RANKS), *python(*rest)]
     subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
 

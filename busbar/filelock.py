@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from busbar.errors import StoreError
-from busbar.files import special
+from busbar.files import resolved, special
 
 # Some network file systems have no locks.
 _NONE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -23,12 +23,13 @@ class Claim:
     """
 
     def __init__(self, path: Path) -> None:
-        place = path.resolve()
-        self._path = place.with_name(f".{place.name}.lock")
         self._file: int | None = None
+        self._path = path
         if special(path):
             return
         try:
+            place = resolved(path)
+            self._path = place.with_name(f".{place.name}.lock")
             self._file = self._locked()
         except BlockingIOError:
             raise StoreError(f"{path}: is being written by a run; name another file") from None
@@ -42,18 +43,22 @@ class Claim:
             file = os.open(self._path, flags, 0o666)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):
-                    # Whoever had it may have removed it since we opened it.
-                    if os.path.samestat(os.fstat(file), os.stat(self._path)):  # noqa: PTH116
-                        return file
+                if self._is_ours(file):  # whoever had it may have removed it since it was opened
+                    return file
             except OSError:
                 os.close(file)
                 raise
             os.close(file)
 
+    def _is_ours(self, file: int) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(file), self._path.stat())
+        return False
+
     def release(self) -> None:
         """Let another run write."""
         if self._file is not None:
-            self._path.unlink(missing_ok=True)  # while it is ours
+            if self._is_ours(self._file):
+                self._path.unlink(missing_ok=True)  # while it is locked
             os.close(self._file)
             self._file = None

@@ -6,12 +6,18 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterable
+import select
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from stat import S_ISBLK, S_ISFIFO
 from typing import BinaryIO
 
 from busbar.errors import BusbarError, StoreError, Unsupported
 from busbar.sizes import human
+
+# Seconds that a pipe may be without a writer, and between two looks; bytes read at once.
+_WRITER_S, _TICK_S, _PIECE = 5.0, 0.05, 1 << 20
 
 
 def write(path: Path, data: bytes) -> None:
@@ -32,7 +38,7 @@ def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
             if path.is_dir():
                 raise StoreError(f"{path}: is a folder; name a file in it")
             if special(path):
-                path.write_bytes(data)
+                _through(path, data)
                 continue
             parts[path] = _neighbour(path)
             _beside(parts[path], data)
@@ -52,7 +58,7 @@ def replace(path: Path, data: bytes) -> None:
     A symbolic link stays; the file that it points to is replaced.
     """
     if special(path):
-        path.write_bytes(data)
+        _through(path, data)
         return
     part = _neighbour(path)
     try:
@@ -71,9 +77,13 @@ def check(path: Path) -> None:
     if not folder.is_dir():
         raise StoreError(f"{path}: there is no folder {folder}")
     try:
-        if special(path):
-            with path.open("ab"):
+        if path.is_fifo():  # opened and closed here, its reader would take that for the end
+            if os.access(path, os.W_OK):
                 return
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if special(path):
+            os.close(open_special(path))
+            return
         probe = _neighbour(path)
         try:
             with _fresh(probe) as file:
@@ -87,6 +97,80 @@ def check(path: Path) -> None:
 def special(path: Path) -> bool:
     """Whether it is a pipe, a terminal or a device: written to, never replaced."""
     return path.exists() and not path.is_file()
+
+
+def open_special(path: Path) -> int:
+    """Open what is `special` for appending; gives the file's number.
+
+    A pipe without a reader is refused, since opening it would wait for one. Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.ENXIO or not path.is_fifo():
+            raise
+        raise OSError(error.errno, "no process reads this pipe; start its reader first") from None
+    os.set_blocking(file, True)
+    if S_ISBLK(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is a disk, and not a file on one")
+    return file
+
+
+def resolved(path: Path) -> Path:
+    """`Path.resolve`, with an OSError for links in a circle, as Python 3.13 has it."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+
+
+class GrowingFile:
+    """A file that is appended to. Where it is no longer the one on disk it is written anew.
+
+    Somebody may remove it, or its folder, or put another in its place: what was appended to it
+    would be lost without a word. A `special` file is opened at once, and stays open. Raises
+    OSError.
+    """
+
+    def __init__(self, path: Path, whole: Callable[[], bytes]) -> None:
+        """``whole`` gives all that the file should have, with what is about to be appended."""
+        self.path, self._whole = path, whole
+        self._special = special(path)
+        self._file = open_special(path) if self._special else None
+
+    @property
+    def special(self) -> bool:
+        """Whether it is a pipe, a terminal or a device."""
+        return self._special
+
+    def grow(self, data: Callable[[], bytes], wait: bool = True) -> None:
+        """Append data, or write the file anew with it, and ``wait`` for the disk."""
+        if self._file is not None and (self._special or self._is_there(self._file)):
+            append(self._file, data(), wait)
+            return
+        if self._file is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace(self.path, self._whole())
+        self.close()
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @property
+    def began(self) -> bool:
+        """Whether there is a file with something of ours."""
+        return self._file is not None
+
+    def close(self) -> None:
+        """Nothing more is appended."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _is_there(self, file: int) -> bool:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.path.samestat(os.fstat(file), self.path.stat())
+        return False
 
 
 def append(file: int, data: bytes, wait: bool = True) -> None:
@@ -113,13 +197,53 @@ def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes
     Raises ``error``, which names the file and the reason.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        data = read_some(path, most)
     except OSError as why:
         raise error(f"{str(path)[:255]}: cannot be read: {why.strerror}") from None
     if len(data) > most:
         raise error(f"{path}: more than {human(most)}; no file of this kind is so large")
     return data
+
+
+def read_some(path: Path, most: int) -> bytes:
+    """All of a user's file, up to one byte beyond ``most``; memory is taken as bytes come.
+
+    Opening a pipe that nobody writes to would wait for ever; it is refused after a few seconds.
+    Raises OSError.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        stream = os.fdopen(file, "rb")
+    except OSError:  # a folder
+        os.close(file)
+        raise
+    with stream:
+        about = os.fstat(file)
+        data = _await_writer(file) if S_ISFIFO(about.st_mode) else b""
+        os.set_blocking(file, True)
+        data += stream.read(min(about.st_size, most) + 1)
+        parts, size = [data], len(data)
+        while size <= most and (part := stream.read(min(_PIECE, most + 1 - size))):
+            parts.append(part)
+            size += len(part)
+    return b"".join(parts)
+
+
+def _await_writer(pipe: int) -> bytes:
+    """Wait until a pipe, which does not block, has had a writer; gives bytes read meanwhile."""
+    until = time.monotonic() + _WRITER_S
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while not poll.poll(0):  # neither bytes nor a writer that has gone again
+        try:
+            if came := os.read(pipe, 1):
+                return came
+        except BlockingIOError:  # a writer that has written nothing yet
+            return b""
+        if time.monotonic() > until:
+            raise OSError(errno.ENXIO, "no process writes to this pipe")
+        time.sleep(_TICK_S)
+    return b""
 
 
 def read_text(path: Path, most: int, error: type[BusbarError] = Unsupported) -> str:
@@ -146,7 +270,7 @@ def _neighbour(path: Path) -> Path:
 
     The name is random: in a shared folder nobody can guess it.
     """
-    path = path.resolve()
+    path = resolved(path)
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
@@ -154,6 +278,12 @@ def _fresh(path: Path) -> BinaryIO:
     """Create and open a file. Fails where something is already there, such as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o666), "wb")
+
+
+def _through(path: Path, data: bytes) -> None:
+    """Write to what is never replaced."""
+    with os.fdopen(open_special(path), "wb") as file:
+        file.write(data)
 
 
 def _beside(part: Path, data: bytes) -> None:
@@ -164,7 +294,7 @@ def _beside(part: Path, data: bytes) -> None:
 
 
 def _take(part: Path, path: Path) -> None:
-    path = path.resolve()
+    path = resolved(path)
     part.replace(path)
     # A name is on disk when its folder is; not every file system can.
     with contextlib.suppress(OSError):

@@ -24,6 +24,8 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """The same of a text whose line breaks and tabs are meant."""
+    if text.isprintable():
+        return text
     return "".join(c if c in "\n\t" else printable(c) for c in text)
 
 
@@ -36,4 +38,4 @@ def uncoloured(text: str) -> str:
 
 def note(text: str) -> None:
     """Say something that is no result, on standard error, in a line of ours."""
-    print(f"busbar: {text}", file=sys.stderr, flush=True)
+    print(f"busbar: {printable(text)}", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -72,17 +71,3 @@ def owners(name: str, folder: Path) -> list[str]:
             if any(file.parts[0] in (name, f"{name}.py") for file in one.files or ())
         }
     )
-
-
-def safely() -> dict[str, str]:
-    """Environment variables with which an interpreter that we start finds the same rooms.
-
-    ``python -m`` puts the working directory before all others. If this process does not look there
-    (the command ``busbar`` does not), neither do those that it starts. Python 3.10 has no such
-    switch; there `check_rooms` refuses what is in the way.
-    """
-    first = sys.path[:1]
-    with contextlib.suppress(OSError):
-        if first == [""] or first == [str(Path.cwd())]:
-            return {}
-    return {"PYTHONSAFEPATH": "1"}

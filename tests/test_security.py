@@ -92,6 +92,54 @@ def test_the_walk_sees_what_is_forbidden(line: str) -> None:
     assert not _offences(ast.parse("subprocess.run([text], shell=False)\nyaml.safe_load(text)"))
 
 
+# Where the interpreter's own path is only named to people, or a compiler is looked for beside it.
+NAMED = {"busbar/installation.py": 1, "bench/cli/checks.py": 1, "bench/trials/selfcheck.py": 1}
+
+
+def _interpreters(tree: ast.AST) -> int:
+    """How often `sys.executable` is read, or a ``python`` is named as a command."""
+    return sum(
+        (isinstance(node, ast.Attribute) and (node.attr == "executable"))
+        or (isinstance(node, ast.ImportFrom) and node.module == "sys")
+        or (isinstance(node, ast.List | ast.Tuple) and _is_python(node.elts))
+        for node in ast.walk(tree)
+    )  # fmt: skip
+
+
+def _is_python(words: list[ast.expr]) -> bool:
+    first = words[0] if words else None
+    return (
+        isinstance(first, ast.Constant)
+        and str(first.value).startswith("python")
+        and (isinstance(words[-1], ast.Constant | ast.Starred | ast.Name) and len(words) > 1)
+    )
+
+
+def test_every_interpreter_is_started_by_one_function() -> None:
+    """Rule: only `busbar.start.python` names the interpreter of a process that we start.
+
+    ``python -m`` elsewhere would run what lies in the working directory. Benchmarks run scripts
+    and texts of their own, but none of our modules by ``-m``.
+    """
+    found = {}
+    for room in ("busbar", *ROOMS):
+        for file in sorted((REPO / room).rglob("*.py")):
+            name, text = str(file.relative_to(REPO)), file.read_text(encoding="utf-8")
+            if room != "benchmarks":
+                found[name] = _interpreters(ast.parse(text))
+            else:
+                assert not any(s in text for s in ('executable, "-m"', '", "-m", "bench')), name
+    assert found.pop("busbar/start.py") == 1
+    assert {name: count for name, count in found.items() if count} == NAMED
+
+
+def test_the_walk_sees_an_interpreter() -> None:
+    """Rule: the test above can fail."""
+    for line in ('run([sys.executable, "-m", "x"])', 'run(["python3", "-m", "x"])'):
+        assert _interpreters(ast.parse(line)) == 1
+    assert _interpreters(ast.parse("from sys import executable")) == 1
+
+
 NAMES = st.one_of(
     st.text(min_size=1, max_size=20),
     st.sampled_from(
@@ -136,7 +184,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         "more than",
     ),
     "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
-    "msccl": ("collectives.formats.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "msccl": ("collectives.formats.parse.MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",
         lambda path: gather([str(path)]),

@@ -122,7 +122,13 @@ def _shown(topology: Topology, args: argparse.Namespace) -> str:
     if args.tree or not topology.gpus:
         # Without a GPU the CPUs are what there is to see.
         return tree.text(topology, shutil.get_terminal_size().columns)
-    return matrix.text(topology, underline=sys.stdout.isatty())
+    shown = matrix.text(topology, underline=sys.stdout.isatty())
+    if any(cell not in "X?" for row in topology.matrix() for cell in row):
+        return shown
+    # No source says what connects the GPUs: rates are all that there is to see.
+    from topology.views import measured
+
+    return "\n".join(filter(None, (shown, measured.text(topology), measured.host_rates(topology))))
 
 
 def _write(name: str, text: str) -> None:

@@ -35,7 +35,7 @@ from collectives.execution.gpu import take
 from collectives.execution.gpu.load import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
 
-_LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml")
+_LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml", "networkx")
 _PATIENCE_S = 10.0
 
 

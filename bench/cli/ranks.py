@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from signal import SIGTERM
 
@@ -20,7 +19,7 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.printable import note
-from busbar.rooms import safely
+from busbar.start import python
 from busbar.status import RANK_LOST
 from reports.readers.own import results
 
@@ -44,9 +43,9 @@ def start(
         )
     room(ranks, library)
     inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
-    env = {**inherited, **safely(), **for_ranks()}
+    env = {**inherited, **for_ranks()}
     command, env = launcher(ranks, library, mpirun, env)
-    command += [sys.executable, "-m", *module, *argv]
+    command += python(*module, *argv)
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)
     status = run.wait()

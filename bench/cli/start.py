@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from bench.launch.line import Hotline, Phase, patience
+from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, Options, on_gpus
 from bench.options.pairs import TWO_SIDED
@@ -121,7 +122,10 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     if entry is not None and entry.on_gpu and launched() is None:
         take.visible()  # what is missing is said before MPI is looked for
     try:
-        check_library(library_version(load_mpi(initialize=False)))
+        library = library_version(load_mpi(initialize=False))
+        check_library(library)
+        if launched() is not None:
+            writable(library)
         if (sign := launched()) is not None:
             line.limit = patience(first.timeout, sign.size)
         line.stage(Phase.STARTING)

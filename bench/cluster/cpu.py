@@ -1,4 +1,4 @@
-"""CpuCheck whether links or CPUs are the bottleneck: all hosts share one machine's cores.
+"""Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
 A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
 time slices of `short_slices` that wait is short.

@@ -13,7 +13,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from busbar.counters import look
 from busbar.errors import Unavailable
 from busbar.host import cores
 from busbar.printable import note
+from busbar.start import python
 
 _TOOLS = {
     "iproute2": ("ip", "tc"),
@@ -197,7 +197,7 @@ class Cluster:
 def checked(cluster: Cluster) -> cpu.CpuCheck:
     """Measure what a core moves between hosts, and what other work takes. Raises Unavailable."""
     network = cluster.network
-    words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
+    words = python(cpu.MODULE, network.control(0), network.name(0))
     done = cluster.call(words, keep=True)
     try:
         moved, taken = json.loads(done.stdout)

@@ -12,16 +12,24 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from busbar.printable import note
+from busbar.status import RANK_LOST
+
 # Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
 SOFTLY = signal.SIGUSR1
+
+# Seconds that a process may be stopped. This is no job control: what we start has a session of its
+# own. Seconds between two looks, and after which the one who looks was away.
+STOPPED_S, _LOOK_S, _AWAY_S = 3.0, 0.5, 2.0
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -55,7 +63,9 @@ def run(
 
     What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
     own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
-    which launchers kill. Being told again it is sent SIGTERM.
+    which launchers kill. Being told again it is sent SIGTERM. A process that stays stopped is
+    killed with all below it; its standard error then says so, and its status is that of a lost
+    rank.
     """
     came: list[int] = []
     untold, first = deque[int](), iter((True,))
@@ -79,6 +89,8 @@ def run(
             streams["stderr"] = subprocess.PIPE
         process = popen(command, env, **streams)
         tell()  # what came before there was anyone to tell
+        watch = _StopWatch(process)
+        watch.start()
         late = partial(_send, process, told or signal.SIGINT, receiver)
         timer = threading.Timer(max(0.0, within or 0.0), late)
         if within is not None:
@@ -87,7 +99,58 @@ def run(
             err = _text(process, heard)
         finally:
             timer.cancel()
-    return Ended(shell(process.returncode), err, came[0] if came else 0)
+            watch.over.set()
+            watch.join()
+    status = shell(process.returncode)
+    if watch.killed:
+        said = f"{Path(command[0]).name} (pid {process.pid}) is stopped"
+        err, status = f"{err}busbar: {said}\n", RANK_LOST
+        if process.stderr is None:  # its standard error is this process's
+            note(said)
+    return Ended(status, err, came[0] if came else 0)
+
+
+class StoppedProcesses:
+    """Which processes have been stopped for long, as SIGSTOP does; seen by looking repeatedly."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+        self._looked = 0.0
+
+    def overdue(self, pids: Iterable[int]) -> list[int]:
+        """Look at these processes; gives those that have been stopped for `STOPPED_S`.
+
+        May be called often: it looks twice a second.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return []
+        if now - self._looked > _AWAY_S:  # this process was stopped, too: a job was suspended
+            self._since.clear()
+        self._looked = now
+        still = [pid for pid in pids if stopped(pid)]
+        self._since = {pid: self._since.get(pid, now) for pid in still}
+        return [pid for pid in still if now >= self._since[pid] + STOPPED_S]
+
+
+class _StopWatch(threading.Thread):
+    """Kills a child that stays stopped, with all below it, until ``over`` is set."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(name="stopped", daemon=True)
+        self.over, self.killed = threading.Event(), False
+        self._process = process
+
+    def run(self) -> None:
+        """See the class."""
+        look = StoppedProcesses()
+        while not self.over.wait(1.2 * _LOOK_S):
+            if look.overdue([self._process.pid]):
+                self.killed = True
+                for pid in (*below(self._process.pid), self._process.pid):
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                return
 
 
 def _text(process: subprocess.Popen[str], heard: Callable[[str], object] | None) -> str:
@@ -103,14 +166,23 @@ def _text(process: subprocess.Popen[str], heard: Callable[[str], object] | None)
     return "".join(lines)
 
 
-def popen(command: Sequence[str], env: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
-    """Start a process in a session of its own that is told to end when this one is killed."""
+def popen(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    orphaned: signal.Signals = signal.SIGTERM,
+    **streams: Any,
+) -> subprocess.Popen[str]:
+    """Start a process in a session of its own that is sent ``orphaned`` when this one is killed.
+
+    A process that is stopped ends by SIGKILL alone.
+    """
     return subprocess.Popen(
         command,
         env=dict(env),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
+        preexec_fn=partial(_end_with, os.getpid(), orphaned) if sys.platform == "linux" else None,
         text=True,
         errors="replace",
         **streams,
@@ -157,11 +229,16 @@ def below(pid: int) -> list[int]:
     return sorted(found)
 
 
-def stopped(pid: int) -> bool:
-    """Whether a process is stopped, as by SIGSTOP."""
+def state(pid: int) -> str:
+    """The state of a process as the kernel has it: R, S, D, T, Z; empty where it is gone."""
     with suppress(OSError, IndexError):
-        return _stat(Path(f"/proc/{pid}/stat"))[0] in ("T", "t")
-    return False
+        return _stat(Path(f"/proc/{pid}/stat"))[0]
+    return ""
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped, as by SIGSTOP; one that a debugger holds is not."""
+    return state(pid) == "T"
 
 
 def _stat(path: Path) -> list[str]:
@@ -189,9 +266,9 @@ def handled(handler: Any) -> Iterator[None]:
             signal.signal(which, old or signal.SIG_DFL)
 
 
-def _end_with(parent: int) -> None:
-    """Ask the kernel for SIGTERM when the parent is killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _end_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """Ask the kernel for this signal when the parent is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it was, before we asked; in a container the parent may be 1
         # A signal would meet our handlers, which the child still has.
-        os._exit(128 + signal.SIGTERM)
+        os._exit(128 + number)

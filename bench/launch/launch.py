@@ -6,21 +6,23 @@ import os
 import resource
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.launch import child
 from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
-from busbar.rooms import safely
-from busbar.status import FOUND
+from busbar.start import python
+from busbar.status import FOUND, MEANING
 
 
 class LaunchFailed(BusbarError):
     """A run that we started ended with an error; the message has its last words."""
 
-    exit_status = FOUND
+    def __init__(self, said: str, status: int = FOUND) -> None:
+        """``status``: what this command then ends with, too."""
+        super().__init__(said)
+        self.exit_status = status
 
 
 class Interrupted(BusbarError):
@@ -72,26 +74,30 @@ def run_of_its_own(
     ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
     started.
     """
-    own = [sys.executable, "-m", *module, *argv]
+    own = python(*module, *argv)
     if command is None:
         words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
         given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
         words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
-        env = {**os.environ, **safely(), **(variables or {})}
+        env = {**os.environ, **(variables or {})}
         return child.run(words, env, told, heard=heard, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
 
-def succeeded(name: str, ended: child.Ended, kept: str = "") -> None:
-    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there."""
+def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
+    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there.
+
+    ``ours``: it is a run of ours, whose exit status means what this command's does.
+    """
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
     if ended.status:
         said = last_words(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
-        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}")
+        status = ended.status if ours and ended.status in MEANING else FOUND
+        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}", status)
 
 
 def _words(command: str) -> list[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_FAR = re.compile(r"busbar: (\d{1,9}) of (\d{1,9}) done, [^:]*: (.*)")
+_FAR = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
 
 
 class Far(NamedTuple):
-    """How far a run is: placements of rows, and which one is under way."""
+    """How far a run is: placements of rows, and which one is under way.
+
+    ``of``: all of them, or 0 where a run goes on until it is ended.
+    """
 
     done: int
     of: int
@@ -19,7 +22,7 @@ class Far(NamedTuple):
 def far(line: str) -> Far | None:
     """The progress in a line; None for any other line."""
     found = _FAR.fullmatch(line.strip())
-    return None if found is None else Far(int(found[1]), int(found[2]), found[3])
+    return None if found is None else Far(int(found[1]), int(found[2] or 0), found[3])
 
 
 def last_words(err: str) -> list[str]:

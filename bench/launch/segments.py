@@ -1,4 +1,4 @@
-"""MPI's segments in /dev/shm: check that there is room, and remove what ranks leave behind.
+"""MPI's segments in /dev/shm and its session folder: is there room, and remove what is left.
 
 A killed rank leaves its segments behind. A container has 64 MB for all of them, and MPICH crashes
 with SIGSEGV or SIGBUS when that is full.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from stat import S_ISDIR
 
 from busbar.errors import Unavailable
 
@@ -22,8 +24,25 @@ _MPICH_RANK = 5_400_000
 _OPEN_MPI_SEGMENT, _OPEN_MPI_RANK = 16_800_000, 400_000
 
 
+def writable(library: str, shm: Path = _SHM) -> None:
+    """Raise Unavailable where ranks of an MPI library cannot share memory: MPICH's then crash.
+
+    Open MPI takes another way where /dev/shm is mounted read-only.
+    """
+    if shm.is_dir() and not os.access(shm, os.W_OK) and "Open MPI" not in library:
+        raise Unavailable(
+            f"{shm} cannot be written, and the ranks of MPICH share memory there; mount it for"
+            f" writing (mount -o remount,rw {shm}; docker run --tmpfs {shm}), or use --transport"
+            " inproc"
+        )
+
+
 def room(ranks: int, library: str, shm: Path = _SHM) -> None:
-    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full."""
+    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full.
+
+    Also where they cannot write there, see `writable`.
+    """
+    writable(library, shm)
     try:
         found = os.statvfs(shm)
     except OSError:  # no such folder: MPI takes another way
@@ -37,6 +56,23 @@ def room(ranks: int, library: str, shm: Path = _SHM) -> None:
             f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what"
             f" others left in {shm}, start fewer ranks, or use --transport inproc"
         )
+
+
+def remove_session(launcher: int, env: Mapping[str, str]) -> None:
+    """Remove the session folder of Open MPI's launcher, which has ended; a killed one leaves it.
+
+    ``launcher``: its process number, which is in the folder's name; ``env``: its environment.
+    """
+    user = os.geteuid()
+    base = next((env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)), "/tmp")  # noqa: S108
+    named = [Path(base) / f"ompi.{launcher}"]  # Open MPI 5.0.11; releases before it:
+    with contextlib.suppress(OSError):
+        named += Path(base).glob(f"prterun.*.{launcher}.{user}")
+    for folder in named:
+        with contextlib.suppress(OSError):
+            stat = folder.lstat()
+            if S_ISDIR(stat.st_mode) and stat.st_uid == user:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class Segments:

@@ -62,5 +62,5 @@ def _on_terminal(title: str) -> Iterator[Show]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda at: bar.update(
-            task, completed=at.done, total=at.of, description=f"{title}: {at.doing}"
+            task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"
         )

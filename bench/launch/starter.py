@@ -20,7 +20,7 @@ from secrets import token_hex
 from bench.launch import child
 from bench.launch.line import VARIABLE, Phase, patience
 from bench.launch.peers import Callers, Peer
-from bench.launch.segments import Segments
+from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
 
 _TICK_S = 0.5
@@ -29,8 +29,6 @@ _TICK_S = 0.5
 _CLEANS_S, _REPORTS_S, _CLOSES_S = 4.0, 10.0, 1.0
 # Seconds for a killed process to disappear; it needs a core for that.
 _DIES_S = 5.0
-# Seconds that a launcher may be stopped. This is no job control, since it has a session of its own.
-_STOPPED_S = 3.0
 # The ranks end a row that takes too long themselves, and say more of it.
 _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
@@ -72,7 +70,7 @@ class RankRun:
         self._signals: list[int] = []
         self._end_by = float("inf")
         self._stage, self._since = Phase.STARTING, time.monotonic()
-        self._stops: float | None = None
+        self._stopped = child.StoppedProcesses()
         # Since the launcher ended nothing has come for a while: no last words are on their way.
         self._silent = False
         self._output_lost: OSError | None = None
@@ -174,16 +172,21 @@ class RankRun:
         if self._launcher.poll() is not None:
             self._launcher_ended(now)
             return
-        if not child.stopped(self._launcher.pid):
-            self._stops = None
-        elif self._stops is None:
-            self._stops = now
-        elif now > self._stops + _STOPPED_S:
-            self._ends(f"the launcher (pid {self._launcher.pid}) is stopped", _FAILED, _CLOSES_S)
+        self._look_for_stopped()
         rows = self._stage == Phase.ROWS
         allowed = self._timeout if rows else self._limit
         if allowed is not None and now > self._since + allowed + (_LATER_S if rows else 0.0):
             self._ends(f"{self._late()} ({self._stage} for {allowed:g} s; -T)", _FAILED, _CLOSES_S)
+
+    def _look_for_stopped(self) -> None:
+        """End the run where its launcher or a rank stays stopped: all others wait for it."""
+        inside, pid = self._peers.inside(), self._launcher.pid
+        overdue = self._stopped.overdue([pid, *(peer.pid for peer in inside)])
+        if pid in overdue:
+            self._ends(f"the launcher (pid {pid}) is stopped", _FAILED, _CLOSES_S)
+        elif overdue:
+            still = [peer for peer in inside if peer.pid in overdue]
+            self._ends(f"{_names(still)} stopped", _FAILED, _CLOSES_S)
 
     def _interrupted(self, number: int) -> None:
         """Have the run end with its report; being told again, without."""
@@ -241,13 +244,14 @@ class RankRun:
             peer.kill()
 
     def _close(self, pump: threading.Thread) -> None:
-        """Leave nothing behind: no process, no zombie, no segment."""
+        """Leave nothing behind: no process, no zombie, no segment, no folder."""
         self._kill()
         self._launcher.wait()
         _reap(time.monotonic() + _DIES_S)
         pump.join(1.0)  # nobody may take what is left of the output
         seen = [peer for peer in self._peers.all if peer.stage != Phase.STARTING]
         self._segments.remove(unseen=len(seen) < self._ranks)
+        remove_session(self._launcher.pid, self._env)
         self._selector.close()
         self._peers.close()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from busbar.arguments import number, unknown, whole
 from busbar.sizes import MOST_RANKS
 
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
 MOST = 10_000_000
+#: Iterations that are checked after those that are timed.
+MOST_CHECKED = 1_000_000
 # Four months; more would not go into the clocks of every library that waits.
 _MOST_SECONDS = 10_000_000.0
 SPLITS = ("mod", "div", "and", "or")
@@ -44,13 +47,29 @@ def patience(text: str) -> float | None:
     return None if text == "0" else seconds(text)
 
 
-def check(text: str) -> bool:
-    """0 or 1; nccl-tests also counts, which has no meaning where a row is checked once."""
-    if text not in ("0", "1"):
-        raise argparse.ArgumentTypeError(
-            f"{text}: write 0 or 1; a row is checked once, every element on every rank"
-        )
-    return text == "1"
+class Checks(NamedTuple):
+    """Which results of a row are compared.
+
+    ``iterations``: of so many more after the timed ones, as nccl-tests' ``-c``. ``timed``: of every
+    timed iteration, too.
+    """
+
+    iterations: int = 1
+    timed: bool = False
+
+    def __str__(self) -> str:
+        """The text of the option."""
+        return "timed" if self.timed else str(self.iterations)
+
+
+def check(text: str) -> Checks:
+    """A count of iterations to check, as in nccl-tests, or ``timed``."""
+    if text == "timed":
+        return Checks(timed=True)
+    try:
+        return Checks(at_least(0, "checked iterations", MOST_CHECKED)(text))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or timed, for every timed iteration") from None
 
 
 def seconds(text: str) -> float:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from bench.options.argument_types import (
+    Checks,
     at_least,
     check,
     gpus,
@@ -153,7 +154,13 @@ def _work(add: Add, collective: str) -> None:
         choices=("out", "in", "both"),
         default="both",
     )
-    add("-c --check 0|1", "check results (default 1)", type=check, default=True)
+    add(
+        "-c --check N|timed",
+        "check the results of N more iterations after the timed ones, as nccl-tests; timed: of"
+        " every timed iteration, outside the clock (default 1)",
+        type=check,
+        default=Checks(),
+    )
 
 
 def _ranks(add: Add, pairs: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.options.argument_types import names
+from bench.options.argument_types import Checks, names
 from bench.options.arguments import TUNING, parser
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.launching import LaunchTurn
@@ -87,7 +87,7 @@ class Options:
     arrivals: tuple[ArrivalPattern, ...] = (ZERO,)
     wait_quiet: float | None = None
     statistic: str = "median"
-    check: bool = True
+    check: Checks = Checks()  # noqa: RUF009  (immutable)
     cycles: int = 1
     timeout: float | None = None
     per_iteration: bool = False
@@ -297,4 +297,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
     )
     _check_gpus(made)
     _check_launches(made)
+    if made.check.timed and made.timing == "loop":
+        raise Unsupported(
+            "--check timed looks at a result between two iterations; leave out --timing loop"
+        )
     return made

@@ -56,7 +56,19 @@ def _runs(
         begins[i] = read()
         plan()
         ends[i] = read()
+        plan.between()
     return begins, ends
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """Batches that followed each other as one; at least one."""
+    also = {name: np.concatenate([one.also[name] for one in batches]) for name in batches[0].also}
+    return Batch(
+        np.concatenate([one.times for one in batches]),
+        np.concatenate([one.own for one in batches]),
+        also,
+        sum(one.lost for one in batches),
+    )
 
 
 class Barriers:
@@ -126,6 +138,8 @@ class TimeWindows:
 
     def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """See `Barriers.batch`."""
+        if plan.one_by_one and n > 1:
+            return _joined([self.batch(plan, 1, before + i, arrived, once) for i in range(n)])
         world, clock = self._world, self._clock
         if not self._usual:
             self._usual = float(world.combine(np.array([once]), "max")[0])

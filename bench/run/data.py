@@ -8,6 +8,7 @@ so the check needs no tolerance.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -21,7 +22,12 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
 
 _M = 65521  # prime, so that shifts by any rank and block visit every value
-_RANK_STRIDE, _BLOCK_STRIDE = 7919, 104729
+_RANK_STRIDE, _BLOCK_STRIDE, _TURN_STRIDE = 7919, 104729, 15485863
+TURNS = 7
+"""Different inputs that iterations take in turn; a prime, so that no pair of buffers keeps step."""
+DIGEST_BYTES = 64 << 10
+"""Results of so many bytes a rank are compared by digest where every timed iteration is checked."""
+_WORDS = 2 * np.arange(_M, dtype=np.uint64) + np.uint64(1)
 Array = NDArray[Any]
 
 
@@ -57,65 +63,110 @@ class Inputs:
         table = _table(dtype, op, layout.nranks)
         # Doubled, so that any run of M values from any start is one slice.
         self._double = np.concatenate([table, table])
-        self._reduced: dict[tuple[int, ...], Array] = {}
+        self._whole = int(self._sizes.sum())
+        self._reduced: dict[tuple[tuple[int, ...], int], Array] = {}
+        self._digests: dict[tuple[int, int], int] = {}
 
     def _of_rank(self, rank: int, source: int, length: int) -> Array:
         """A rank's input, from an index of the table on."""
         start = (source + rank * _RANK_STRIDE) % _M
         return self._double[start : start + length]
 
-    def _expected(self, holders: tuple[int, ...], source: int, length: int) -> Array:
+    def _expected(self, holders: tuple[int, ...], source: int, length: int, shift: int) -> Array:
         """The reduction over some ranks, from an index of the table on."""
         if self._op is None or len(holders) == 1:
-            return self._of_rank(holders[0], source, length)
-        if holders not in self._reduced:
-            self._reduced[holders] = self._reduce(holders, self._op)
-        return self._reduced[holders][source : source + length]
+            return self._of_rank(holders[0], source + shift, length)
+        if self._whole > _M:  # the whole table is needed, and serves every shift
+            source, shift = (source + shift) % _M, 0
+        if (holders, shift) not in self._reduced:
+            self._reduced[holders, shift] = self._reduce(holders, self._op, shift)
+        return self._reduced[holders, shift][source : source + length]
 
-    def _reduce(self, holders: tuple[int, ...], op: Op) -> Array:
+    def _reduce(self, holders: tuple[int, ...], op: Op, shift: int) -> Array:
         """The table that the reduction follows, as far as these sizes reach."""
-        whole = int(self._sizes.sum())
+        whole = self._whole
         width = min(whole, _M)
         # In double precision where the type is a float, which is as exact and much faster.
         wide = self._double if self._dtype.kind in "iu" else self._double.astype(np.float64)
-        starts = (rank * _RANK_STRIDE % _M for rank in holders)
+        starts = ((shift + rank * _RANK_STRIDE) % _M for rank in holders)
         parts = (wide[start : start + width] for start in starts)
         result = reduce(op.ufunc, parts).astype(self._dtype)
         if op.mean:
             scale(result, self._layout.nranks)
         return np.concatenate([result, result]) if whole > _M else result
 
-    def fill(self, rank: int, target: Array) -> None:
-        """Write a rank's ``in``, which may be a device's memory."""
+    def fill(self, rank: int, target: Array, turn: int = 0) -> None:
+        """Write a rank's ``in``, which may be a device's memory.
+
+        ``turn``: which of the inputs, from 0 on; other turns have other values everywhere.
+        """
+        shift = turn * _TURN_STRIDE % _M
+        for begin, part, length, source in self._pieces(rank, Buffer.IN):
+            del part
+            target[begin : begin + length] = self._of_rank(rank, source + shift, length)
+
+    def _pieces(self, rank: int, buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
+        """The runs of a rank's buffer: first element, part, length, start in the table."""
         at = 0
-        for part in self._layout.parts(rank, Buffer.IN).tolist():
+        for part in self._layout.parts(rank, buffer).tolist():
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
-                begin = at + start
-                target[begin : begin + length] = self._of_rank(rank, source, length)
+                yield at + start, part, length, source
             at += int(self._sizes[part])
 
-    def check(self, rank: int, result: Array, ulps: int = 0) -> Wrong:
+    def _wanted(self, rank: int, turn: int) -> Iterator[tuple[int, Array]]:
+        """What a rank's ``out`` must hold: runs of it, with their first elements."""
+        holders = self._layout.spec.holders(self._layout.nranks, self._layout.root)
+        shift = turn * _TURN_STRIDE % _M
+        for begin, part, length, source in self._pieces(rank, Buffer.OUT):
+            yield begin, self._expected(tuple(holders[part]), source, length, shift)
+
+    def check(self, rank: int, result: Array, ulps: int = 0, turn: int = 0) -> Wrong:
         """Compare a rank's ``out``, which may be a device's memory, with what must be there.
 
         Bit for bit; floats may be off by so many ``ulps`` where a library's average rounds.
         """
-        holders = self._layout.spec.holders(self._layout.nranks, self._layout.root)
         count, first = 0, Wrong(0, -1, "", "")
-        at = 0
-        for part in self._layout.parts(rank, Buffer.OUT).tolist():
-            of = tuple(holders[part])
-            for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
-                begin = at + start
-                got = host(result[begin : begin + length])
-                wanted = self._expected(of, source, length)
-                bad = _differ(got, wanted, ulps)
-                wrong = int(np.count_nonzero(bad))
-                if wrong and not count:
-                    i = int(np.flatnonzero(bad)[0])
-                    first = Wrong(0, begin + i, str(got[i]), str(wanted[i]))
-                count += wrong
-            at += int(self._sizes[part])
+        for begin, wanted in self._wanted(rank, turn):
+            got = host(result[begin : begin + len(wanted)])
+            bad = _differ(got, wanted, ulps)
+            wrong = int(np.count_nonzero(bad))
+            if wrong and not count:
+                i = int(np.flatnonzero(bad)[0])
+                first = Wrong(0, begin + i, str(got[i]), str(wanted[i]))
+            count += wrong
         return first._replace(count=count)
+
+    def same_digest(self, rank: int, result: Array, turn: int) -> bool:
+        """Whether a rank's ``out`` in host memory has the digest of what must be there.
+
+        Any single element that differs changes the digest (see `digest`). The expected one is
+        worked out once for each turn.
+        """
+        if (rank, turn) not in self._digests:
+            runs = (wanted for _, wanted in self._wanted(rank, turn))
+            self._digests[rank, turn] = digest(runs)
+        found = digest(
+            result[begin : begin + length] for begin, _, length, _ in self._pieces(rank, Buffer.OUT)
+        )
+        return found == self._digests[rank, turn]
+
+
+def digest(runs: Iterator[Array]) -> int:
+    """A sum of all 64-bit words modulo 2^64, each times an odd number that goes by its place.
+
+    An odd factor has an inverse modulo 2^64: a word that differs alone changes the sum whatever
+    its difference is. No element of 1, 2, 4 or 8 bytes lies in two words. Words that change places
+    change the sum, too, unless their difference is a multiple of a high power of two.
+    """
+    found = 0
+    for number, run in enumerate(runs):
+        raw = np.ascontiguousarray(run).view(np.uint8)
+        whole = len(raw) // 8 * 8
+        words = raw[:whole].view(np.uint64)
+        last = int.from_bytes(raw[whole:].tobytes(), "little")
+        of_run = int(np.dot(words, _WORDS[: len(words)])) + last * (2 * _M + 1)
+        found += of_run * (2 * number + 1)
+    return found % 2**64
 
 
 def host(array: Any) -> Array:

@@ -29,7 +29,7 @@ class Recorder(Screen):
         if self._speaks:
             self.kept += lines
 
-    def start(self, rows: int, pace: Pace) -> None:
+    def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Progress is the first group's to show."""
 
 

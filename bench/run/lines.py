@@ -55,7 +55,7 @@ def banner(
         factor=options.step is None,
         warmup=options.warmup,
         iterations=options.iterations,
-        check=options.check,
+        validation=options.check.iterations,
         devices=people.devices,
         slots=people.slots,
         group=0 if group is None else group.number,

@@ -5,8 +5,9 @@ Nothing but the collective runs between two readings of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 
@@ -14,15 +15,21 @@ from bench.run.batches import Arrived, Barriers, Begin
 from collectives.execution.transport import Action
 from collectives.execution.world import How, Json, World
 from reports.statistics.quantities import relative_width
-from reports.statistics.stability import ORDERED
 from reports.statistics.steady import steady
 
 # A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
 # A median of fewer has no interval.
 FEWEST = 6
+# A row is precise after so many iterations and seconds at the least. Fewer iterations may all lie
+# in one of several levels, and a shorter row in one state of whatever else the machine does.
+ENOUGH, ENOUGH_S = 60, 0.25
+# How far apart the interval is looked at, in iterations: often would be to wait for good luck.
+_APART = 2**0.5
 # So many times as many iterations as are wanted, and those that are lost end the row.
 _TRIES = 20
+# Iterations between two decisions at the most.
+_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -94,10 +101,12 @@ def measure(
         start = clock()
         plan()
         once = clock() - start
+        plan.between()
     if rules.timing == "loop":
         return _loop(plan, world, clock, rules, arrived, left)
     times, own = list[float](), list[float]()
     also: dict[str, list[float]] = {}
+    ending = _Ending(rules)
     runs, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     start = clock()
     while True:
@@ -110,7 +119,7 @@ def measure(
         decided = ["", 0, 0]
         # One rank decides for all: their clocks may not agree on the budget.
         if world.rank == 0:
-            decided = list(_decided(times, runs, clock() - start, left(), rules))
+            decided = list(ending.decided(times, runs, clock() - start, left()))
         stopped, batch, cut = world.broadcast(decided)
         if stopped:
             return Timed(
@@ -136,45 +145,75 @@ def _room(left: float, once: float) -> int:
     return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
 
 
-def _decided(
-    times: list[float], runs: int, spent: float, left: float, rules: Timing
-) -> tuple[str, int, int]:
-    """`_onwards`, and of a row that ends how many first iterations are its warm-up.
+class _Ending:
+    """What ends a row, and how many iterations come next; kept by the rank that decides.
 
-    Without these it may be less precise than with them, and goes on if there is time.
+    The interval is looked at where the number of iterations has grown by `_APART`, and has to be
+    narrow at two looks one after the other: a row that ended as soon as its interval happened to be
+    narrow would end with one that is too narrow.
     """
-    stopped, batch = _onwards(times, runs, spent, left, rules)
-    if not rules.settle or stopped not in ("precise", "budget"):
-        return stopped, batch, 0
-    cut = steady(times).warm_up
-    if stopped == "precise" and cut and relative_width(times[cut:]) >= rules.precise:
-        stopped, batch = _onwards(times, runs, spent, left, replace(rules, precise=0.0))
-    return stopped, batch, cut if stopped else 0
 
+    def __init__(self, rules: Timing) -> None:
+        self._rules = rules
+        # The next look, in iterations and seconds; the first is the one before the earliest end.
+        self._due, self._due_s = ENOUGH / _APART, ENOUGH_S / _APART
+        self._narrow = False
 
-def _onwards(
-    times: list[float], runs: int, spent: float, left: float, rules: Timing
-) -> tuple[str, int]:
-    """What ends the row, or how many come next: as many again as there were, within the budget.
+    def decided(
+        self, times: list[float], runs: int, spent: float, left: float
+    ) -> tuple[str, int, int]:
+        """Why the row ends, or "" and the size of the next batch; and its first to leave out.
 
-    ``runs``: how many iterations there were, with those that are lost.
-    """
-    if rules.iterations is not None:
-        missing = rules.iterations - len(times)
-        if not missing:
-            return "iterations", 0
-        return ("", missing) if runs < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
-    # The first few may agree by chance, or because each resembles the one before.
-    if len(times) >= ORDERED and relative_width(times) < rules.precise:
-        return "precise", 0
-    if len(times) < FEWEST and runs >= _TRIES * FEWEST:
-        return "lost", 0
-    each = spent / runs
-    if left < 2 * each or (spent >= rules.budget and len(times) >= FEWEST):
-        return "budget", 0
-    within = int((rules.budget - spent) / each) if each > 0 else 1
-    wanted = max(FEWEST - len(times), min(len(times), within, 1000))
-    return "", max(1, min(wanted, _room(left, each)))
+        ``runs``: how many iterations there were, with those that are lost. ``spent``: what they
+        took; ``left``: what the row may yet take, in seconds.
+        """
+        stopped, batch = self._onwards(times, runs, spent, left)
+        cut = 0
+        if self._rules.settle and stopped == "budget":
+            cut = steady(times).warm_up
+        elif stopped == "precise" and self._rules.settle:
+            cut = steady(times).warm_up
+            rest = times[cut:]
+            if cut and not (self._enough(rest, sum(rest)) and self._is_narrow(rest)):
+                self._narrow = False
+                stopped, batch = self._more(times, runs, spent, left)
+                cut = 0
+        return stopped, batch, cut
+
+    def _enough(self, times: Sequence[float], seconds: float) -> bool:
+        return len(times) >= ENOUGH and seconds >= ENOUGH_S
+
+    def _is_narrow(self, times: Sequence[float]) -> bool:
+        return relative_width(times) < self._rules.precise
+
+    def _onwards(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
+        rules = self._rules
+        if rules.iterations is not None:
+            missing = rules.iterations - len(times)
+            if not missing:
+                return "iterations", 0
+            return ("", missing) if runs < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
+        if len(times) >= self._due and spent >= self._due_s:
+            self._due, self._due_s = len(times) * _APART, spent * _APART
+            before, self._narrow = self._narrow, self._is_narrow(times)
+            if before and self._narrow and self._enough(times, spent):
+                return "precise", 0
+        return self._more(times, runs, spent, left)
+
+    def _more(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
+        """As many as the next look needs, within the budget; or that it is spent."""
+        rules = self._rules
+        if len(times) < FEWEST and runs >= _TRIES * FEWEST:
+            return "lost", 0
+        each = spent / runs
+        if left < 2 * each or (spent >= rules.budget and len(times) >= FEWEST):
+            return "budget", 0
+        within = int((rules.budget - spent) / each) if each > 0 else 1
+        due = self._due - len(times)
+        if each > 0:
+            due = max(due, (self._due_s - spent) / each)
+        wanted = max(FEWEST - len(times), min(ceil(due), within, _BATCH))
+        return "", max(1, min(wanted, _room(left, each)))
 
 
 def _loop(

@@ -8,18 +8,18 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from bench.options.argument_types import Checks
 from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
 from bench.run.batches import Arrived, Begin
 from bench.run.case import Case
-from bench.run.data import Inputs, Wrong
+from bench.run.data import Inputs
 from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.noise import Noise
 from bench.run.opened import Opened
 from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
+from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
 from bench.run.slowed import Slowed
@@ -63,7 +63,7 @@ class Bench:
         rules: Timing,
         arrived: Arrived,
         *,
-        check: bool,
+        check: Checks,
         room: Room,
         rooflines: Rooflines,
         gauges: Gauges,
@@ -103,21 +103,24 @@ class Bench:
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)
-        proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
+        # Filled again, and as much looked at.
+        proving = 2 * (time.perf_counter() - start) * max(1, self._check.iterations)
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
         if slower is not None:
             action = Slowed(action, slower, self._transport.clock())
+        proof = self._proof(case, inputs, source, target)
         try:
+            timing = self._checked(case, action, proof) if self._check.timed else action
             self._gauges.begin()
             noise, overlap = Noise(self._world), None
             timed = measure(
-                action,
+                timing,
                 self._world,
                 self._transport.clock(),
                 self._rules,
                 self._arrived,
-                lambda: self.pace.left() - proof,
+                lambda: self.pace.left() - proving,
                 begin,
             )
             noise.stop()
@@ -128,15 +131,13 @@ class Bench:
             for _ in range(more):
                 action()
             self._gauges.end("in" if in_place else "out", timed.runs + more)
-            before = action.sent, action.received
-            wrong = self._prove(case, action, inputs, source, target)
-            moved = action.sent - before[0], action.received - before[1]
+            moved = self._prove(case, action, proof)
             if case.schedule is None and not case.worksharing and self._room.on_host:
                 most = taken(sizes, self._world.rank, growth.nbytes())
                 self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
             action.close()
-        sample, complaint = self._record(case, timed, wrong, moved)
+        sample, complaint = self._record(case, timed, proof, moved)
         return Half(replace(sample, limit=limit), complaint, *noise.gather(), overlap)
 
     # -- memory
@@ -208,7 +209,7 @@ class Bench:
             whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
             starts = in_place_starts(layout, self._world.rank, case.elements)
             source, target = (whole[at : at + n] for at, n in zip(starts, counts, strict=True))
-        _poison(target)
+        poison(target)
         return source, target
 
     def _action(
@@ -240,31 +241,56 @@ class Bench:
             program=program,
         )
 
-    def _prove(
-        self,
-        case: Case,
-        action: Action,
-        inputs: Inputs,
-        source: Array,
-        target: Array,
-    ) -> Wrong | None:
-        """Run once more, from fresh inputs into a poisoned result, and compare every element."""
-        # In place the inputs are then written over it: of an all-gather only the rank's own part.
-        _poison(target)
-        inputs.fill(self._world.rank, source)
-        self._world.barrier()
-        action()
-        self._world.barrier()  # what others count of this rank's memory is complete, too
+    def _proof(self, case: Case, inputs: Inputs, source: Array, target: Array) -> ResultCheck:
+        """How results of the row are compared."""
         library = case.schedule is None and not case.worksharing
-        if not self._check or (library and case.spec.unit is Unit.NOTHING):
-            return None  # a library's barrier leaves nothing behind to compare
+        # A library's barrier leaves nothing behind to compare.
+        nothing = not self._check.iterations or (library and case.spec.unit is Unit.NOTHING)
         rounds = library and case.op is not None and case.op.mean
-        ulps = self._baseline.average_ulps if rounds else 0
-        return inputs.check(self._world.rank, target, ulps)
+        return ResultCheck(
+            inputs,
+            self._world.rank,
+            source,
+            target,
+            ulps=self._baseline.average_ulps if rounds else 0,
+            compares=not nothing,
+            digests=self._check.timed,
+        )
+
+    def _checked(self, case: Case, action: Action, proof: ResultCheck) -> Action:
+        """The action with every iteration compared. All ranks call this together."""
+        proof.fresh()
+        self._world.barrier()
+        reached = case.reach is not None
+        return Checked(action, proof, self._world.barrier, self._arrived, reached=reached)
+
+    def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
+        """Run as often as is to be checked, and compare every element.
+
+        At least once, for the bytes that an iteration sends and receives, which are returned.
+        """
+        moved = None
+        for number in range(max(1, self._check.iterations)):
+            self._arrived(number)
+            before = action.sent, action.received
+            proof.fresh()
+            self._world.barrier()
+            action()
+            # Who is reached into knows only from the others that it is over. Any other iteration
+            # is complete when it returns.
+            if case.reach is None:
+                proof.look()
+            self._world.barrier()  # what others count of this rank's memory is complete, too
+            moved = moved or (action.sent - before[0], action.received - before[1])
+            if case.reach is not None:
+                proof.look()
+        assert moved is not None
+        return moved
 
     def _record(
-        self, case: Case, timed: Timed, wrong: Wrong | None, moved: tuple[int, int]
+        self, case: Case, timed: Timed, proof: ResultCheck, moved: tuple[int, int]
     ) -> tuple[Sample, str]:
+        wrong = proof.wrong
         everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
         count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
         complaint = ""
@@ -279,6 +305,7 @@ class Bench:
             across=timed.across,
             stopped=timed.stopped,
             wrong=count,
+            checked="" if count is None else str(self._check),
             sent=max(s for _, s, _ in everyone) if ours else None,
             received=max(r for _, _, r in everyone) if ours else None,
             total=sum(s for _, s, _ in everyone) if ours else None,
@@ -289,8 +316,3 @@ class Bench:
             skipped="" if timed.times else _LOST.format(timed.runs),
         )
         return sample, complaint
-
-
-def _poison(target: Array) -> None:
-    """Leave nothing in a result that could be right without being written."""
-    target.view(np.uint8)[:] = 0xA5

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bench.run.pace import Pace, duration
+from busbar.printable import printable_lines
 from busbar.process import output
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Screen:
         self._task: TaskID | None = None
         self._pace: Pace | None = None
         self._doing, self._done, self._of, self._told = "", -1, 0, 0.0
+        self._endless = False
 
     def lines(self, lines: Iterable[str]) -> None:
         """Results."""
@@ -41,7 +43,7 @@ class Screen:
                 self._progress.stop()
             with output():
                 for line in lines:
-                    print(line)
+                    print(printable_lines(line))
                 sys.stdout.flush()
             if self._progress is not None:
                 self._progress.start()
@@ -50,18 +52,19 @@ class Screen:
         """Something to know that is no result."""
         with self._lock:
             if self._speaks:
-                print(text, file=sys.stderr, flush=True)
+                print(printable_lines(text), file=sys.stderr, flush=True)
 
-    def start(self, rows: int, pace: Pace) -> None:
+    def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Say how long so many placements of rows may take, and show progress over them.
 
-        A terminal gets a bar; a file or a launcher's pipe a line every few seconds.
+        ``endless``: they are measured again and again, so that there is no whole to show. A
+        terminal gets a bar; a file or a launcher's pipe a line every few seconds.
         """
         if not self._speaks:
             return
-        if pace.bounded and pace.total >= _LONG_S:
+        if pace.bounded and pace.total >= _LONG_S and not endless:
             self.note(f"busbar: {rows} rows and placements, {duration(pace.total)} at most")
-        self._pace, self._of = pace, rows
+        self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
 
@@ -81,7 +84,7 @@ class Screen:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._task = self._progress.add_task("", total=rows)
+        self._task = self._progress.add_task("", total=None if self._endless else rows)
         self._progress.start()
 
     def advance(self, doing: str) -> None:
@@ -115,14 +118,16 @@ class Screen:
         """Where the sweep stands, in words."""
         assert self._pace is not None
         remaining = self._pace.remaining()
-        left = "" if remaining is None else f", about {duration(remaining)} left"
         passed = duration(self._pace.elapsed)
+        if self._endless:
+            return f"{self._done} done, {passed} passed: {self._doing}"
+        left = "" if remaining is None else f", about {duration(remaining)} left"
         return f"{self._done} of {self._of} done, {passed} passed{left}: {self._doing}"
 
     def _draw(self) -> None:
         assert self._progress is not None and self._task is not None and self._pace is not None
         remaining = self._pace.remaining()
-        left = "" if remaining is None else f"  about {duration(remaining)} left"
+        left = "" if remaining is None or self._endless else f"  about {duration(remaining)} left"
         self._progress.update(
             self._task, completed=self._done, description=self._doing + left, refresh=True
         )

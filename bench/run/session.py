@@ -21,13 +21,14 @@ from bench.run.memory import Room
 from bench.run.noise import not_quiet
 from bench.run.opened import Opened
 from bench.run.order import PlannedRow, all_work, order, planned
+from bench.run.proof import remark as check_remark
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
-from busbar.errors import RankFailure
+from busbar.errors import RankFailure, Unsupported
 from reports.exports.nccl_table import footer
 from reports.records.cores import Load
 from reports.records.record import Result
@@ -49,6 +50,11 @@ class Session:
         this is.
         """
         world, transport = opened.world, opened.transport
+        if jobs[0].options.check.timed and transport.on_gpu:
+            raise Unsupported(
+                "--check timed compares results in host memory; on GPUs -c N checks N more"
+                " iterations after the timed ones"
+            )
         self._opened, self._world, self._jobs = opened, world, jobs
         self._group, self._crowd = group, crowd
         self._options = options = jobs[0].options
@@ -104,7 +110,7 @@ class Session:
         work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
         each = len(work) * len(options.placements)
-        self._screen.start(each * max(1, options.cycles), self._pace)
+        self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
             self._noted(not_quiet(self._world, options.wait_quiet))
         try:
@@ -155,6 +161,8 @@ class Session:
         top = banner(program, options, library, self._people, self._group, self._listed, graph)
         said = remarks(self._group, self._crowd, self._world.size, self._opened.transport)
         said += self._entering.remarks(first.arrival)
+        checked = check_remark(options.check)
+        said += [checked] if checked and not self._listed else []
         self._keeper.say([f"# {remark}" for remark in said])
         self._listed = True
         self._keeper.say(self._layout.header(top))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from math import comb
 
 import numpy as np
@@ -55,6 +56,12 @@ class Compute(ABC):
     def seconds(self, rank: int, step: int) -> float:
         """Seconds of a rank's step."""
         return self.draw(rank, step) * self.slow.get(rank, 1.0)
+
+    def fastest(self, ranks: Iterable[int]) -> list[int]:
+        """Those of some ranks that ``--straggler`` makes slower least: the base of a speed-up."""
+        found = list(ranks)
+        least = min((self.slow.get(rank, 1.0) for rank in found), default=1.0)
+        return [rank for rank in found if self.slow.get(rank, 1.0) == least]
 
     def ready(self, rank: int, step: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Seconds from a step's start until each tensor's gradient is there, the last one first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,8 @@ def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
 class Exchange:
     """One collective of an update, on ranges of a rank's gradients, in place; sums are averaged.
 
-    ``made``: plans made so far; ``name``: for traces. Raises Unsupported where it cannot be on
+    ``made``: plans made so far, and by ``carriers``, the transport or the library's, how many each
+    carries out; ``name``: for traces. Raises Unsupported where it cannot be on
     these ranks.
     """
 
@@ -74,7 +76,7 @@ class Exchange:
         self._plans: dict[TensorRange, Action] = {}
         self._messages: dict[TensorRange, int] = {}
         self._gone = [0, 0]
-        self.made = 0
+        self.made, self.carriers = 0, Counter[str]()
 
     def schedule(self, nbytes: int) -> Schedule | None:
         """The schedule that so many bytes take; None for a library's collective."""
@@ -127,6 +129,8 @@ class Exchange:
             if len(self._plans) >= _MOST_PLANS:
                 self._drop(next(iter(self._plans)))
             self._plans[span] = self._made(gradients, span)
+            own = self.coded or self.schedule(gradients.view(span).nbytes) is not None
+            self.carriers[(self._job.transport if own else self._job.baseline).name] += 1
             self.made += 1
         return self._plans[span]
 

@@ -36,6 +36,7 @@ def record(
         "compute_by": "burn" if options.burn else "sleep",
         "batch": options.batch,
         "seed": options.seed,
+        "stragglers": {str(rank): x for rank, x in options.compute.slow.items()} or None,
         "gradients": outcome.gradients,
         "compute_s": list(outcome.compute),
         "messages": outcome.messages,

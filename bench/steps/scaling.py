@@ -30,9 +30,11 @@ def _table(found: Iterable[Result]) -> Iterable[str]:
         if one is not None:
             groups.setdefault((result.collective, result.algorithm), {})[result.ranks] = result, one
     for (model, update), by_ranks in groups.items():
-        base = by_ranks.get(1)
+        base, against = by_ranks.get(1), ": scaling against 1 rank"
+        if base is not None and base[0].step.get("stragglers"):
+            base, against = None, ": no speed-up, for the 1 rank measured is a straggler"
         yield "#"
-        yield f"# {model}, {update}" + (": scaling against 1 rank" if base else "")
+        yield f"# {model}, {update}" + (against if 1 in by_ranks else "")
         yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
         for ranks, (_, one) in sorted(by_ranks.items()):
             line = f"# {ranks:>5}{seconds(one.step.value):>10}{one.rate.value:>11.4g}"

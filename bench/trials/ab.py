@@ -28,7 +28,7 @@ _MOST_ROUNDS = 1000
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it; 0 well, 1 a launch failed, 2 a wrong option."""
+    """Run it; 0 well, 2 a wrong option, or the status of a launch that failed (1 of a foreign)."""
     return serve("busbar", lambda: _run(argv))
 
 

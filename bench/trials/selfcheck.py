@@ -28,12 +28,14 @@ from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
 from bench.trials.checks import CheckLine, SlowedSides, coverage, covered, equal_sides, words
 from bench.trials.sides import launch, side
+from bench.trials.stopping import stopping_lines
 from busbar.arguments import Parser, program
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
+from busbar.start import python
 from reports.readers import own
 from reports.records.rows import Row, grouped
 from reports.records.shown import seconds as shown
@@ -52,7 +54,7 @@ class _Form(NamedTuple):
     """How much is measured: sets of launches for equal and slowed sides, pairs with C.
 
     ``visits``: how often a launch of slowed sides comes to a row, in turns with the others of its
-    size. What lasts for milliseconds meets few of them.
+    size. What lasts for milliseconds meets few of them. ``rows``: of each process on no hardware.
     """
 
     budget: float
@@ -60,10 +62,11 @@ class _Form(NamedTuple):
     slowed: int
     visits: int
     pairs: int
+    rows: int
 
 
-_WHOLE = _Form(1140.0, 10, 14, 12, 6)
-_QUICK = _Form(100.0, 2, 2, 2, 2)
+_WHOLE = _Form(1140.0, 10, 14, 12, 6, 100)
+_QUICK = _Form(100.0, 2, 2, 2, 2, 20)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -101,7 +104,7 @@ def _run(argv: Sequence[str]) -> int:
         check = _Check(Path(folder), given.ranks, transports, form, seed)
         check.screen.lines([f"{given.ranks} ranks, {', '.join(transports)}, seed {seed}"])
         try:
-            for part in (check.equal, check.slowed, check.covers, check.harness):
+            for part in (check.ends, check.equal, check.slowed, check.covers, check.harness):
                 for line in part():
                     check.screen.lines([str(line)])
                     kept = kept and line.kept is not False
@@ -155,6 +158,10 @@ class _Check:
             yield self._transports[number % len(self._transports)]
             longest = max(longest, time.monotonic() - start)
 
+    def ends(self) -> Iterator[CheckLine]:
+        """Rows of known medians that end themselves, on a clock that is none."""
+        yield from stopping_lines(self._form.rows)
+
     def equal(self) -> Iterator[CheckLine]:
         """The same thing twice: three launches a side, of which the first are one a side."""
         one, three = Counter[str](), Counter[str]()
@@ -193,7 +200,7 @@ class _Check:
 
     def harness(self) -> Iterator[CheckLine]:
         """What the harness costs, subtracted nowhere; and MPI's 8 B all-reduce against C's."""
-        costs = json.loads(self._ranks_of([sys.executable, "-m", "bench.trials.harness"]))
+        costs = json.loads(self._ranks_of(python("bench.trials.harness")))
         yield CheckLine("a reading of the clock", shown(costs["clock"]))
         yield CheckLine("a barrier, the slowest rank's", shown(costs["barrier"]))
         yield CheckLine("an empty plan", shown(costs["empty"]))

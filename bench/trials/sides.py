@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from bench.launch.launch import LaunchFailed, succeeded
 from bench.options.launching import LaunchTurn
 from bench.options.options import Options, parse
 from busbar.errors import ReportError, Unsupported
+from busbar.start import python
 from reports.readers.reading import read
 from reports.records.rows import Row
 
@@ -56,8 +56,8 @@ def side(name: str, words: Sequence[str]) -> Side:
         made = parse(words[1:], words[0])
         if made.launches > 1 or made.rank_counts:
             raise Unsupported(f"{name}: a turn is one launch of one number of ranks")
-        module = (sys.executable, "-m", f"{_BENCH}{words[0]}")
-        return Side(name, (*module, *words[1:]), ours=True, options=made)
+        command = python(f"{_BENCH}{words[0]}", *words[1:])
+        return Side(name, tuple(command), ours=True, options=made)
     return Side(name, tuple(words), ours=_ours(words))
 
 
@@ -121,7 +121,7 @@ def launch(
             ended = child.run(words, env, stdout=out, stderr=subprocess.PIPE)
     except OSError as error:
         raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
-    succeeded(one.name, ended)
+    succeeded(one.name, ended, ours=one.ours)
     try:
         return read(file).rows
     except ReportError as error:

@@ -41,7 +41,7 @@ def schedule_options(
     option = parser.add_argument
     text = (
         "an algorithm, with parameters as in chain:segments=4; or a composition like"
-        " halving+ring; or an MSCCL FILE.xml"
+        " halving+ring; or a file of MSCCL or MSCCL++"
     )
     if every:
         text += "; or several with commas between, or all"

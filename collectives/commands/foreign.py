@@ -1,4 +1,4 @@
-"""Schedules by name or from files: what NAME means, and verify FILE.xml, import, export."""
+"""Schedules by name or from files: what NAME means, and verify FILE, import, export."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from busbar.files import write_all
 from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
 from collectives.commands.command import Subcommand, one
 from collectives.formats.convert import convert
-from collectives.formats.load import build, from_file, proven
-from collectives.formats.memory import layout
+from collectives.formats.load import build, from_file, plan_of, proven, proven_plan, stated
 from collectives.formats.msccl import PROTOCOLS, Algorithm
-from collectives.formats.parse import MOST_GPUS, read
+from collectives.formats.mscclpp import ExecutionPlan
+from collectives.formats.mscclpp_prove import PlanProof
+from collectives.formats.parse import MOST_GPUS
 from collectives.formats.parse import parse as parse_xml
 from collectives.formats.prove import Proof, prove
 from collectives.formats.table import FORMATS, Order
@@ -35,12 +36,12 @@ _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False
 
 
 def _import_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.xml")
+    parser.add_argument("file", type=Path, metavar="FILE")
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
+    option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a file")
     option("-c", "--collective", help="collective of the algorithm; an XML file states its own")
     option(
         "-n",
@@ -66,15 +67,14 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def describe(options: argparse.Namespace) -> None:
-    """Fill in what a FILE.xml in the place of NAME says itself: collective, ranks and root.
+    """Fill in what a file in the place of NAME says itself: collective, ranks and root.
 
     Raises Unsupported where the options say otherwise.
     """
-    path = Path(options.name)
-    algorithm = read(path)
-    _agreed(options, path, algorithm)
-    options.collective = layout(algorithm).spec.name
-    options.ranks, options.root = str(algorithm.ngpus), algorithm.root
+    where = stated(path := Path(options.name))
+    _agreed(options, path, where)
+    options.collective = where.spec.name
+    options.ranks, options.root = str(where.nranks), where.root
 
 
 def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
@@ -93,19 +93,28 @@ def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     return name, given
 
 
-def _agreed(options: argparse.Namespace, path: Path, algorithm: Algorithm) -> None:
+def _agreed(options: argparse.Namespace, path: Path, where: Layout) -> None:
     """Raise Unsupported where options ask for something else than the file has."""
-    try:
-        what = layout(algorithm).spec
-    except (ScheduleError, Unsupported) as error:
-        raise Unsupported(f"{path}: {error}") from None
-    asked = options.collective
+    what, asked = where.spec, options.collective
     if asked is not None and spec(asked).name != what.name:
         raise Unsupported(f"{path}: it is for {what.name}, not {asked}")
-    if not isinstance(options.ranks, Unsaid) and algorithm.ngpus not in ranks(options.ranks):
-        raise Unsupported(f"{path}: it is for {algorithm.ngpus} ranks, not {options.ranks}")
-    if what.rooted and options.root not in (0, algorithm.root):
-        raise Unsupported(f"{path}: its root is {algorithm.root}, not {options.root}")
+    if not isinstance(options.ranks, Unsaid) and where.nranks not in ranks(options.ranks):
+        raise Unsupported(f"{path}: it is for {where.nranks} ranks, not {options.ranks}")
+    if what.rooted and options.root not in (0, where.root):
+        raise Unsupported(f"{path}: its root is {where.root}, not {options.root}")
+
+
+def _plan_head(path: Path, plan: ExecutionPlan, proof: PlanProof) -> list[str]:
+    blocks = sum(len(gpu.threadblocks) for gpu in plan.gpus)
+    counts = ", ".join(f"{number} {name}" for name, number in plan.counts().most_common())
+    return [
+        f"{path}: {plan.name or 'unnamed'}: MSCCL++ plan, {proof.layout.spec.name} on {plan.ngpus}"
+        f" gpus, {proof.layout.nchunks} chunks, {blocks} threadblocks, {plan.protocol}",
+        f"operations: {counts}",
+        f"proven {'in place' if plan.inplace else 'out of place'}: the result is right, free of"
+        " deadlocks and races",
+        *(f"note: {note}" for note in proof.notes),
+    ]
 
 
 def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
@@ -125,26 +134,38 @@ def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
 def verify(options: argparse.Namespace) -> int:
     """Prove the file in the place of NAME; gives the exit status: 0, or 1 for one that is wrong."""
     path = Path(options.name)
+    plan = plan_of(path)
     try:
-        algorithm, proof = proven(path)
+        if plan is None:
+            algorithm, proof = proven(path)
+            where, head = proof.layout, _head(path, algorithm, proof)
+        else:
+            checked = proven_plan(path, plan)
+            where, head = checked.layout, _plan_head(path, plan, checked)
     except ScheduleError as error:
         print(f"collectives: {error}", file=sys.stderr)
         return 1
-    _agreed(options, path, algorithm)
-    print("\n".join(_head(path, algorithm, proof)))
+    _agreed(options, path, where)
+    print("\n".join(head))
     return 0
 
 
 def _import(options: argparse.Namespace) -> int:
-    algorithm, proof = proven(options.file)
-    try:
-        schedule = convert(algorithm, proof)
-    except Unsupported as error:
-        raise Unsupported(f"{options.file}: {error}") from None
-    where = proof.layout
+    plan = plan_of(options.file)
+    if plan is None:
+        algorithm, proof = proven(options.file)
+        try:
+            schedule = convert(algorithm, proof)
+        except Unsupported as error:
+            raise Unsupported(f"{options.file}: {error}") from None
+        where, head = proof.layout, _head(options.file, algorithm, proof)
+    else:
+        checked = proven_plan(options.file, plan)
+        where, schedule = checked.layout, checked.schedule
+        head = _plan_head(options.file, plan, checked)
     found = cost(schedule, where.spec)
     room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)
-    print("\n".join(_head(options.file, algorithm, proof)))
+    print("\n".join(head))
     print(
         f"as a schedule: {found.steps} steps with messages, {len(schedule.steps)} in all,"
         f" {schedule.nchunks} chunks, {room} scratch chunks a rank; proven out of place"
@@ -154,7 +175,7 @@ def _import(options: argparse.Namespace) -> int:
         f"in units of the collective's total: {found.total:.4g} moved, a rank sends up to"
         f" {found.out:.4g}, receives {found.into:.4g}, adds {found.reduced:.4g}"
     )
-    print(f"run it: python -m bench.{where.spec.name} --ranks {algorithm.ngpus} -A {options.file}")
+    print(f"run it: python -m bench.{where.spec.name} --ranks {where.nranks} -A {options.file}")
     return 0
 
 

@@ -82,9 +82,16 @@ class Action(ABC):
     divides: bool = False
     """Whether it carries an average's division out itself, on a GPU say."""
 
+    one_by_one: bool = False
+    """Whether something is done in `between`, for which a window of time has no room."""
+
     @abstractmethod
     def __call__(self) -> None:
         """Carry the operation out once; returns when this rank's part is complete."""
+
+    def between(self) -> None:
+        """What follows an iteration that is run by `__call__`, outside the clock: nothing."""
+        return
 
     @property
     @abstractmethod

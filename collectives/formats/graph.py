@@ -147,9 +147,9 @@ class _Builder:
 
     def _ends(self, gpu: int, tb: ThreadBlock, step: ThreadblockStep, nodes: Iterable[int]) -> None:
         if step.operation.sends:
-            self._add(self.sends, (gpu, tb.send, tb.chan), nodes, "send to", tb.send)
+            self._add(self.sends, (gpu, tb.send, tb.chan), nodes, "sends to", tb.send)
         if step.operation.receives:
-            self._add(self.receives, (tb.recv, gpu, tb.chan), nodes, "receive from", tb.recv)
+            self._add(self.receives, (tb.recv, gpu, tb.chan), nodes, "receives from", tb.recv)
 
     def _add(
         self, ends: _Ends, key: tuple[int, int, int], nodes: Iterable[int], what: str, peer: int
@@ -159,7 +159,7 @@ class _Builder:
         first, last = self.graph.nodes[found[0]], self.graph.nodes[found[-1]]
         if first.tb != last.tb:
             raise ScheduleError(
-                f"{last}: threadblock {first.tb} {what}s gpu {peer} on channel {key[2]} too;"
+                f"{last}: threadblock {first.tb} {what} gpu {peer} on channel {key[2]} too;"
                 " a connection belongs to one threadblock"
             )
 

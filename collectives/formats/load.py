@@ -1,4 +1,7 @@
-"""Algorithms by name, or by the MSCCL file that holds one: what ``-A FILE.xml`` means."""
+"""Algorithms by name, or by the file that holds one: what ``-A FILE`` means.
+
+A file is MSCCL's XML or an execution plan of MSCCL++ (JSON); its first character says which.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from busbar import files
 from busbar.errors import ScheduleError, Unsupported
+from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats.convert import convert
 from collectives.formats.memory import layout
 from collectives.formats.msccl import Algorithm
-from collectives.formats.parse import read
+from collectives.formats.mscclpp import ExecutionPlan
+from collectives.formats.mscclpp_prove import PlanProof
+from collectives.formats.parse import MOST_BYTES, MscclError, read
 from collectives.formats.prove import Proof, prove
 from collectives.schedule import catalogue
+from collectives.schedule.layout import Layout
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
+
+# Operations of a plan that is not proven, which its error names.
+_MOST_NAMED = 8
 
 
 def proven(path: Path) -> tuple[Algorithm, Proof]:
@@ -34,28 +45,57 @@ def proven(path: Path) -> tuple[Algorithm, Proof]:
         raise Unsupported(f"{path}: {error}") from None
 
 
+def plan_of(path: Path) -> ExecutionPlan | None:
+    """The plan of a file in MSCCL++'s JSON; None for any other file. Raises MscclError."""
+    text = files.read(path, MOST_BYTES, MscclError)
+    return mscclpp.parse(text, str(path)) if mscclpp.recognises(text) else None
+
+
+def proven_plan(path: Path, plan: ExecutionPlan) -> PlanProof:
+    """The proof of a plan. Raises ScheduleError and Unsupported, which name the file."""
+    try:
+        return mscclpp_prove.prove(plan)
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from None
+    except Unsupported as error:
+        counts = ", ".join(f"{n} {name}" for name, n in plan.counts().most_common(_MOST_NAMED))
+        what = f"an execution plan of MSCCL++ for {plan.collective} on {plan.ngpus} gpus ({counts})"
+        raise Unsupported(f"{path}: {what}: {error}") from None
+
+
+def stated(path: Path) -> Layout:
+    """The layout of a file's collective: what it is for. Raises as `proven` does."""
+    plan = plan_of(path)
+    try:
+        return layout(read(path)) if plan is None else mscclpp_prove.layout(plan)
+    except MscclError:
+        raise
+    except (ScheduleError, Unsupported) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     """A file's algorithm as a placed schedule for a collective.
 
     Raises what `proven` does, and Unsupported where the file is for something else.
     """
-    algorithm = read(path)
-    what = layout(algorithm).spec
+    where = stated(path)
     given = (
-        ("collective", collective, what.name),
-        ("ranks", nranks, algorithm.ngpus),
-        ("root", root if what.rooted else 0, algorithm.root),
+        ("collective", collective, where.spec.name),
+        ("ranks", nranks, where.nranks),
+        ("root", root if where.spec.rooted else 0, where.root),
     )
     for name, asked, has in given:
         if asked != has:
             raise Unsupported(f"{path}: it is for {name} {has}, not {asked}")
-    algorithm, proof = proven(path)
-    return replace(convert(algorithm, proof), name=path.name)
+    plan = plan_of(path)
+    made = convert(*proven(path)) if plan is None else proven_plan(path, plan).schedule
+    return replace(made, name=path.name)
 
 
 def from_file(name: str) -> bool:
-    """Say whether a name is that of an MSCCL XML file: it ends in .xml or has a slash."""
-    return name.endswith(".xml") or "/" in name or os.sep in name
+    """Say whether a name is that of a file: it ends in .xml or .json, or has a slash."""
+    return name.endswith((".xml", ".json")) or "/" in name or os.sep in name
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:

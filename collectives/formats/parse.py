@@ -25,7 +25,8 @@ from collectives.formats.msccl import (
     ThreadblockStep,
 )
 
-_MOST_BYTES = 256 * 2**20
+#: Bytes of a file at most.
+MOST_BYTES = 256 * 2**20
 _MOST_STEPS = 4_000_000
 #: GPUs of a file at most, read or written.
 MOST_GPUS = 4096
@@ -40,15 +41,13 @@ class MscclError(Unsupported):
 
 def read(path: Path) -> Algorithm:
     """The algorithm of a file. Raises MscclError, naming the file, the line and the element."""
-    return parse(files.read(path, _MOST_BYTES, MscclError), str(path))
+    return parse(files.read(path, MOST_BYTES, MscclError), str(path))
 
 
 def parse(text: bytes, name: str = "XML") -> Algorithm:
     """The algorithm of an XML text; ``name`` is the file that errors speak of."""
-    if len(text) > _MOST_BYTES:
-        raise MscclError(
-            f"{name}: more than {_MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long"
-        )
+    if len(text) > MOST_BYTES:
+        raise MscclError(f"{name}: more than {MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long")
     return _Reader(name).run(text)
 
 

@@ -3,76 +3,112 @@
 A rank goes on to its next step while its buffered messages are still in flight, so messages of
 several steps share its links. The receiver need not have reached the step. MPI sends over TCP in
 this way: a send is complete when its last byte fits into the socket. Messages of a pair of ranks
-follow one another, as the bytes of one connection. Exact for these rules, message by message.
+follow one another, as the bytes of one connection.
+
+Messages travel as frames, and a link passes frames in the order in which they come. So a link has
+no shares: the frames of several senders alternate in it because they arrive in turn. Of one
+sender's connections each has at most `QUEUED` bytes in its first link (Linux's TCP small queues,
+net/ipv4/tcp_output.c), so short messages leave whole, in the order in which they were posted, and
+long ones alternate.
 
 A link may be a token bucket (tbf(8)). It fills at the link's rate while nothing flows, up to its
-depth, and as many bytes of the next message pass at once; over several links it is the least that
-one of them lets pass. Iterations of a benchmark follow each other, so buckets begin as the
-iteration before left them.
+depth, and as many bytes pass at once. Iterations of a benchmark follow each other, so buckets begin
+as the iteration before left them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.predict.engines import PARTS, Clocks, Problem
-from collectives.predict.fluid import Fluid
 
 Amounts = NDArray[np.float64]
 
+#: Bytes of one connection in its sender's first link: two segments, which are of two frames at the
+#: rates of emulated ports (tcp_tso_autosize).
+QUEUED = 1 << 15
+# Bytes of a frame, and how many frames there are at most: of more bytes frames are larger.
+_FRAME, _MOST_FRAMES = 9000, 200_000
 
-@dataclass(frozen=True)
-class _Piece:
-    """Bytes of a message that follow each other: what its sender waits for, or the rest.
 
-    ``posted``: when the sender had posted it, with the parts of that time in ``chain``. ``holds``:
-    the sender's step lasts until it has left. ``ends``: the message has arrived with it.
+@dataclass
+class _Message:
+    """A message on its way. ``posted``: when, with the parts of that time in ``chain``.
+
+    ``unsent``: bytes that are not yet in the first link; ``missing``: that have not arrived.
     """
 
     step: int
     row: int
-    nbytes: float
-    posted: float
+    src: int
+    dst: int
+    links: list[int]
     latency: float
+    posted: float
     chain: Amounts
-    holds: bool
-    ends: bool
+    unsent: float
+    missing: float
+
+
+@dataclass
+class _Connection:
+    """The bytes from one rank to another: what waits, what is in the first link, what is known.
+
+    ``handed``, ``arrived``: bytes since the start. ``held``: messages whose sender waits until they
+    fit into the buffer, with the bytes that must have arrived by then.
+    """
+
+    waiting: deque[_Message] = field(default_factory=deque)
+    queued: float = 0.0
+    handed: float = 0.0
+    arrived: float = 0.0
+    flying: float = 0.0
+    held: deque[tuple[float, _Message]] = field(default_factory=deque)
 
 
 class _Buffered:
-    def __init__(self, problem: Problem, buffer: float, depth: float, tokens: Amounts) -> None:
+    def __init__(self, problem: Problem, buffer: float, depth: float, empty: Amounts) -> None:
         self.problem, self.buffer, self.depth = problem, buffer, depth
         n = problem.nranks
         self.step = [-1] * n
         self.entered, self.done = np.zeros(n), np.zeros(n)
         self.waits = [0] * n
         self.parts, self.chain = (np.zeros((n, len(PARTS))) for _ in range(2))
-        # By sender and receiver: messages in flight or waiting; the first of them is being sent.
-        self.queue: dict[tuple[int, int], deque[_Piece]] = {}
+        self.connections: dict[tuple[int, int], _Connection] = {}
         # By step and row: messages that arrived before their receivers had come to the step.
         self.early: dict[tuple[int, int], tuple[float, Amounts]] = {}
-        self.flowing: dict[int, _Piece] = {}
+        self.rate = problem.rate.tolist()
+        # By link: when its bucket is empty if all frames so far leave as soon as they may.
+        self.empty = empty.tolist()
+        total = sum(float(_amounts(problem, step).sum()) for step in range(len(problem.steps)))
+        self.frame = max(_FRAME, total / _MOST_FRAMES)
+        self.window = max(buffer, QUEUED, self.frame)
+        # What happens when: a message is posted, or a frame has left a link of its route.
+        self.events: list[tuple[float, int, _Message, float, int]] = []
         self.numbers = count()
-        self.fluid = Fluid(problem.rate)
-        # By link: bytes in its bucket, how many messages flow, and since when none does.
-        self.tokens = tokens
-        self.users = np.zeros(len(tokens), np.int64)
-        self.since = np.zeros(len(tokens))
 
     def run(self) -> Clocks:
         for rank in range(self.problem.nranks):
             self._enter(rank)
-        self.fluid.settle()
-        while len(self.fluid):
-            (numbers, _), when = self.fluid.advance()
-            for number, now in zip(numbers.tolist(), when.tolist(), strict=True):
-                self._left(self.flowing.pop(number), now)
-            self.fluid.settle()
+        while self.events:
+            now, _, message, nbytes, hop = heapq.heappop(self.events)
+            connection = self.connections[message.src, message.dst]
+            if hop < 0:
+                connection.waiting.append(message)
+            else:
+                if hop == 0:
+                    connection.queued -= nbytes
+                if hop + 1 < len(message.links):
+                    self._pass(message, nbytes, hop + 1, now + (0.0 if hop else message.latency))
+                else:
+                    self._arrived(connection, message, nbytes, now)
+            self._fill(connection, now)
         return Clocks(self.entered, self.parts)
 
     def _enter(self, rank: int) -> None:
@@ -88,6 +124,8 @@ class _Buffered:
             self.chain[rank] = self.parts[rank]
             self.chain[rank, 0] += timed.post[rank]
             sends = np.flatnonzero(stage.src == rank)
+            # Each its next rank's first, as `collectives.execution.mpi` sends.
+            sends = sends[np.argsort((stage.dst[sends] - rank) % len(self.step), kind="stable")]
             self.waits[rank] = sum(self._post(step, row, posted) for row in sends.tolist())
             for row in np.flatnonzero(stage.dst == rank).tolist():
                 self.waits[rank] += 1
@@ -98,89 +136,89 @@ class _Buffered:
             self._complete(rank)
         self.step[rank] = len(self.problem.steps)
 
-    def _post(self, step: int, row: int, posted: float) -> int:
-        """Hand a message over; gives how many of its pieces the sender waits for."""
-        timed = self.problem.stages[self.problem.steps[step]]
-        stage = timed.stage
+    def _post(self, step: int, row: int, posted: float) -> bool:
+        """Hand a message over; gives whether its sender waits until it fits into the buffer."""
+        stage = self.problem.stages[self.problem.steps[step]].stage
         src, dst = int(stage.src[row]), int(stage.dst[row])
-        line = self.queue.setdefault((src, dst), deque())
-        nbytes = float(timed.nbytes[row])
-        over = min(nbytes, max(0.0, sum(p.nbytes for p in line) + nbytes - self.buffer))
-        latency = float(stage.latency[row])
-        piece = _Piece(
-            step, row, nbytes, posted, latency, self.chain[src].copy(), holds=False, ends=True
-        )
-        head = replace(piece, nbytes=over, holds=True, ends=over == nbytes)
-        tail = replace(piece, nbytes=nbytes - over, latency=0.0 if over else latency)
-        pieces = ([head] if over else []) + ([tail] if over < nbytes or not nbytes else [])
-        idle = not line
-        line.extend(pieces)
-        if idle:
-            self._flow(line[0], posted)
-        return int(over > 0)
+        links = [link for link in stage.links[row].tolist() if link < len(self.rate)]
+        nbytes = float(_amounts(self.problem, step)[row])
+        latency, chain = float(stage.latency[row]), self.chain[src].copy()
+        message = _Message(step, row, src, dst, links, latency, posted, chain, nbytes, nbytes)
+        connection = self.connections.setdefault((src, dst), _Connection())
+        connection.handed += nbytes
+        self._at(posted, message, 0.0, -1)
+        least = connection.handed - self.buffer
+        if least > connection.arrived:
+            connection.held.append((least, message))
+            return True
+        return False
 
-    def _flow(self, piece: _Piece, now: float) -> None:
-        """Let a piece flow, now or when it is there."""
-        timed = self.problem.stages[self.problem.steps[piece.step]]
-        what = timed.sent(self.problem.rate, 0.0).at(np.array([piece.row]))
-        begin = max(now, piece.posted + piece.latency)
-        nbytes = piece.nbytes - self._at_once(self._links(piece), begin, piece.nbytes)
-        number = next(self.numbers)
-        self.flowing[number] = piece
-        self.fluid.add(
-            np.array([[number], [0]]),
-            np.array([begin]),
-            replace(what, nbytes=np.array([nbytes])),
-        )
+    def _at(self, when: float, message: _Message, nbytes: float, hop: int) -> None:
+        heapq.heappush(self.events, (when, next(self.numbers), message, nbytes, hop))
 
-    def _links(self, piece: _Piece) -> NDArray[np.int64]:
-        stage = self.problem.stages[self.problem.steps[piece.step]].stage
-        links: NDArray[np.int64] = stage.links[piece.row]
-        return links[links < len(self.tokens)]
+    def _fill(self, connection: _Connection, now: float) -> None:
+        """Let frames into the first link, as many as may be there."""
+        while connection.waiting and connection.queued < QUEUED and connection.flying < self.window:
+            message = connection.waiting[0]
+            nbytes = min(self.frame, message.unsent)
+            message.unsent -= nbytes
+            if message.unsent <= 0:
+                connection.waiting.popleft()
+            connection.queued += nbytes
+            connection.flying += nbytes
+            self._pass(message, nbytes, 0, now)
 
-    def _at_once(self, links: NDArray[np.int64], begin: float, nbytes: float) -> float:
-        """How many of these bytes the buckets of a route let pass when they begin."""
-        idle = links[self.users[links] == 0]
-        self.tokens[idle] = self.filled(begin)[idle]
-        self.users[links] += 1
-        passed = min(nbytes, float(self.tokens[links].min(initial=self.depth)))
-        self.tokens[links] -= passed
-        return passed
+    def _pass(self, message: _Message, nbytes: float, hop: int, now: float) -> None:
+        """A frame has come to a link: it leaves behind those before it, when there are tokens."""
+        if not message.links:
+            self._at(now + message.latency, message, nbytes, hop)
+            return
+        link = message.links[hop]
+        # What comes from another link comes at its rate: it need not be there whole.
+        depth = max(self.depth, nbytes) if hop else self.depth
+        rate = self.rate[link]
+        empty = max(self.empty[link], now - depth / rate) + nbytes / rate
+        self.empty[link] = empty
+        last = message.latency if len(message.links) == 1 else 0.0
+        self._at(max(now, empty) + last, message, nbytes, hop)
 
-    def filled(self, now: float) -> Amounts:
-        """What is in the buckets of idle links at a time."""
-        idle = np.maximum(now - self.since, 0.0)
-        return np.minimum(self.tokens + self.problem.rate * idle, self.depth)
+    def _arrived(
+        self, connection: _Connection, message: _Message, nbytes: float, now: float
+    ) -> None:
+        """A frame has arrived: who waited for it goes on."""
+        connection.arrived += nbytes
+        connection.flying -= nbytes
+        message.missing -= nbytes
+        slack = 1e-9 * connection.handed
+        while connection.held and connection.held[0][0] <= connection.arrived + slack:
+            sent = connection.held.popleft()[1]
+            self._waited(sent.src, now, self._parts(sent, now))
+            self._goes_on(sent.src)
+        if message.missing > 0:
+            return
+        step, row, dst = message.step, message.row, message.dst
+        chain = self._parts(message, now)
+        if self.step[dst] == step:
+            self._got(dst, step, row, now, chain)
+            self._goes_on(dst)
+        else:
+            self.early[step, row] = now, chain
 
-    def _left(self, piece: _Piece, now: float) -> None:
-        """A piece has gone through: the next of its pair flows, who waited for it goes on."""
-        timed = self.problem.stages[self.problem.steps[piece.step]]
-        src, dst = int(timed.stage.src[piece.row]), int(timed.stage.dst[piece.row])
-        line = self.queue[src, dst]
-        line.popleft()
-        links = self._links(piece)
-        self.users[links] -= 1
-        self.since[links] = now
-        if line:
-            self._flow(line[0], now)
-        chain = piece.chain.copy()
-        latency = float(timed.stage.latency[piece.row])
-        # A part of a message, or one of which some has passed at once, takes less.
-        wire = min(float(timed.wire[piece.row]), now - piece.posted - latency)
-        chain[1:4] += latency, wire, now - piece.posted - latency - wire
-        if piece.holds:
-            self._waited(src, now, chain)
-            if not self.waits[src]:
-                self._complete(src)
-                self._enter(src)
-        if piece.ends:
-            if self.step[dst] == piece.step:
-                self._got(dst, piece.step, piece.row, now, chain)
-                if not self.waits[dst]:
-                    self._complete(dst)
-                    self._enter(dst)
-            else:
-                self.early[piece.step, piece.row] = now, chain
+    def _goes_on(self, rank: int) -> None:
+        if not self.waits[rank]:
+            self._complete(rank)
+            self._enter(rank)
+
+    def _parts(self, message: _Message, now: float) -> Amounts:
+        """The parts of a time at which a message has arrived, or fits into the buffer."""
+        timed = self.problem.stages[self.problem.steps[message.step]]
+        chain: Amounts = message.chain.copy()
+        taken = now - message.posted
+        latency = min(message.latency, taken)
+        # What fits into the buffer, or has passed at once, takes less.
+        wire = min(float(timed.wire[message.row]), taken - latency)
+        chain[1:4] += latency, wire, taken - latency - wire
+        return chain
 
     def _got(self, rank: int, step: int, row: int, now: float, chain: Amounts) -> None:
         """A rank has a message, and adds what it brings."""
@@ -200,14 +238,23 @@ class _Buffered:
         self.parts[rank, 4] += self.entered[rank] - self.parts[rank].sum()
 
 
+def _amounts(problem: Problem, step: int) -> Amounts:
+    """Bytes of each row of a step; equal messages of a pair are one row."""
+    timed = problem.stages[problem.steps[step]]
+    amounts: Amounts = timed.nbytes * timed.stage.into
+    return amounts
+
+
 def buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
     """From the start to the end, every rank of a class of its own.
 
     ``buffer``: bytes from one rank to another that count as sent before they have left. ``burst``:
     the depth of every link's bucket in bytes, 0 for none.
     """
-    first = _Buffered(problem, buffer, burst, np.full(len(problem.rate), burst, float))
+    # Buckets that have been idle for ever are full.
+    first = _Buffered(problem, buffer, burst, np.full(len(problem.rate), -np.inf))
     clocks = first.run()
     if not burst:
         return clocks
-    return _Buffered(problem, buffer, burst, first.filled(float(clocks.now.max()))).run()
+    left = np.array(first.empty) - float(clocks.now.max())
+    return _Buffered(problem, buffer, burst, left).run()

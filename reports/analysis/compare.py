@@ -14,6 +14,7 @@ from statistics import mean, median
 
 from busbar.errors import ReportError
 from reports.analysis.launches import LaunchedRow
+from reports.records.metrics import Metric, metric_of
 from reports.records.rows import Row, grouped
 from reports.statistics.inference import (
     Samples,
@@ -59,14 +60,14 @@ class Joined:
         return [t for run in self.new_runs for t in run]
 
     @property
-    def base_s(self) -> float | None:
-        """The time of base over its launches."""
-        return _seconds(self.base, self.base_runs)
+    def base_cost(self) -> float | None:
+        """The cost of base over its launches."""
+        return _over_launches(self.base, self.base_runs)
 
     @property
-    def new_s(self) -> float | None:
-        """The time of new over its launches."""
-        return _seconds(self.new, self.new_runs)
+    def new_cost(self) -> float | None:
+        """The cost of new over its launches."""
+        return _over_launches(self.new, self.new_runs)
 
     @property
     def one_launch_a_side(self) -> bool:
@@ -76,7 +77,9 @@ class Joined:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A verdict. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
+    """A verdict. ``ratio`` is new cost over base cost, of which more is slower (`cost`).
+
+    ``p`` is corrected for all rows.
 
     ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low``
@@ -92,28 +95,54 @@ class Comparison:
     word: str
 
     @property
+    def metric(self) -> Metric:
+        """What is compared: the time, else the rate that the rows have."""
+        return metric_of(self.row.base)
+
+    @property
+    def base(self) -> float | None:
+        """The metric of BASE over its launches."""
+        return self.metric.of_cost(self.row.base_cost)
+
+    @property
+    def new(self) -> float | None:
+        """The metric of NEW over its launches."""
+        return self.metric.of_cost(self.row.new_cost)
+
+    @property
+    def change(self) -> float:
+        """The metric of NEW over that of BASE."""
+        return self.metric.of_cost(self.ratio) or 0.0
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The 95 % interval of the change; None where it is not known."""
+        ends = [self.metric.of_cost(end) for end in (self.low, self.high)]
+        known = sorted(end for end in ends if end is not None)
+        return (known[0], known[1]) if len(known) == 2 else None
+
+    @property
     def scatter(self) -> float | None:
         """The relative scatter of a side's launches; None where that is not known."""
         known = self.p is not None and not self.row.within
         return launch_scatter(self.row.base_runs, self.row.new_runs) if known else None
 
 
-def _seconds(row: Row, runs: Samples) -> float | None:
-    """The geometric mean of several launches, or one launch's own time; None for rates only."""
-    return launch_center(runs) if len(runs) > 1 and row.time_s else row.time_s
+def _over_launches(row: Row, runs: Samples) -> float | None:
+    """The geometric mean of several launches, or one launch's own figure."""
+    return launch_center(runs) if len(runs) > 1 else cost(row)
 
 
 def row_key(r: Row) -> Key:
     """The key of what a row measured: rows with equal keys are compared."""
     what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
-    return (*what, r.placement, r.reading)
+    return (*what, r.placement, r.reading, metric_of(r))
 
 
 def cost(r: Row) -> float | None:
-    """Seconds, or seconds per byte where a log has rates only."""
-    if r.time_s:
-        return r.time_s
-    return 1 / r.algbw_bytes_per_s if r.algbw_bytes_per_s else None
+    """Seconds; of a row with rates only, seconds per byte or message. None without any."""
+    metric = metric_of(r)
+    return metric.of_cost(metric.of(r))
 
 
 def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:

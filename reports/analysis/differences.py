@@ -93,7 +93,11 @@ def _shared(
 
 def _timed(row: Row) -> str:
     """How a row came to its times; empty where its log does not say."""
-    return f"--timing {row.timing}, {row.across} over ranks" if row.timing and row.across else ""
+    if not (row.timing and row.across):
+        return ""
+    # Then an iteration finds in cache what was written for it.
+    checked = ", --check timed" if row.checked == "timed" else ""
+    return f"--timing {row.timing}, {row.across} over ranks{checked}"
 
 
 def _facts(rows: Sequence[Row]) -> dict[str, str]:

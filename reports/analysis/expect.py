@@ -46,6 +46,11 @@ METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "p99": ("p99_s", _TIMES),
     "wrong": ("wrong", {"": 1.0}),
     "cv": ("cv", {"%": 0.01}),
+    "bandwidth": ("bandwidth_bytes_per_s", RATES),
+    "message_rate": ("messages_per_s", {"messages/s": 1.0, "": 1.0}),
+    "overall": ("overall_s", _TIMES),
+    "compute": ("compute_s", _TIMES),
+    "overlap": ("overlap", {"%": 0.01}),
 }
 #: What rows are selected by, beside their size.
 FIELDS = ("collective", "algorithm", "transport", "placement", "dtype", "op", "ranks")
@@ -216,6 +221,6 @@ def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> fl
 def _shown(metric: str) -> Callable[[float], str]:
     if METRICS[metric][1] is _TIMES:
         return seconds
-    if metric == "cv":
-        return lambda v: f"{100 * v:.3g}%"
-    return (lambda v: f"{v:g}") if metric == "wrong" else (lambda v: f"{v / 1e9:.4g} GB/s")
+    if METRICS[metric][1] is RATES:
+        return lambda v: f"{v / 1e9:.4g} GB/s"
+    return (lambda v: f"{100 * v:.3g}%") if "%" in METRICS[metric][1] else (lambda v: f"{v:g}")

@@ -12,6 +12,7 @@ from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports.analysis.compare import Key, by_key, samples
 from reports.analysis.differences import Difference, differences
+from reports.records.metrics import Metric, metric_of
 from reports.records.rows import Row
 from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
@@ -21,7 +22,7 @@ class Point:
     """One run's point: the median of its iterations in seconds with its 95 % interval.
 
     Of a run with several rows of one kind all iterations together; without raw times the median of
-    the figures (seconds, or seconds per byte where there are only rates), and no interval.
+    the figures (`reports.analysis.compare.cost`: of rates their inverse), and no interval.
     """
 
     run: int
@@ -43,6 +44,15 @@ class Series:
     points: tuple[Point, ...]
     cuts: tuple[ChangePoint, ...]
     alarm: Alarm | None
+
+    @property
+    def metric(self) -> Metric:
+        """What the points are of: the time, else the rate that the rows have."""
+        return metric_of(self.row)
+
+    def change(self, ratio: float) -> float:
+        """A ratio of costs as one of the metric."""
+        return self.metric.of_cost(ratio) or 0.0
 
 
 @dataclass(frozen=True)

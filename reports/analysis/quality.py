@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.analysis.launches import LaunchedRow
+from reports.records.metrics import is_measured
 from reports.records.record import LIBRARY
 from reports.records.rows import Row, Run, grouped, listed
 
@@ -72,7 +73,7 @@ class _Facts:
 
     def __init__(self, rows: Sequence[Row], limit: float | None, words: Sequence[str]) -> None:
         self.rows, self.limit, self.words = rows, limit, words
-        self.timed = [r for r in rows if r.time_s or r.algbw_bytes_per_s]
+        self.timed = [r for r in rows if is_measured(r)]
         self.runs: list[Run] = list({id(r.run): r.run for r in rows}.values())
 
     def settings(self, *left_out: str) -> list[list[Row]]:
@@ -119,7 +120,7 @@ def _base(f: _Facts) -> Verdict:
 
 
 def _left_out(f: _Facts) -> Verdict:
-    silent = [r for r in f.rows if not r.skipped and not (r.time_s or r.algbw_bytes_per_s)]
+    silent = [r for r in f.rows if not r.skipped and not is_measured(r)]
     if silent:
         return _BROKEN, _count(len(silent), len(f.rows), "no figure and no reason")
     unused = list(dict.fromkeys(filter(None, map(_unused, f.runs))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,7 @@ def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
         )
     for side in found:
         for n, path in enumerate(side):
-            if path.resolve() in [one.resolve() for one in side[:n]]:
+            if any(os.path.realpath(path) == os.path.realpath(one) for one in side[:n]):
                 raise ReportError(f"{path} is given twice on one side")
     return found[0], found[1]
 

@@ -28,7 +28,7 @@ _MOST_KINDS = 4
 
 def header(banner: Banner, setting: str) -> list[str]:
     """The lines above the rows. ``setting``: the type and whatever else all rows share."""
-    checked = "" if banner.check else ", unchecked"
+    checked = "" if banner.validation else ", unchecked"
     lines = [f"# {banner.program}: {setting}, {len(banner.devices)} ranks{checked}"]
     if not banner.above:
         kinds = Counter((host, name) for _, _, host, name in banner.devices).most_common()

@@ -25,7 +25,7 @@ class Banner:
     ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
     number of the group that the ranks are, of several that run at once. ``above``: an earlier table
     of the run has the list of devices, and this one refers to it. ``graph``: whether iterations are
-    replayed from captured graphs.
+    replayed from captured graphs. ``validation``: iterations that are checked after the timed ones.
     """
 
     program: str
@@ -36,7 +36,7 @@ class Banner:
     factor: bool
     warmup: int
     iterations: int | None
-    check: bool
+    validation: int
     devices: Sequence[tuple[int, int, str, str]]
     slots: Sequence[tuple[int, str]] = ()
     group: int = 0
@@ -66,7 +66,7 @@ def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> 
         f"# nThread 1 nGpus 1 minBytes {banner.minimum} maxBytes {banner.maximum}"
         f" step: {banner.step}({'factor' if banner.factor else 'bytes'})"
         f" warmup iters: {banner.warmup} iters: {iterations} agg iters: 1"
-        f" validation: {int(banner.check)} graph: {int(banner.graph)} unalign: 0",
+        f" validation: {banner.validation} graph: {int(banner.graph)} unalign: 0",
         "#",
     ]
     return [*lines, *_devices(banner), "#", *columns(per_iteration, limit)]

@@ -8,7 +8,6 @@ file, which then replaces the old one.
 from __future__ import annotations
 
 import contextlib
-import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Protocol
 
 from busbar.errors import StoreError
 from busbar.filelock import Claim
-from busbar.files import append, check, replace, special, write
+from busbar.files import GrowingFile, check, replace, special, write
 from reports.exports.formats import CsvLines, Lines, nccl_json, to_json, to_object
 from reports.records.record import Result
 
@@ -52,47 +51,57 @@ class Sink(Protocol):
 class Appended:
     """A file that grows by whole rows; the first row replaces what the file held before.
 
-    ``earlier``: rows that stand before it, of launches that this one goes on with.
+    ``form`` makes what turns rows into lines. ``earlier``: rows that stand before it, of launches
+    that this one goes on with. Where the file is gone, all rows are written anew.
     """
 
     def __init__(
-        self, path: Path, line: Line, earlier: Sequence[Result] = (), packed: bool = False
+        self,
+        path: Path,
+        form: Callable[[], Line],
+        earlier: Sequence[Result] = (),
+        packed: bool = False,
     ) -> None:
-        # A pipe or terminal has received them already.
-        self._earlier = () if special(path) else tuple(earlier)
-        self.path, self._line = path, line
-        self._packer = zlib.compressobj(wbits=31) if packed else None
-        self._file: int | None = None
         check(path)
+        self.path, self._form, self._packed = path, form, packed
         self._claim = Claim(path)
+        self._file = _growing(path, self._anew)
+        # A pipe or terminal has received them already.
+        self._results = [] if self._file.special else list(earlier)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._line = self._form()
+        self._packer = zlib.compressobj(wbits=31) if self._packed else None
+
+    def _anew(self) -> bytes:
+        """The whole file; no other run may have begun to write it meanwhile."""
+        if self._file.began:
+            self._claim.release()
+            self._claim = Claim(self.path)
+        self._begin()
+        return self._bytes(self._results)
+
+    def _bytes(self, results: Iterable[Result]) -> bytes:
+        data = b"".join(map(self._line, results))
+        if self._packer is not None:  # flushed, so that all up to here can be unpacked
+            data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        return data
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
-        data = b"".join(map(self._line, (*self._earlier, result)))
-        self._earlier = ()
-        if self._packer is not None:  # flushed, so that all up to here can be unpacked
-            data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
-        self._append(data)
-
-    def _append(self, data: bytes) -> None:
-        if self._file is None:
-            if special(self.path):
-                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-            else:
-                replace(self.path, data)
-                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-                return
-        append(self._file, data)
+        self._results.append(result)
+        self._file.grow(lambda: self._bytes([result]))
 
     def close(self) -> None:
         """See `Sink.close`."""
         try:
-            if self._packer is not None and self._file is not None:
-                self._append(self._packer.flush(zlib.Z_FINISH))
+            if self._file.began and self._results:
+                self._file.grow(lambda: b"")  # written anew where it is gone
+                if self._packer is not None:
+                    self._file.grow(partial(self._packer.flush, zlib.Z_FINISH))
         finally:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            self._file.close()
             self._claim.release()
 
 
@@ -109,15 +118,24 @@ class Rewritten:
         self._results: list[Result] = list(earlier)
         check(path)
         self._claim = Claim(path)
+        self._file = _growing(path, lambda: b"") if special(path) else None
 
     def add(self, result: Result) -> None:
-        """See `Sink.add`."""
+        """See `Sink.add`; a pipe or device cannot be written anew, and gets all at the end."""
         self._results.append(result)
-        replace(self.path, self._export(self._results))
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)  # it was there at the start
+            replace(self.path, self._export(self._results))
 
     def close(self) -> None:
-        """See `Sink.close`: everything is written already."""
-        self._claim.release()
+        """See `Sink.close`."""
+        try:
+            if self._file is not None and self._results:
+                self._file.grow(lambda: self._export(self._results))
+        finally:
+            if self._file is not None:
+                self._file.close()
+            self._claim.release()
 
 
 class Directory:
@@ -134,9 +152,11 @@ class Directory:
             self._number = self._claimed()
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
-        self._records = Appended(self._named(RECORDS), Lines().line)
-        self._output = os.open(self._named(OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._first = True
+        self._records = Appended(self._named(RECORDS), lambda: Lines().line)
+        self._said: list[str] = []
+        self._output = _growing(self._named(OUTPUT), self._printed)
+        #: What stands there once, from the first row on.
+        self._facts: dict[Path, bytes] = {}
 
     def _claimed(self) -> int:
         """The first number that is free, claimed by making its file of records."""
@@ -152,22 +172,38 @@ class Directory:
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
-        if self._first:
-            self._first = False
-            replace(self._named(ENVIRONMENT), to_object(result.environment))
+        if not self._facts:
+            self._facts[self._named(ENVIRONMENT)] = to_object(result.environment)
             topology = self._topology()
             if topology is not None:
-                replace(self._named(TOPOLOGY), topology.encode())
+                self._facts[self._named(TOPOLOGY)] = topology.encode()
+        for path, data in self._facts.items():
+            if not path.exists():
+                self.path.mkdir(parents=True, exist_ok=True)
+                replace(path, data)
         self._records.add(result)
 
     def say(self, lines: Iterable[str]) -> None:
         """Keep lines that the run printed."""
-        append(self._output, "".join(f"{line}\n" for line in lines).encode(), wait=False)
+        text = "".join(f"{line}\n" for line in lines)
+        self._said.append(text)
+        self._output.grow(text.encode, wait=False)
+
+    def _printed(self) -> bytes:
+        return "".join(self._said).encode()
 
     def close(self) -> None:
         """See `Sink.close`."""
         self._records.close()
-        os.close(self._output)
+        self._output.close()
+
+
+def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
+    """Raises StoreError."""
+    try:
+        return GrowingFile(path, whole)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
@@ -178,9 +214,9 @@ def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
 
 
 SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
-    ".jsonl": lambda path, earlier: Appended(path, Lines().line, earlier),
-    ".jsonl.gz": lambda path, earlier: Appended(path, Lines().line, earlier, packed=True),
-    ".csv": lambda path, earlier: Appended(path, CsvLines().line, earlier),
+    ".jsonl": lambda path, earlier: Appended(path, lambda: Lines().line, earlier),
+    ".jsonl.gz": lambda path, earlier: Appended(path, lambda: Lines().line, earlier, packed=True),
+    ".csv": lambda path, earlier: Appended(path, lambda: CsvLines().line, earlier),
     ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
     ".parquet": _parquet,
 }

@@ -14,6 +14,7 @@ from reports.figures.canvas import canvas, faint_grid, saved
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.series import Palette
 from reports.records.cores import oversubscription
+from reports.records.metrics import is_measured
 from reports.records.rows import Row, grouped
 from reports.records.shown import PLACEMENT
 
@@ -30,12 +31,12 @@ def figures(
     row has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on
     it. Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
     """
-    drawn = [r for r in rows if r.time_s or r.busbw_bytes_per_s]
+    drawn = [r for r in rows if is_measured(r)]
     palette = Palette.of(drawn)
     made: dict[str, bytes] = {}
-    for words, group in _groups(drawn, ("collective", "dtype", "op", "ranks")).items():
+    for words, group in _groups(drawn, ("collective", "dtype", "op", "ranks", "reading")).items():
         made |= _group(words, group, palette, form, limit)
-    for words, group in _groups(drawn, ("collective", "dtype", "op")).items():
+    for words, group in _groups(drawn, ("collective", "dtype", "op", "reading")).items():
         figure = scaling(group, palette)
         if figure is not None:
             figure.suptitle(_title(words, group), fontsize=11)

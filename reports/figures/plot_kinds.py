@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, sizes_axis
 from reports.figures.series import Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked
+from reports.records.metrics import BESIDE, Metric
 from reports.records.rows import Row
-from reports.records.shown import size_text
+from reports.records.shown import seconds, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,12 +184,34 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     return True
 
 
+def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
+    """A metric of another benchmark, in its unit (seconds as us), against size."""
+    timed = metric.form is seconds
+    scale = 1e-6 if timed else metric.scale
+    for s in series:
+        kept = [r for r in s.rows if r.nbytes and metric.of(r) is not None]
+        if kept:
+            xs, ys = [r.nbytes or 0 for r in kept], [(metric.of(r) or 0.0) / scale for r in kept]
+            axes.plot(xs, ys, label=s.name, **s.style)
+            _hollow(axes, s, kept, xs, ys)
+    if not axes.lines:
+        return False
+    sizes_axis(axes, (r.nbytes for s in series for r in s.rows if r.nbytes))
+    if timed:
+        axes.set_yscale("log")
+    unit = "us" if timed else metric.unit
+    axes.set_ylabel(f"{metric.name} ({unit})" if unit else metric.name)
+    _legend(axes, *_marks(series))
+    return True
+
+
 #: Kind of figure to what draws it: axes, series of one placement, a bound on busbw in bytes per
 #: second; False when there was nothing to draw.
 FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] = {
     "busbw": _busbw,
     "latency": _latency,
     "ecdf": _ecdf,
+    **{metric.name.replace(" ", "-"): partial(_plain, metric) for metric in BESIDE},
 }
 
 

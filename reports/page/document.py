@@ -20,6 +20,7 @@ from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
 from reports.page.steps_part import steps_part
 from reports.records.cores import oversubscription
+from reports.records.metrics import BESIDE, Metric, is_measured, present
 from reports.records.record import Result
 from reports.records.rows import Row
 
@@ -57,7 +58,7 @@ def page(
     ``folded``: a remark on rows that stand for several.
     Raises MissingLibrary without plotly, ReportError when no row has a figure.
     """
-    if not any(r.time_s or r.busbw_bytes_per_s for r in rows):
+    if not any(map(is_measured, rows)):
         raise ReportError("no row has a time or a rate to show")
     kept, said = reduced(rows)
     said = "; ".join(filter(None, (folded, said)))
@@ -78,7 +79,7 @@ def page(
         section("summary", "Best figures", tiles(kept)),
         answer,
         findings_part(kept, machine, notes),
-        _measurements(),
+        _measurements(present(kept, BESIDE)),
         of_steps,
         machine_part(machine),
         method_part(kept, names, limit),
@@ -129,14 +130,16 @@ def _banner(rows: Sequence[Row]) -> str:
     return f'<p class="note" role="note">{text(said)}: times include waiting for a core.</p>'
 
 
-def _measurements() -> str:
+def _measurements(metrics: Sequence[Metric]) -> str:
+    """The figures, the filter and the table; a figure for each of ``metrics``, beside our own."""
+    more = ((m.column, f"{m.name.capitalize()} against size", "") for m in metrics)
     figures = "".join(
         f'<figure class="plot" id="{name}" hidden><h3>{heading}</h3>'
         '<div class="canvas" role="group"></div><ul class="keys" aria-label="Lines"></ul>'
         f'<figcaption>{caption} <span class="said"></span>'
         "</figcaption><details><summary>Numbers</summary>"
         '<div class="scroll" tabindex="0" role="region"></div></details></figure>'
-        for name, heading, caption in _PLOTS
+        for name, heading, caption in (*_PLOTS, *more)
     )
     return section(
         "measurements",

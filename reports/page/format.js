@@ -30,6 +30,10 @@ const rate = value => (value === null ? 'N/A' : digits(value / 1e9));
 const percent = value => (value === null ? '' : `${(100 * value).toFixed(1)}%`);
 const optional = value => (value === null ? '' : seconds(value));
 
+// The text of a metric without its unit: data.metrics says which function and scale it takes.
+const metricText = metric => value =>
+  (value === null ? '' : { seconds, percent }[metric.kind]?.(value) ?? digits(value / metric.scale));
+
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;

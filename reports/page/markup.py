@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from busbar.printable import printable_lines
+
 
 def text(value: object) -> str:
     """A value as text of an element or of a quoted attribute."""
-    return html.escape(str(value), quote=True)
+    return html.escape(printable_lines(str(value)), quote=True)
 
 
 def section(id: str, heading: str, *content: str) -> str:

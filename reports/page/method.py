@@ -11,6 +11,7 @@ from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
+from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, is_measured, present
 from reports.records.rows import Row, Run, flat, grouped
 from reports.records.shown import PLACEMENT, rate, seconds, size_text
 
@@ -35,7 +36,7 @@ _METHOD = (
 
 def tiles(rows: Sequence[Row]) -> str:
     """The answer first: for each measured thing the best rate, the least time, their rows."""
-    told = (r for r in rows if r.time_s or r.busbw_bytes_per_s)
+    told = filter(is_measured, rows)
     groups = grouped(told, lambda r: (r.collective, r.dtype, r.op, r.ranks))
     made = []
     # Not as files happen to come: what belongs together stands together.
@@ -52,6 +53,9 @@ def tiles(rows: Sequence[Row]) -> str:
         if rated:
             best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
             lines.append((f"{rate(best.busbw_bytes_per_s)} GB/s", "highest busbw", best))
+        for metric in present(group, (BANDWIDTH, MESSAGE_RATE)):
+            most = max(group, key=lambda r: metric.of(r) or 0.0)
+            lines.append((metric.words(metric.of(most)), f"highest {metric.name}", most))
         if timed:
             least = min(timed, key=lambda r: r.time_s or 0)
             lines.append((seconds(least.time_s), "least time", least))

@@ -6,13 +6,14 @@ Distributions share a budget of values in large runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
+from reports.records.metrics import BESIDE, ERROR, present
 from reports.records.record import LIBRARY
 from reports.records.rows import Row
-from reports.records.shown import sparkline
+from reports.records.shown import percent, seconds, sparkline
 
 MOST_ROWS = 100_000
 _MOST_FITS = 500
@@ -21,7 +22,7 @@ _MOST_QUANTILES = 101
 _LEAST_QUANTILES = 11
 _DIMENSIONS = (
     "collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement",
-    "worksharing",
+    "worksharing", "reading",
 )  # fmt: skip
 _FIGURES = {
     "time": "time_s",
@@ -42,6 +43,8 @@ _FIGURES = {
     "received": "received_bytes",
     "total": "total_bytes",
 }
+# The functions of format.js that have the text of a metric.
+_KINDS: Mapping[Callable[[float], str], str] = {seconds: "seconds", percent: "percent"}
 _Key = tuple[str | int | None, ...]
 
 
@@ -100,11 +103,25 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
         for key, m, fit in zip(numbers, members, fits, strict=True)
     ]
     sizes = [r.nbytes for r in rows]
-    columns = {name: [_short(getattr(r, place)) for r in rows] for name, place in _FIGURES.items()}
+    metrics = present(rows, (*BESIDE, ERROR))
+    places = {**_FIGURES, **{metric.column: metric.column for metric in metrics}}
+    columns = {name: [_short(getattr(r, place)) for r in rows] for name, place in places.items()}
     samples, left_out = _samples(rows)
     library = _library(rows)
     return {
         "colours": COLOURS,
+        "metrics": [
+            {
+                "column": metric.column,
+                "name": metric.name,
+                "unit": metric.unit,
+                "scale": metric.scale,
+                "kind": _KINDS.get(metric.form, "figure"),
+                "more": metric.more,
+                "drawn": metric in BESIDE,
+            }
+            for metric in metrics
+        ],
         "series": series,
         "of": [numbers[key] for key in keys],
         "size": sizes,

@@ -118,6 +118,24 @@ const FIGURES = {
   },
 };
 
+// What other benchmarks measure beside time and busbw: a figure each, of the same form.
+for (const metric of data.metrics.filter(m => m.drawn)) {
+  const text = metricText(metric), none = () => null;
+  const show = value => `${text(value)} ${metric.unit}`.trim();
+  const shown = metric.kind === 'figure' ? value => value / metric.scale : value => value;
+  FIGURES[metric.column] = rows => {
+    const known = n => data[metric.column][n], figure = curves(lines(rows), sizeOf, known, none, none, p => `${sizeText(p.x)}: ${show(p.y)}`);
+    for (const trace of figure.traces) trace.y = trace.y.map(shown);
+    const unit = metric.unit ? `${metric.name} (${metric.unit})` : metric.name;
+    const y = metric.kind === 'seconds' ? timeAxis(along(figure, 'y')) : { title: { text: unit }, rangemode: 'tozero' };
+    return figure.traces.length && {
+      ...figure, x: sizeAxis(along(figure, 'x')), y: metric.kind === 'percent' ? { ...y, tickformat: '.0%' } : { ...y, title: { text: unit } },
+      show, head: 'size', row: sizeText,
+      best: metric.more ? Math.max : Math.min, word: metric.more ? 'highest' : 'least',
+    };
+  };
+}
+
 const BOUNDS = ' bounds'; // no line has this name
 // One line for each bound that the kept rows have: sizes against rates, or against times.
 function boundLines(rows, asTime) {

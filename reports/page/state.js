@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const MOST_SERIES = 24, MOST_POINTS = 300;
 const DIMENSIONS = {
   collective: 'Collective', dtype: 'Type', op: 'Operation', root: 'Root', ranks: 'Ranks',
-  transport: 'Transport', placement: 'Placement', worksharing: 'Work', run: 'Run',
+  transport: 'Transport', placement: 'Placement', worksharing: 'Work', reading: 'Time', run: 'Run',
 };
 const PLACEMENT = { out: 'out-of-place', in: 'in-place' };
 

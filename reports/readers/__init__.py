@@ -1,1 +1,1 @@
-"""Readers of logs: nccl-tests, OSU, IMB and Busbar's files are recognised and become rows."""
+"""Readers of logs: files of benchmarks and of Busbar are recognised and become rows."""

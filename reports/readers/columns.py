@@ -13,8 +13,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import dependence, interval_ranks
-from reports.records.rows import Row
+from busbar.statistics import intervals
+from reports.records.rows import OTHERS, TEXTS, Row
 
 Floats = NDArray[np.float64]
 _FIELDS = tuple(f.name for f in fields(Row))
@@ -71,7 +71,7 @@ class Times:
         for n in np.unique(lengths[lengths > 0]).tolist():
             where = np.flatnonzero(lengths == n)
             block = self.values[self.edges[where, None] + np.arange(n)]
-            factors = dependence(block)
+            ends = intervals(block)
             block = np.sort(block, axis=1)
             mean = block.mean(axis=1)
             median = (block[:, (n - 1) // 2] + block[:, n // 2]) / 2
@@ -84,21 +84,10 @@ class Times:
                 "p99_s": block[:, -(-n * 99 // 100) - 1],
                 "cv": cv,
             }
-            columns |= dict(zip(("low_s", "high_s"), _intervals(block, factors), strict=True))
+            columns |= dict(zip(("low_s", "high_s"), ends, strict=True))
             for name, values in columns.items():
                 found[name][where] = np.where(loop[where], np.nan, values)
         return found
-
-
-def _intervals(block: Floats, factors: Floats) -> tuple[Floats, Floats]:
-    """The intervals of the medians of sorted rows (`busbar.statistics`); NaN where unknown."""
-    count, n = block.shape
-    low, high = np.full(count, np.nan), np.full(count, np.nan)
-    for factor in np.unique(factors).tolist():
-        ends, mine = interval_ranks(n, factor), factors == factor
-        if ends:
-            low[mine], high[mine] = block[mine, ends[0]], block[mine, ends[1]]
-    return low, high
 
 
 class Rows(Sequence[Row]):
@@ -182,7 +171,7 @@ def _figures(columns: dict[str, Any], times: Times) -> dict[str, Any]:
 #: What a placement of a record says, in order: see `rows_of`.
 PLACED = (
     "run", "line", "head", "placement", "statistic", "iterations", "stopped", "wrong", "skipped",
-    "timing", "across", "limit_s", "per_rank_s", "clock_core_hz", "clock_memory_hz",
+    "timing", "across", "checked", "limit_s", "per_rank_s", "clock_core_hz", "clock_memory_hz",
     "energy_per_op_j", "sent_bytes", "received_bytes", "total_bytes",
 )  # fmt: skip
 #: What a record says for both of its placements, in order.
@@ -192,7 +181,7 @@ HEAD = (
 )  # fmt: skip
 #: Of these, what is a number that need not be whole.
 REAL = ("bus_factor", "alg_factor", "ranks_per_core")
-_CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across")
+_CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across", "checked")
 _FLOATS = ("limit_s", "clock_core_hz", "clock_memory_hz", "energy_per_op_j")
 _WHOLE = ("ranks", "size", "count", "root")
 _COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
@@ -231,8 +220,14 @@ def known(per_core: Floats) -> Floats:
 
 def finished(columns: dict[str, Any], times: Times) -> Rows:
     """Rows from the columns of what records say, with those that follow from it."""
-    columns = {**columns, "message": columns["size"], "error": np.full(len(times), np.nan)}
+    columns = {**columns, "message": columns["size"], **silent(len(times))}
     return Rows(columns | _figures(columns, times), times)
+
+
+def silent(count: int) -> dict[str, Any]:
+    """The columns that only other benchmarks fill, for ``count`` rows of our records."""
+    nothing = Coded(np.zeros(count, np.intp), [""])
+    return {n: nothing if n in TEXTS else np.full(count, np.nan) for n in OTHERS}
 
 
 def coded(values: Iterable[Any]) -> Coded:

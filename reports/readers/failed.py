@@ -15,6 +15,9 @@ from reports.records.rows import Note
 SAYS = "the run failed: "
 _END = re.compile(
     r"\b(?:NCCL|RCCL|CUDA|Cuda|HIP) failure:? "  # nccl-tests and rccl-tests, old and new
+    r"|\bTest (?:timeout \(\d+s?\)|failure\b)"  # the same, of the test as a whole
+    r"|\bDATA VALIDATION ERROR:"  # OSU, which ends there
+    r"|\btime limit for job execution has been reached"  # Open MPI's --timeout
     r"|\bSignal: [A-Z].* \(\d+\)|\bexited on signal \d|exited with non-zero status"  # Open MPI
     r"|\bMPI_ABORT was invoked|\bFatal error in \w+:|\bAbort\(\d+\) on node"
     r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra

@@ -14,7 +14,7 @@ from reports.records.rows import Row
 #: What makes two rows of one run the same measurement.
 MEASURED = (
     "run", "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
-    "placement", "statistic", "schedule", "skipped", "timing", "across",
+    "placement", "statistic", "schedule", "skipped", "timing", "across", "checked",
 )  # fmt: skip
 
 

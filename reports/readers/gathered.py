@@ -58,19 +58,17 @@ def message_row(
     collective: str,
     message: int,
     ranks: int | None,
-    rate: float | None,
     **fields: Any,
 ) -> Row | str:
     """A row of a log that counts one rank's ``message``, with size and rates of the collective.
 
-    ``rate``: bytes per second as the log says; ``fields``: the other fields of the row. A text says
-    why there is no row.
+    ``fields``: the other fields of the row. A text says why there is no row.
     """
     seconds = fields.get("time_s")
-    if seconds is None and rate is None:
+    if seconds is None and not fields.keys() & {"bandwidth_bytes_per_s", "messages_per_s"}:
         return "no column of a time or a rate"
     size = names.whole(collective, message, ranks)
-    algbw, busbw = names.rates(collective, ranks, size, seconds, rate)
+    algbw, busbw = names.rates(collective, ranks, size, seconds)
     return Row(
         run,
         line,
@@ -82,3 +80,9 @@ def message_row(
         busbw_bytes_per_s=busbw,
         **fields,
     )
+
+
+def signed(cell: str) -> float | None:
+    """As `figure`, of a quantity that may be negative, such as an overlap."""
+    value = figure(cell.removeprefix("-"))
+    return -value if value is not None and cell.startswith("-") else value

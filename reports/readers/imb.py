@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from reports.readers import names
-from reports.readers.gathered import Gathered, figure, message_row
+from reports.readers import names, oneccl
+from reports.readers.gathered import Gathered, figure, message_row, signed
 from reports.readers.text import Line
+from reports.records.metrics import PURE
 from reports.records.rows import Reading, Row, Run
 
 _SUITE = re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite)?,? ?(?:V(?:ersion)? ?)?([\w. ]+)?")
@@ -23,7 +24,11 @@ _FACTS = {
 _AGGREGATE = re.compile(r"#\s*MODE:\s*AGGREGATE")
 _REDUCING = ("allreduce", "reduce", "reduce_scatter", "iallreduce", "ireduce", "ireduce_scatter")
 _TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_s"}
-_TIMES |= {"t_max[usec]": "max_s", "t_ovrl[usec]": "time_s"}
+_TIMES |= {"t_max[usec]": "max_s"}
+# Of non-blocking collectives; t_ovrl holds IMB's own compute.
+_TIMES |= {"t_pure[usec]": "time_s", "t_ovrl[usec]": "overall_s", "t_CPU[usec]": "compute_s"}
+_RATES = {"Mbytes/sec": ("bandwidth_bytes_per_s", 1e6), "Msg/sec": ("messages_per_s", 1.0)}
+_OVERLAP = "overlap[%]"
 _COUNTS = {"defects": "wrong", "#repetitions": "iterations"}
 
 
@@ -61,10 +66,13 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
             continue
         if state.take(line.text):
             continue
-        if "#repetitions" in line.text:
-            text = re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", "overlap[%]")
+        if "#repetitions" in line.text and oneccl.MARK not in line.text:
+            text = re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", _OVERLAP)
             state.columns, number = text.split(), number + 1
             found.header(line.number)
+            known = {"#bytes", _OVERLAP, *_TIMES, *_COUNTS, *_RATES}
+            if left_out := [name for name in state.columns if name not in known]:
+                found.note(line.number, f"columns that are not read: {', '.join(left_out)}")
             run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
             continue
         if line.text.lstrip().startswith("#"):
@@ -80,14 +88,15 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         return f"{len(tokens)} figures for {len(state.columns)} columns"
     figures: dict[str, float] = {}
     for column, cell in zip(state.columns, tokens, strict=False):
-        # Overlap may be negative.
-        value = figure(cell.removeprefix("-") if column == "overlap[%]" else cell)
+        value = signed(cell) if column == _OVERLAP else figure(cell)
         if value is None:
             return f"{cell!r} is no figure ({column})"
         figures[column] = value
     fields: dict[str, Any] = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
     fields |= {_COUNTS[c]: int(v) for c, v in figures.items() if c in _COUNTS}
-    rate = None if "time_s" in fields else names.scaled(figures.get("Mbytes/sec"), 1e6)
+    fields |= {f: figures[c] * unit for c, (f, unit) in _RATES.items() if c in figures}
+    if _OVERLAP in figures:
+        fields |= {"overlap": figures[_OVERLAP] * 1e-2, "time_of": PURE}
     collective = names.collective(re.sub(r"^Multi-", "", state.benchmark))
     get, reduces = state.facts.get, collective in _REDUCING
     return message_row(
@@ -96,7 +105,6 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         collective,
         int(figures.get("#bytes", 0)),
         int(get("ranks", 0)) or None,
-        rate,
         transport="mpi",
         dtype=names.dtype(get("reductions" if reduces else "dtype", "")),
         op=get("op", "").lower() if reduces else "",

@@ -19,6 +19,8 @@ _SYNONYMS = {
     "alltoallpersonalized": "alltoall",
     "bidirectionalbandwidth": "bidirectional_bandwidth",
 }
+# What OSU writes before the name of a collective, and what we do.
+_KINDS = {"non-blocking": "i", "persistent": "persistent_", "neighborhood": "neighbor_"}
 # Per rank, nccl-tests' factor (doc/PERFORMANCE.md): busbw = algbw x factor.
 _SHARED = {"allgather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter"}
 _PLAIN = {"broadcast", "reduce", "sendrecv", "hypercube"}
@@ -55,18 +57,28 @@ _BYTES |= {"int64": 8, "uint64": 8, "double": 8}
 def collective(text: str) -> str:
     """Our name of a collective: ``all_reduce_perf``, ``AllReduce``, ``Iallreduce`` and the like.
 
-    Non-blocking ones keep an ``i`` before the name; what we do not know stays as it is, in lower
-    case.
+    Non-blocking ones keep an ``i`` before the name, persistent ones ``persistent_``, those among
+    neighbours ``neighbor_``; what we do not know stays as it is, in lower case.
     """
     name = text.strip().lower()
     name = name if " " in name else name.rsplit("/", 1)[-1]
     name = re.sub(r"_perf(_mpi)?$", "", name)
     name = re.sub(r"^(osu|imb)_", "", name)
-    prefix = ""
-    if name.startswith("non-blocking "):
-        name, prefix = name[len("non-blocking ") :], "i"
+    name, persistent = re.subn(r"_persistent$", "", name)
+    prefix = "persistent_" * persistent
+    while (word := name.partition(" "))[0] in _KINDS and word[2]:
+        prefix, name = prefix + _KINDS[word[0]], word[2]
+    if name.startswith(("neighbor_", "ineighbor_")):
+        before, _, name = name.partition("neighbor_")
+        prefix += f"{before}neighbor_"
     bare = re.sub(r"[^a-z0-9]", "", name)
     return prefix + _SYNONYMS.get(bare, bare)
+
+
+def blocking(name: str) -> str:
+    """The blocking collective that a non-blocking or a persistent one carries out."""
+    bare = name.removeprefix("persistent_")
+    return bare[1:] if bare[:1] == "i" and bare[1:] in KNOWN | _PER_RANK else bare
 
 
 def in_file_name(path: str) -> str:
@@ -87,8 +99,9 @@ def nccl_version(code: int) -> str:
 
 
 def dtype(text: str) -> str:
-    """Our name of an element type: ``MPI_FLOAT.`` is ``float``; unknown ones in lower case."""
+    """Our name of an element type: ``MPI_FLOAT.``, ``ncclFloat`` are ``float``; else lower case."""
     name = text.strip().rstrip(".").lower()
+    name = re.sub(r"^[nr]ccl(?=[a-z])", "", name)
     return _DTYPES.get(name, name)
 
 
@@ -99,6 +112,7 @@ def element_size(name: str) -> int | None:
 
 def bus_factor(name: str, ranks: int | None) -> float | None:
     """The factor from algbw to busbw; None if it is undefined or the ranks are unknown."""
+    name = blocking(name)
     if name in _PLAIN:
         return 1.0
     if not ranks or name not in _SHARED | {"allreduce"}:
@@ -108,7 +122,7 @@ def bus_factor(name: str, ranks: int | None) -> float | None:
 
 def whole(name: str, message: int, ranks: int | None) -> int | None:
     """The collective's bytes for a message of one rank; None where that needs unknown ranks."""
-    if name.removeprefix("i") not in _PER_RANK and name not in _PER_RANK:
+    if blocking(name) not in _PER_RANK:
         return message
     return None if ranks is None else message * ranks
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from reports.readers import names
 from reports.readers.gathered import Gathered
+from reports.readers.printed import agreed, contradiction, micros
+from reports.records.metrics import CPU
 from reports.records.rows import Reading, Row, Run
 
 _MOST = 1 << 63  # what a column of whole numbers holds
@@ -68,8 +70,12 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
     groups = Counter(whole(d.get("group")) for d in devices)
     ranks = max(groups.values(), default=0) * share or None
     found = Gathered(source)
-    for n, result in enumerate(document["results"]):
-        made = _result(run, n, _mapping(result), ranks, config)
+    results = [_mapping(result) for result in document["results"]]
+    ranks, factor, said = agreed(_collective(run, results[:1]), _rates(results), ranks)
+    if said:
+        found.note(0, said)
+    for n, result in enumerate(results):
+        made = _result(run, result, ranks, factor, config)
         for row in [made] if isinstance(made, str) else made:
             found.take(0, row, f"result {n}")
     differ = whole(_mapping(document.get("bitwise_mismatches")).get("count"))
@@ -100,24 +106,44 @@ def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []
 
 
+def _collective(run: Run, results: Sequence[Mapping[str, Any]]) -> str:
+    """The collective of a result, by the program or by the name of the experiment."""
+    named = _text(results[0].get("experiment_name")).split(" ")[0] if results else ""
+    return names.collective(run.program or named)
+
+
+def _rates(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Algbw and busbw of all results and placements, as they stand there."""
+    halves = [_mapping(one.get(key)) for one in results for key in ("out_of_place", "in_place")]
+    return [(str(half.get("alg_bw")), str(half.get("bus_bw"))) for half in halves]
+
+
 def _result(
-    run: Run, n: int, result: Mapping[str, Any], ranks: int | None, config: Mapping[str, Any]
+    run: Run,
+    result: Mapping[str, Any],
+    ranks: int | None,
+    factor: float | None,
+    config: Mapping[str, Any],
 ) -> list[Row] | str:
     size, count = whole(result.get("size")), whole(result.get("count"))
     if size is None or size < 0:
         return "it has no size"
-    collective = names.collective(run.program or _text(result.get("experiment_name")).split(" ")[0])
+    collective = _collective(run, [result])
     tuning = _mapping(result.get("tuning"))
     words = [_text(tuning.get(k)) for k in ("algo", "proto")]
     algorithm = _text(result.get("algorithm")) or " ".join(w.lower() for w in words if w)
     rows = []
     for key, placement in (("out_of_place", "out"), ("in_place", "in")):
         half, each = _mapping(result.get(key)), _mapping(result.get(f"{key}_per_iter"))
-        microseconds = number(half.get("time", half.get("cpu_time")))
+        on_cpu = "time" not in half
+        microseconds = number(half.get("cpu_time" if on_cpu else "time"))
         if microseconds is None or microseconds < 0:
             continue
         algbw, busbw = number(half.get("alg_bw")), number(half.get("bus_bw"))
-        known = ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+        time = None if on_cpu or collective == "hypercube" else micros(half.get("time"))
+        rates = (str(half.get("alg_bw")), str(half.get("bus_bw")))
+        if wrong := contradiction(size, time, *rates, factor):
+            return f"{placement}: {wrong}: a figure was changed"
         rows.append(
             Row(
                 run=run,
@@ -129,19 +155,20 @@ def _result(
                 algorithm=algorithm,
                 transport=_text(result.get("transport"))
                 or ("" if _text(result.get("algorithm")) else "nccl"),
-                ranks=known,
+                ranks=ranks,
                 count=count,
                 dtype=names.dtype(_text(result.get("type"))),
                 op=_text(result.get("redop")).replace("none", ""),
                 root=whole(result.get("root")),
                 statistic=_statistic(run, config),
                 time_s=microseconds * 1e-6,
+                time_of=CPU if on_cpu else "",
                 algbw_bytes_per_s=names.scaled(algbw, 1e9),
                 busbw_bytes_per_s=names.scaled(busbw, 1e9),
                 wrong=whole(half.get("nwrong")),
                 iterations=whole(result.get("actual_iterations"))
                 or whole(config.get("iterations")),
-                **_spread(each, known),
+                **_spread(each, ranks),
             )
         )
     return rows or "neither placement has a time"

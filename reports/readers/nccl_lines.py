@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from math import isfinite
 
-_TIMES = ("time", "cputime")
+#: The column of ``-C 1``: the CPU's time until the calls had returned, not the operation's.
+CPU_TIME = "cputime"
+_TIMES = ("time", CPU_TIME)
 # What the columns were called before 2019, in our words of today.
 _OLD = {"N": "count", "op": "redop", "res": "error"}
 # Columns that hold figures; what a fork adds may hold words.
@@ -60,7 +62,10 @@ class Header:
 
 @dataclass
 class Start:
-    """A row as far as it was read: figures may follow on a later line."""
+    """A row as far as it was read: figures may follow on a later line.
+
+    ``tokens``: the number of words and figures behind the type, on the first line.
+    """
 
     line: int
     size: int
@@ -73,6 +78,7 @@ class Start:
     first: int = 0
     surplus: int = 0
     after: tuple[str, ...] = ()
+    tokens: int = 0
 
 
 def header(text: str) -> Header | None:
@@ -86,6 +92,8 @@ def header(text: str) -> Header | None:
     first = "bytes" if old else "size"
     if first not in names or not any(t in names for t in _TIMES):
         return None
+    if "count" not in names and "type" not in names and not old:
+        return None  # shortened by hand: reports.readers.shortened
     names = [_OLD.get(n, n) if old else n for n in names[names.index(first) + 1 :]]
     starts = [i for i, name in enumerate(names) if name in _TIMES]
     if not starts:
@@ -134,8 +142,12 @@ def _leading(tokens: Sequence[str]) -> list[str]:
     return list(takewhile(_is_cell, tokens))
 
 
-def _guess(tokens: Sequence[str]) -> Header:
-    """Columns of a row without a header: words are redop, an odd leading integer is the root."""
+def _guess(tokens: Sequence[str]) -> Header | None:
+    """Columns of a row without a header: words are redop, an odd leading integer is the root.
+
+    None where these columns would make a whole number of less than four digits a time, which is
+    printed with decimals: a cell is missing.
+    """
     before: list[str] = []
     rest = list(tokens)
     if rest and not _is_cell(rest[0]):
@@ -144,7 +156,10 @@ def _guess(tokens: Sequence[str]) -> Header:
     figures = len(_leading(rest))
     if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
         before.append("root")
+        rest = rest[1:]
         figures -= 1
+    if rest and re.fullmatch(r"-?\d{1,3}", rest[0]):
+        return None
     # A deviation was printed with one digit and an exponent, a count is not.
     deviates = any(re.fullmatch(r"\de[+-]\d\d\*?", token) for token in rest)
     half = ["time", "algbw", "busbw", "error" if deviates else "#wrong"]
@@ -177,12 +192,12 @@ def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int
     for name in columns.before:
         if at >= len(tokens):
             break
-        token, spare = tokens[at], len(_leading(tokens[at:])) - columns.cells
+        token = tokens[at]
         if name == "redop" and not _is_cell(token):
             op, at = ("" if token.lower() == "none" else token), at + 1
             if token.lower() not in _OPS:
                 return f"{token!r} stands where the operation should"
-        elif name == "root" and spare != 0:
+        elif name == "root":
             glued = _GLUED.match(token)
             if glued:
                 return op, int(glued.group(1)), len(tokens)
@@ -192,16 +207,25 @@ def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int
     return op, root, at
 
 
-def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
-    """The row that begins on this line; why not, when it looks like one; None for other lines."""
+def row_start(
+    line: int, text: str, known: Header | None, before: Start | None = None
+) -> Start | str | None:
+    """The row that begins on this line; why not, when it looks like one; None for other lines.
+
+    ``before``: the row above, whose columns a shorter row without a header has.
+    """
     found = _START.search(text)
     if not found:
         return None
     bytes_, elements, kind, rest = found.groups()
     tokens = rest.split()
-    columns = known or _guess(tokens)
-    if known is None and len(_leading(tokens[len(columns.before) :])) < 4:
-        return None
+    columns = known
+    if columns is None and before is not None and len(tokens) < before.tokens:
+        columns = before.header
+    elif columns is None:
+        columns = _guess(tokens)
+        if columns is None or len(_leading(tokens[len(columns.before) :])) < 4:
+            return None
     words = _words(tokens, columns)
     if isinstance(words, str):
         return words if _KIND.match(kind) else None
@@ -217,4 +241,5 @@ def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
     figures, more = figures[: columns.cells], figures[columns.cells :]
     after, surplus = tuple(more[: len(columns.after)]), max(0, len(more) - len(columns.after))
     size, count = int(bytes_), int(elements)
-    return Start(line, size, count, kind, op, root, columns, figures, first, surplus, after)
+    end = len(tokens)
+    return Start(line, size, count, kind, op, root, columns, figures, first, surplus, after, end)

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 
 from reports.readers import names
-from reports.readers.nccl_lines import Header, Start, number
+from reports.readers.nccl_lines import CPU_TIME, Header, Start, number
+from reports.readers.printed import agreed, contradiction, span
+from reports.records.metrics import CPU
 from reports.records.rows import Note, Row, Run
+from reports.records.shown import PLACEMENT
 
 _OURS = re.compile(r"(\S+) (.+) \(([\w, ]+)\)$")
 
@@ -27,7 +30,10 @@ class PartialTable:
     iterations: int | None = None
     header: Header | None = None
     began: int = 0
-    refused: bool = False
+    #: Rows and halves of rows that were not read.
+    refused: int = 0
+    #: Sizes that the run was asked to measure; None where the log does not say.
+    asked: int | None = None
     rows: list[Start] = field(default_factory=list)
     average: tuple[int, float] | None = None
     out_of_bounds: tuple[int, int] | None = None
@@ -56,7 +62,7 @@ def rows_of(
         text = f"taken for {collective} by {by}" if collective else "it stays empty"
         text = f"no line names the collective of this table: {text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
-    ranks = _ranks(source, table, collective, notes)
+    ranks, factor = _ranks(source, table, collective, notes)
     run = Run(
         source,
         n,
@@ -72,11 +78,37 @@ def rows_of(
     for start in table.rows:
         for half in range(start.first // len(start.header.half), start.header.halves):
             row = _half(run, table, start, half, collective, ranks, unit_s)
-            if row is not None:
-                rows.append(replace(row, algorithm=algorithm, transport=transport))
+            if row is None:
+                continue
+            wrong = _contradiction(start, half, collective, factor, unit_s)
+            if wrong:
+                table.refused += 1
+                text = f"row of {start.size} B, {PLACEMENT[row.placement]}, not read: {wrong}"
+                notes.append(Note(source, start.line, f"{text}: a figure was cut or changed"))
+                continue
+            rows.append(replace(row, algorithm=algorithm, transport=transport))
     _check_average(source, table, rows, notes)
     _check_values(source, table, rows, notes)
     return rows
+
+
+def _cells(start: Start, half: int) -> dict[str, str]:
+    """The cells of a half by column; empty where the row ends before or inside it."""
+    width = len(start.header.half)
+    cells = start.cells[half * width - start.first : (half + 1) * width - start.first]
+    return dict(zip(start.header.half, cells, strict=True)) if len(cells) == width else {}
+
+
+def _contradiction(
+    start: Start, half: int, collective: str, factor: float | None, unit_s: float
+) -> str:
+    """See `contradiction`; no part in algbw have the CPU's time, and hypercube's whole size."""
+    cells = _cells(start, half)
+    time = span(cells.get("time", "")) if collective != "hypercube" else None
+    seconds = None if time is None else time.scaled(unit_s)
+    return contradiction(
+        start.size, seconds, cells.get("algbw", ""), cells.get("busbw", ""), factor
+    )
 
 
 def _half(
@@ -88,12 +120,8 @@ def _half(
     ranks: int | None,
     unit_s: float,
 ) -> Row | None:
-    width = len(start.header.half)
-    mine = start.cells[half * width - start.first : (half + 1) * width - start.first]
-    if len(mine) < width:
-        return None
-    figure = dict(zip(start.header.half, map(number, mine), strict=True))
-    time = figure.get("time", figure.get("cputime"))
+    figure = {name: number(cell) for name, cell in _cells(start, half).items()}
+    time = figure.get("time", figure.get(CPU_TIME))
     if time is None or time < 0:
         return None
     wrong = figure.get("#wrong", figure.get("wrong"))
@@ -112,6 +140,7 @@ def _half(
         op=start.op,
         root=start.root,
         time_s=time * unit_s,
+        time_of=CPU if CPU_TIME in figure else "",
         min_s=names.scaled(figure.get("i_min"), 1e-6),
         max_s=names.scaled(figure.get("i_max"), 1e-6),
         p99_s=names.scaled(figure.get("i_p99"), 1e-6),
@@ -143,31 +172,25 @@ def _inferred(table: PartialTable) -> str:
     return "broadcast" if rooted and not shared else ""
 
 
-def _ranks(source: str, table: PartialTable, collective: str, notes: list[Note]) -> int | None:
-    """Ranks by the lines above, by a size that is a multiple of one rank's count, or by the rates.
-
-    Who pastes a log may cut the list of its devices, which the rates then contradict.
-    """
+def _ranks(
+    source: str, table: PartialTable, collective: str, notes: list[Note]
+) -> tuple[int | None, float | None]:
+    """Ranks and bus factor: by the lines above, a size that is a multiple of a count, the rates."""
     start = max(table.rows, key=lambda s: s.size)
-    listed, rated = table.size_of_world(), _rated_ranks(start, collective)
-    if table.ranks and listed and rated and rated > listed:
-        text = f"{listed} ranks are listed, but the rates are those of {rated}: the list is cut"
-        notes.append(Note(source, start.line, text))
-        return rated
+    listed = table.size_of_world()
     width = names.element_size(names.dtype(start.dtype))
     if not listed and width and start.count and start.size >= 2 * start.count * width:
-        return start.size // (start.count * width)
-    return listed or rated
+        listed = start.size // (start.count * width)
+    ranks, factor, said = agreed(collective, _rates(table), listed)
+    if said:
+        notes.append(Note(source, start.line, said))
+    return ranks, factor
 
 
-def _rated_ranks(start: Start, collective: str) -> int | None:
-    """Ranks by busbw over algbw of a row."""
-    columns = start.header.half
-    if "algbw" not in columns or "busbw" not in columns:
-        return None
-    algbw = number(start.cells[columns.index("algbw")])
-    busbw = number(start.cells[columns.index("busbw")])
-    return names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+def _rates(table: PartialTable) -> list[tuple[str, str]]:
+    """Algbw and busbw of all rows and halves, as printed."""
+    halves = [_cells(s, h) for s in table.rows for h in range(s.header.halves)]
+    return [(cells.get("algbw", ""), cells.get("busbw", "")) for cells in halves]
 
 
 def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
@@ -202,6 +225,15 @@ def _check_average(source: str, table: PartialTable, rows: list[Row], notes: lis
         return
     line, average = table.average
     mean = sum(rates) / len(rates)
-    if not isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
-        said = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
-        notes.append(Note(source, line, f"{said}: rows are missing"))
+    if isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
+        return
+    said = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
+    if table.refused:
+        why = "rows were refused"
+    elif table.asked is None:
+        why = "rows are missing, or a figure was changed"
+    elif len({start.size for start in table.rows}) < table.asked:
+        why = "rows are missing"
+    else:
+        why = "no row is missing, so a figure was changed"
+    notes.append(Note(source, line, f"{said}: {why}"))

@@ -26,6 +26,7 @@ _HEADER_LIBRARY = re.compile(r"\bnccl-library=(\d{4,6})\b")
 _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
+_SIZES = re.compile(r"minBytes (\d{1,19}) maxBytes (\d{1,19}) step: (\d{1,19})\((factor|bytes)\)")
 _AVERAGE = re.compile(
     r"Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d{0,18})?(?:e[+-]?\d{1,2})?)(?![\w.])"
 )
@@ -59,11 +60,11 @@ class _Stream:
         start = (
             None
             if text.lstrip().startswith("#")
-            else row_start(line.number, text, self._table.header)
+            else row_start(line.number, text, self._table.header, self._above())
         )
         if isinstance(start, str):
             self._flush()
-            self._table.refused = True
+            self._table.refused += 1
             self.note(line.number, f"row not read: {start}")
         elif start is not None:
             self._flush()
@@ -72,6 +73,10 @@ class _Stream:
             self._pending = start
             if len(start.cells) + start.first >= start.header.cells:
                 self._flush()
+
+    def _above(self) -> Start | None:
+        """The row above, where there is one."""
+        return self._pending or (self._table.rows[-1] if self._table.rows else None)
 
     def _continued(self, text: str) -> bool:
         found = cells(text)
@@ -92,10 +97,11 @@ class _Stream:
             return
         width = len(start.header.half)
         if len(start.cells) < width:
-            self._table.refused = True
+            self._table.refused += 1
             self.note(start.line, f"row of {start.size} B not read: its figures are missing")
             return
         if len(start.cells) % width:
+            self._table.refused += 1
             self.note(start.line, f"row of {start.size} B: the in-place half is cut and left out")
         if start.surplus:
             self.note(
@@ -177,12 +183,27 @@ class _Stream:
         if "nThread" in text:
             iterations = _ITERATIONS.search(text)
             table.iterations = int(iterations.group(1)) if iterations else None
+            table.asked = _sizes(text)
         called = _CALLED.search(text)
         if called and not table.program:
             table.program = called.group(1)
         nranks = _NRANKS.search(text)
         if nranks:
             table.nranks = max(int(nranks.group(1)), table.nranks or 0)
+
+
+def _sizes(text: str) -> int | None:
+    """How many sizes ``minBytes … maxBytes … step`` asks for; None where the line is another."""
+    found = _SIZES.search(text)
+    if not found:
+        return None
+    low, high, step = map(int, found.groups()[:3])
+    if found.group(4) == "bytes":
+        return 1 + (high - low) // step if step and high >= low else 1
+    count, size = 1, low
+    while step > 1 and 0 < size * step <= high:
+        count, size = count + 1, size * step
+    return count
 
 
 def read(source: str, lines: Iterable[Line]) -> Reading:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from reports.readers import names
-from reports.readers.gathered import Gathered, figure, message_row
+from reports.readers.gathered import Gathered, figure, message_row, signed
 from reports.readers.text import Line
+from reports.records.metrics import PURE
 from reports.records.rows import Reading, Row, Run
 
 _TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
@@ -25,8 +26,13 @@ _COLUMN = re.compile(
 )
 _FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
 _POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectional_bandwidth"}
-_SECONDS = {"avglatency": "time_s", "latency": "time_s", "overall": "time_s"}
-_SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
+_SECONDS = {"avglatency": "time_s", "latency": "time_s", "minlatency": "min_s"}
+_SECONDS |= {"maxlatency": "max_s", "p99taillat": "p99_s"}
+# Of non-blocking collectives; what is called overall holds OSU's own compute.
+_SECONDS |= {"purecomm": "time_s", "mincomm": "min_s", "maxcomm": "max_s"}
+_SECONDS |= {"overall": "overall_s", "compute": "compute_s"}
+_RATES = {"messagess": ("messages_per_s", 1.0), "mbs": ("bandwidth_bytes_per_s", 1e6)}
+_RATES |= {"bandwidth": ("bandwidth_bytes_per_s", 1e6)}
 
 
 def launched_ranks(text: str) -> int | None:
@@ -45,6 +51,11 @@ def launched_ranks(text: str) -> int | None:
     return int(nodes.group(1)) * int(each.group(1) if each else 1)
 
 
+def _key(column: str) -> str:
+    """The name of a column without its unit, in lower case: ``Pure Comm.(us)`` is ``purecomm``."""
+    return re.sub(r"\(.*|[^a-z0-9]", "", column.lower())
+
+
 def _columns(text: str) -> list[str] | None:
     """The columns of a header line, None for any other line."""
     if not re.match(r"\s*#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
@@ -60,7 +71,7 @@ class _Table:
         model, name, version = title.groups()
         self.collective = _collective(model, name)
         one_sided = "_" in model
-        self.ranks = 2 if one_sided or self.collective in _POINT_TO_POINT else ranks
+        self.ranks = 2 if one_sided or names.blocking(self.collective) in _POINT_TO_POINT else ranks
         program = f"OSU {model} {name}"
         self.run = Run(source, number, "osu", program, f"OSU {version or ''}".strip())
         model = model.partition("_")[0]
@@ -80,7 +91,6 @@ class _Table:
         if not size.isdecimal() or len(size) > 19:
             return f"{size!r} is no size"
         fields: dict[str, Any] = {"transport": self.transport, "dtype": self.dtype}
-        rate = None
         for name, cell in cells.items():
             if name == "Validation":
                 verdict = cell.lower()[:4]
@@ -88,21 +98,28 @@ class _Table:
                     return f"validation says {cell!r}"
                 fields["wrong"] = int(verdict == "fail")  # at least: the number is not said
                 continue
-            value = figure(cell)
+            key = _key(name)
+            value = signed(cell) if key == "overlap" else figure(cell)
             if value is None:
                 return f"{cell!r} is no figure ({name})"
-            key = re.sub(r"\(.*|[^a-z0-9]", "", name.lower())
-            if name == "Iterations":
+            if key == "iterations":
                 fields["iterations"] = int(value)
-            elif "MB/s" in name and "Tail" not in name:
-                rate = value * 1e6
+            elif key == "overlap":
+                fields["overlap"] = value * 1e-2
+            elif key in _RATES:
+                column, unit = _RATES[key]
+                fields[column] = value * unit
             elif key in _SECONDS:
                 fields[_SECONDS[key]] = value * 1e-6
-            elif key.startswith("p99") and "us" in name:
-                fields["p99_s"] = value * 1e-6
-        return message_row(
-            self.run, line.number, self.collective, int(size), self.ranks, rate, **fields
-        )
+        if "overall_s" in fields:
+            fields["time_of"] = PURE
+        return message_row(self.run, line.number, self.collective, int(size), self.ranks, **fields)
+
+    def left_out(self) -> str:
+        """The columns of the header that no field of a row holds, as a text; empty for none."""
+        known = {*_SECONDS, *_RATES, "size", "iterations", "validation", "overlap"}
+        names = [name for name in self.columns if _key(name) not in known]
+        return f"columns that are not read: {', '.join(names)}" if names else ""
 
 
 def _collective(model: str, title: str) -> str:
@@ -111,7 +128,8 @@ def _collective(model: str, title: str) -> str:
     if operation or title.lower().startswith("multi"):
         return names.collective(f"{operation} {title}")
     name = re.sub(r" (?:Latency|Personalized Exchange)\b", "", title)
-    return names.collective(name or title)
+    alone = not name or name.lower() in ("persistent", "non-blocking")
+    return names.collective(title if alone else name)
 
 
 def read(source: str, lines: Iterable[Line]) -> Reading:
@@ -135,6 +153,8 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
         elif columns := _columns(line.text):
             table.columns = columns
             found.header(line.number)
+            if left_out := table.left_out():
+                found.note(line.number, left_out)
         elif row := table.row(line):
             found.take(line.number, row)
             if isinstance(row, Row) and row.wrong:

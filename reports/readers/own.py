@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -15,6 +16,7 @@ from typing import Any
 
 from reports.readers.columns import HEAD, REAL, Rows, Times, rows_of
 from reports.readers.placements import BYTES, checked, per_rank, placement
+from reports.readers.printable import printable_values
 from reports.readers.runs import Runs, check_format
 from reports.readers.text import record_texts
 from reports.readers.upgrade import OLD, per_core, shared_work
@@ -33,6 +35,9 @@ _ABSENT: dict[str, Any] = {
     "worksharing": False,
 }
 Documents = Iterable[tuple[int, object]]
+
+# What JSON has where a text is not plain: an escape, or a character beyond ASCII's printable ones.
+_ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
 
 
 def recognises(document: object) -> bool:
@@ -156,6 +161,7 @@ class _Table:
                     get("skipped", ""),
                     get("timing", "each"),
                     get("across", "max"),
+                    get("checked", ""),
                     get("limit"),
                     own,
                     _core_clock(document.get("noise"), name),
@@ -231,14 +237,14 @@ def rows(results: Iterable[Result], source: str = "<results>") -> Rows:
 
 
 def results(text: str, strict: bool = True) -> list[Result]:
-    """The whole records of JSON lines.
+    """The whole records of JSON lines, their texts safe to print.
 
     Raises ValueError where one cannot be read; unless ``strict`` it is left out.
     """
-    runs, found = Runs("<text>"), []
+    runs, found, odd = Runs("<text>"), [], _ODD.search(text) is not None
     for _, parsed in _parsed(text):
         try:
-            document = _object(parsed)
+            document = _object(printable_values(parsed) if odd else parsed)
             if _is_run(document):
                 runs.keep(document)
             else:

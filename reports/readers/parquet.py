@@ -17,10 +17,10 @@ import numpy as np
 from busbar.errors import MissingLibrary, ReportError
 from busbar.printable import printable
 from reports.readers import own
-from reports.readers.columns import Coded, Rows, Times
+from reports.readers.columns import Coded, Rows, Times, silent
 from reports.readers.upgrade import OLD
 from reports.records.record import FORMAT, Result
-from reports.records.rows import COUNTS, FIGURES, TEXTS, Run
+from reports.records.rows import COUNTS, FIGURES, OTHERS, TEXTS, Run
 
 MAGIC = b"PAR1"
 _KEY = b"busbar"
@@ -28,7 +28,8 @@ _RUN = ("number", "format", "program", "version", "library", "hosts", "devices",
 # What every record of ours has; of the others some are silent.
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
 _COUNTS = tuple(name for name in COUNTS if name not in _WHOLE)
-_FLOATS = (*FIGURES, "bus_factor", "alg_factor")
+_FLOATS = (*(name for name in FIGURES if name not in OTHERS), "bus_factor", "alg_factor")
+_TEXTS = tuple(name for name in TEXTS if name not in OTHERS)
 
 
 def library(place: str = "") -> ModuleType:
@@ -46,7 +47,7 @@ def to_parquet(results: Sequence[Result]) -> bytes:
     pa, rows = library(), own.rows(results)
     columns, runs = rows.columns, rows.columns["run"]
     made = {"run": pa.array(runs.codes, pa.int32())}
-    for name in TEXTS:
+    for name in _TEXTS:
         codes = pa.array(columns[name].codes, pa.int32())
         labels = pa.array(list(columns[name].labels), pa.string())
         made[name] = pa.DictionaryArray.from_arrays(codes, labels)
@@ -117,7 +118,7 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
         raise ValueError("a run that is not there")
     columns: dict[str, Any] = {"run": Coded(codes, runs)}
-    columns |= {name: coded(name) for name in TEXTS}
+    columns |= {name: coded(name) for name in _TEXTS}
     columns |= {name: column(name).to_numpy() for name in _WHOLE}
     columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
     kinds = {name: columns[name].dtype.kind for name in (*_WHOLE, *_FLOATS)}
@@ -142,4 +143,4 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
         raise ValueError("a rank has another number of times than its row")
     if not set(columns["placement"].labels) <= {"out", "in"}:
         raise ValueError("a placement that is neither out nor in")
-    return Rows(columns, Times(times, edges))
+    return Rows(columns | silent(len(lengths)), Times(times, edges))

@@ -13,6 +13,9 @@ BYTES = ("sent", "received", "total")
 _SAMPLE = {f.name for f in fields(Sample)}
 _MOST = (1 << 63) - 1  # what a column of whole numbers holds
 
+# What is taken for a time, in seconds.
+_LEAST_S, _MOST_S = 1e-15, 1e12
+
 
 def placement(value: object) -> Sample | None:
     """A placement of a record; None where it has none. Raises ValueError."""
@@ -31,7 +34,7 @@ def checked(half: object) -> dict[str, Any]:
     for times in (half.get("times", []), half.get("warm_up", [])):
         _check_times(times)
     get = half.get
-    for name in ("stopped", "skipped", "timing", "across"):
+    for name in ("stopped", "skipped", "timing", "across", "checked"):
         if not isinstance(get(name, ""), str):
             raise ValueError(f"{name} is no text")
     for count in (get("iterations", 0), get("wrong") or 0):
@@ -48,11 +51,25 @@ def checked(half: object) -> dict[str, Any]:
     return half
 
 
+def is_time(seconds: float) -> bool:
+    """Whether anything took so long: from a femtosecond to 30,000 years, or no time at all.
+
+    What lies beyond makes rates and pictures overflow.
+    """
+    return seconds == 0 or _LEAST_S <= seconds <= _MOST_S
+
+
 def _check_times(times: object) -> None:
     if not isinstance(times, list):
         raise ValueError("times are not a list of seconds")
     try:
-        if isfinite(fsum(times)) and min(times, default=0) >= 0:
+        least, most = min(times, default=0), max(times, default=0)
+        if (
+            isfinite(fsum(times))
+            and is_time(most)
+            and least >= 0
+            and (least >= _LEAST_S or all(map(is_time, times)))
+        ):
             return
     except (TypeError, OverflowError):
         pass

@@ -31,7 +31,7 @@ def _cut(text: str) -> str:
 def _column(column: Any) -> Any:
     if not isinstance(column, Coded):
         return column
-    return Coded(column.codes, [_value(label) for label in column.labels])
+    return Coded(column.codes, [printable_values(label) for label in column.labels])
 
 
 def _row(row: Row, run: Run) -> Row:
@@ -42,20 +42,20 @@ def _row(row: Row, run: Run) -> Row:
 
 
 def _run(run: Run) -> Run:
-    new = {f.name: _value(getattr(run, f.name)) for f in fields(Run)}
+    new = {f.name: printable_values(getattr(run, f.name)) for f in fields(Run)}
     return run if all(new[name] == getattr(run, name) for name in new) else Run(**new)
 
 
-def _value(value: Any) -> Any:
+def printable_values(value: Any) -> Any:
     """A text, and the texts in what is made of lists and objects."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Run):
         return _run(value)
     if isinstance(value, Mapping):
-        return {_value(key): _value(one) for key, one in value.items()}
+        return {printable_values(key): printable_values(one) for key, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_value, value))
+        return tuple(map(printable_values, value))
     if isinstance(value, Sequence):
-        return list(map(_value, value))
+        return list(map(printable_values, value))
     return value

@@ -8,6 +8,7 @@ from typing import Any
 from reports.readers import names
 from reports.readers.gathered import Gathered
 from reports.readers.nccl_json import number, whole
+from reports.readers.printed import contradiction, micros
 from reports.records.rows import Reading, Row, Run
 
 _KEYS = {"size", "inPlace", "time", "algBw", "busBw"}
@@ -43,6 +44,11 @@ def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
     wrong, ranks = whole(document.get("wrong")), whole(document.get("ranks"))
     collective = names.collective(str(document.get("name", "")))
     op = str(document.get("redop", ""))
+    ranks = ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+    timed = micros(document.get("time")) if collective != "hypercube" else None
+    rates = (str(document.get("algBw")), str(document.get("busBw")))
+    if odd := contradiction(size, timed, *rates, names.bus_factor(collective, ranks)):
+        return f"{odd}: a figure was changed"
     return Row(
         run=run,
         line=0,
@@ -51,7 +57,7 @@ def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
         message=size,
         placement="in" if document.get("inPlace") in (1, "1", True) else "out",
         transport="nccl",
-        ranks=ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0),
+        ranks=ranks,
         dtype=names.dtype(str(document.get("type", ""))),
         op="" if op == "none" else op,
         time_s=time * 1e-6,

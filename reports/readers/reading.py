@@ -15,21 +15,29 @@ from busbar.errors import ReportError
 from busbar.files import decoded
 from reports.readers import (
     failed,
+    foreign,
+    hccl,
     imb,
     json_text,
     names,
     nccl_json,
     nccl_text,
+    oneccl,
     osu,
     own,
     own_csv,
+    param,
     parquet,
+    perftest,
     rccl_json,
+    shortened,
+    torch_bench,
 )
 from reports.readers.columns import Rows
 from reports.readers.frame import frame
+from reports.readers.placements import is_time
 from reports.readers.printable import cleaned
-from reports.readers.text import lines, read_bytes, record_files, unlabelled
+from reports.readers.text import lines, read_bytes, record_files, unlabelled, without_cut
 from reports.records.rows import COUNTS, Note, Reading, Row, Run
 
 if TYPE_CHECKING:
@@ -37,13 +45,20 @@ if TYPE_CHECKING:
 
 __all__ = ["frame", "load", "parse", "read"]
 
-_TEXT_READERS = (nccl_text.read, osu.read, imb.read)
+#: The readers of logs, each with a text that every log of its kind has: "" where there is none.
+_TEXT_READERS = (
+    ("", nccl_text.read), ("", osu.read), ("", imb.read), ("#iterations", perftest.read),
+    ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read), ("alg_bandwidth", hccl.read),
+    ("COMMS-RES", param.read), ("", shortened.read),
+)  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
 _START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
 _FIRST_LINES = 5
 _HEAD = 200
+#: The note on a text that ends inside a row.
+CUT = "the text ends here without a line end: the run was cut"
 #: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
 MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
@@ -82,8 +97,11 @@ def _bounded(found: Reading) -> Reading:
     """A reading without rows whose whole numbers no column holds; our records are checked."""
     if isinstance(found.rows, Rows):
         return found
-    fits = [all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) for r in found.rows]
-    said = "row not read: it has a whole number of more than 63 bits"
+    fits = [
+        all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) and is_time(r.time_s or 0)
+        for r in found.rows
+    ]
+    said = "row not read: it has a whole number of more than 63 bits, or a time that nothing takes"
     pairs = list(zip(found.rows, fits, strict=True))
     odd = [Note(r.run.source, r.line, said) for r, fit in pairs if not fit]
     return Reading([r for r, fit in pairs if fit], [*found.notes, *odd]) if odd else found
@@ -122,26 +140,16 @@ def parse(text: str, source: str = "<text>") -> Reading:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean = list(unlabelled(lines(text)))
-    parts = [reader(source, clean) for reader in _TEXT_READERS]
+    clean, cut = without_cut(list(unlabelled(lines(text))), text)
+    parts = [reader(source, clean) for mark, reader in _TEXT_READERS if mark in text]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
+    if cut is not None and (rows or notes):
+        notes.append(Note(source, cut.number, CUT))
     if not rows and not notes:
-        notes = [Note(source, 0, said) for mark, said in _foreign() if re.search(mark, text)][:1]
+        said = foreign.named(text)
+        notes = [Note(source, 0, said)] if said else []
     return Reading(rows, sorted(notes, key=lambda n: n.line))
-
-
-def _foreign() -> tuple[tuple[str, str], ...]:
-    """Other texts: a pattern that only they contain, and who reads them."""
-    map_ = f"this is a map of a machine, which {program('topology')} --from reads"
-    return (
-        (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
-        (
-            r"<algo\s",
-            f"this is an MSCCL schedule, which {program('collectives')} verify and -A read",
-        ),
-        (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),
-    )
 
 
 def _long(source: str, most: int, what: str, remedy: str) -> Reading:
@@ -177,7 +185,7 @@ def _unknown(text: str) -> str:
     """The note on a JSON document that has no rows."""
     if '"busbar_topology"' in text[:_HEAD]:
         return f"this is a map of a machine, which {program('topology')} --from reads"
-    return "a JSON document of a shape that is not known"
+    return foreign.named(text) or "a JSON document of a shape that is not known"
 
 
 def _is_jsonl(text: str) -> bool:

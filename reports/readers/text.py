@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from busbar.errors import ReportError
-from busbar.files import decoded
+from busbar.files import decoded, read_some
 from busbar.printable import uncoloured
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
@@ -51,6 +50,8 @@ _BEGINS = re.compile(
 )
 _LONGEST_LABEL = 120
 _MOST_LABELS = 8
+# Lines above a last one that its columns are looked for in.
+_MOST_ABOVE = 60
 
 
 class Line(NamedTuple):
@@ -80,8 +81,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     can be had.
     """
     try:
-        with path.open("rb") as file:
-            data = _whole(file)
+        data = read_some(path, LIMIT)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     said = ""
@@ -95,19 +95,6 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     if len(data) > LIMIT:
         raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
     return data, said
-
-
-def _whole(file: BinaryIO) -> bytes:
-    """All of a file, up to one byte beyond the limit; memory is taken as bytes come."""
-    known = os.fstat(file.fileno()).st_size
-    data = file.read(min(known, LIMIT) + 1)
-    if len(data) <= known or len(data) > LIMIT:
-        return data
-    parts, size = [data], len(data)
-    while size <= LIMIT and (part := file.read(_PIECE)):
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
 
 
 def _unpacked(data: bytes) -> tuple[bytes, str]:
@@ -165,6 +152,62 @@ def unlabelled(found: Iterable[Line]) -> Iterator[Line]:
                 line = line._replace(text=line.text[match.end() :])
                 break
         yield line
+
+
+def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
+    """The lines of ``text`` without a last figure that may be cut, and the line that it stood in.
+
+    A text that does not end with a line end may end inside a figure, which is another figure then.
+    It is whole where it ends below the end of a column of the lines above, which are right-aligned.
+    """
+    if text[-1:] in ("", "\n", "\r") or not found:
+        return found, None
+    last = found[-1]
+    token = re.search(r"\S+$", last.text)
+    row = re.match(r"\s*[\d.]", last.text) is not None
+    if token is None or not (row or re.match(r"[-+.\d]", token.group())):
+        return found, None
+    if text[-1:].isspace():
+        return found, last if row else None
+    if _is_aligned(last, [line for line in found[-_MOST_ABOVE:-1] if line.stream == last.stream]):
+        return found, None
+    return [*found[:-1], last._replace(text=last.text[: token.start()])], last if row else None
+
+
+def _is_aligned(last: Line, above: Sequence[Line]) -> bool:
+    """Whether the last two columns of a line end where two columns of a line above do.
+
+    Of two columns, of which OSU's first is left-aligned, the last counts. A row above must have as
+    many decimals.
+    """
+    ends = _ends(last.text)
+    if len(ends) < 2 or "\t" in last.text:
+        return False
+    gap = re.search(r" {2,}\S+$", last.text)
+    if gap is None:
+        return False
+    wanted = ends[-1:] if len(ends) == 2 and not last.text[0].isspace() else ends[-2:]
+    decimals = _decimals(last.text.split()[-1])
+    for line in above:
+        if "\t" in line.text:
+            continue
+        known, words = _ends(line.text), line.text.split()
+        for at in range(1, len(known)):
+            heading = not re.match(r"[-+.\d]", words[at])
+            if known[at - len(wanted) + 1 : at + 1] == wanted and (
+                heading or _decimals(words[at]) == decimals
+            ):
+                return True
+    return False
+
+
+def _ends(text: str) -> list[int]:
+    """Where the words of a line end."""
+    return [word.end() for word in re.finditer(r"\S+", text)]
+
+
+def _decimals(word: str) -> int:
+    return len(word.partition(".")[2])
 
 
 def _unprefixed(line: str) -> tuple[str, str]:

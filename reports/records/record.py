@@ -28,8 +28,10 @@ class Sample:
     ``times``: seconds of each iteration, already combined over ranks as ``across`` says; with
     ``timing`` ``loop`` one mean over ``iterations`` back-to-back. ``stopped``: what ended it
     (``iterations``, ``precise``, ``budget``). ``wrong``: wrong elements over all ranks, None when
-    unchecked. ``sent`` and ``received``: bytes per iteration of the busiest rank each, ``total``
-    over all ranks, as the transport counted them; None for a library, which does not say.
+    unchecked; ``checked``: ``timed``, for every timed iteration, or how many more were checked
+    after them; empty when unchecked, and in records of earlier versions. ``sent`` and
+    ``received``: bytes per iteration of the busiest rank each, ``total`` over all ranks, as the
+    transport counted them; None for a library, which does not say.
     ``skipped``: why there are no times. ``per_rank``: every rank's own seconds, a tuple a rank in
     rank order, each as long as ``times``; empty when they were not asked for (``--per-rank``).
     ``limit``: the least seconds that the memory roofline measured in this run allows for this
@@ -47,6 +49,7 @@ class Sample:
     across: str = "max"
     stopped: str = ""
     wrong: int | None = None
+    checked: str = ""
     sent: int | None = None
     received: int | None = None
     total: int | None = None

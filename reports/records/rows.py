@@ -44,10 +44,16 @@ class Row:
     after. ``clock_memory_hz``: of the GPU whose median is lowest.
     ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
     (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
-    were taken and combined over ranks; empty where the log does not say. ``ranks_per_core``: of the
+    were taken and combined over ranks; empty where the log does not say. ``checked``: which results
+    Busbar compared, as `reports.records.record.Sample` has it. ``ranks_per_core``: of the
     busiest node, above 1 where ranks shared cores. ``worksharing``: work of one rank may have been
     carried out by another process. ``sent_bytes``, ``received_bytes``: an iteration's bytes through
-    the busiest port each way, as counted; ``total_bytes``: over all links.
+    the busiest port each way, as counted; ``total_bytes``: over all links. ``time_of``: what
+    ``time_s`` is the time of, where that is not the operation (`reports.records.metrics`).
+    ``bandwidth_bytes_per_s`` and ``messages_per_s``: as OSU and IMB print them, by each benchmark's
+    own definition. Of non-blocking collectives ``overall_s`` is the time with the compute that runs
+    beside it, ``compute_s`` that compute alone, ``overlap`` the share of the communication that
+    it hides (below 0 where it costs more).
     """
 
     run: Run
@@ -87,11 +93,18 @@ class Row:
     energy_per_op_j: float | None = None
     timing: str = ""
     across: str = ""
+    checked: str = ""
     ranks_per_core: float | None = None
     worksharing: bool = False
     sent_bytes: int | None = None
     received_bytes: int | None = None
     total_bytes: int | None = None
+    time_of: str = ""
+    bandwidth_bytes_per_s: float | None = None
+    messages_per_s: float | None = None
+    overall_s: float | None = None
+    compute_s: float | None = None
+    overlap: float | None = None
 
     @property
     def nbytes(self) -> int | None:
@@ -100,8 +113,9 @@ class Row:
 
     @property
     def reading(self) -> str:
-        """The reading of its times, where that is not each rank's own duration, combined."""
-        return self.across if self.across not in ("", *OWN) else ""
+        """What its times are, where they are not each rank's own duration of the operation."""
+        across = self.across if self.across not in ("", *OWN) else ""
+        return self.time_of or across
 
     @property
     def oversubscribed(self) -> bool:
@@ -173,6 +187,11 @@ KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(Row) if f.name != "
 TEXTS = tuple(name for name, kind in KINDS.items() if kind == "str")
 FIGURES = tuple(name for name, kind in KINDS.items() if kind == "float | None")
 COUNTS = tuple(name for name, kind in KINDS.items() if kind == "int | None")
+#: Fields that only other benchmarks fill: our records have raw times instead.
+OTHERS = (
+    "time_of", "error", "bandwidth_bytes_per_s", "messages_per_s", "overall_s", "compute_s",
+    "overlap",
+)  # fmt: skip
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
 COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)

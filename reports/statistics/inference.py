@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import ceil, exp, log, nan, sqrt
+from math import ceil, exp, floor, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -63,13 +63,29 @@ def _between(base: Samples, new: Samples, within: Sequence[float] = ()) -> _Betw
         error = float(blocks.std(ddof=1)) / sqrt(len(blocks))
         return _Between(float(blocks.mean()), error, len(blocks) - 1)
     medians = [np.array([np.median(run) for run in side]) for side in (base, new)]
-    freedom = sum(map(len, medians)) - 2
-    if freedom < 1 or min(m.min() for m in medians) <= 0:
+    sizes = [len(one) for one in medians]
+    if sum(sizes) < 3 or min(m.min() for m in medians) <= 0:
         return None
     logs = [np.log(m) for m in medians]
-    scatter = sum(float(((one - one.mean()) ** 2).sum()) for one in logs) / freedom
-    error = sqrt(scatter * sum(1 / len(m) for m in logs))
-    return _Between(float(logs[1].mean() - logs[0].mean()), error, freedom)
+    middle = float(logs[1].mean() - logs[0].mean())
+    if min(sizes) == 1:  # nothing tells how the one launch scatters
+        scatter = float(max(logs, key=len).std(ddof=1))
+        return _Between(middle, scatter * sqrt(sum(1 / n for n in sizes)), max(sizes) - 1)
+    return _Between(middle, *_welch([float(one.var(ddof=1)) / len(one) for one in logs], sizes))
+
+
+def _welch(squares: Sequence[float], sizes: Sequence[int]) -> tuple[float, int]:
+    """The standard error of a difference of two means that scatter each in its way; its freedom.
+
+    Welch (1947), with Satterthwaite's degrees of freedom rounded down, and one less where one side
+    has more launches than the other: of so few the approximation is a little too sure otherwise.
+    ``squares``: the squared standard errors of the means.
+    """
+    total, least = sum(squares), min(sizes) - 1
+    if not total:
+        return 0.0, least
+    parts = sum((one / total) ** 2 / (n - 1) for one, n in zip(squares, sizes, strict=True))
+    return sqrt(total), max(least, floor(1 / parts + 1e-9) - (sizes[0] != sizes[1]))
 
 
 def between_runs(
@@ -77,9 +93,9 @@ def between_runs(
 ) -> tuple[float, float] | None:
     """The 95 % interval of the ratio by Student's t on the logarithms of the runs' medians.
 
-    Runs of both sides are held to scatter alike, so that one run can be held against several. None
-    where no side has several, or a median is not positive. ``within``: the logarithm of the ratio
-    in each run, where all measured both sides (`within_run`). The t is theirs then, that of a
+    Each side scatters in its way (`_welch`). One run against several is held to scatter as they do.
+    None where no side has several, or a median is not positive. ``within``: the logarithm of the
+    ratio in each run, where all measured both sides (`within_run`). The t is theirs then, that of a
     randomised complete block design: what differs from run to run meets both sides alike.
     """
     found = _between(base, new, within)
@@ -122,7 +138,7 @@ def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> fl
 def launch_scatter(base: Samples, new: Samples) -> float | None:
     """The scatter of a side's launches: the standard deviation of their logarithms.
 
-    As `between_runs` takes it, of both sides alike; None where that gives no interval.
+    As `between_runs` takes it, of both sides together; None where that gives no interval.
     """
     found = _between(base, new)
     if found is None:
@@ -141,7 +157,10 @@ def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
         raise ValueError(f"{launches} launches a side")
     sides = 1 if within else 2
     freedom = sides * (launches - 1)
-    t = student_quantile(0.025, freedom) + student_quantile(0.05, freedom)
+    # Of sides that scatter alike Welch's test has about two degrees less than both have together
+    # (simulated: within 2 % of what finds 95 % from three launches a side on).
+    level = freedom if within else max(1, freedom - 2)
+    t = student_quantile(0.025, level) + student_quantile(0.05, freedom)
     return exp(t * scatter * sqrt(sides / launches)) - 1
 
 

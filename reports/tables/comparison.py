@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.records.metrics import BESIDE, present
 from reports.records.record import STEP
 from reports.records.rows import grouped
-from reports.records.shown import known, seconds, setting, size_text
+from reports.records.shown import known, setting, size_text
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS
 from reports.tables.table import WIDE, Column, Shown, table
@@ -17,27 +18,48 @@ _ASKED = 0.05  # the difference of which is said how many launches see it
 
 
 def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[Shown]:
-    """A comparison, a table a measured thing; the change is that of the time: more is slower."""
-    groups = grouped(comparisons, lambda c: setting(c.row.base))
-    return [_compared(name, group, width) for name, group in groups.items()]
+    """A comparison, a table a measured thing and metric, whose change it is."""
+    groups = grouped(comparisons, lambda c: (setting(c.row.base), c.metric))
+    return [_compared(name, group, width) for (name, _), group in groups.items()]
 
 
 def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Shown:
     wide = width >= WIDE
     rows = [c.row.base for c in comparisons]
-    new = [seconds(c.row.new_s) if wide else "" for c in comparisons]
+    metric = comparisons[0].metric
+    new = [metric.text(c.new) or "N/A" if wide or metric.more else "" for c in comparisons]
     columns: list[Column] = [
         ("size", "right", [size_text(r.nbytes) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
-        ("base", "right", [seconds(c.row.base_s) for c in comparisons]),
+        ("base", "right", [metric.text(c.base) or "N/A" for c in comparisons]),
         ("new", "right", new),
-        ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
+        ("change", "right", [f"{100 * (c.change - 1):+.1f}%" for c in comparisons]),
         ("95 %", "right", [bounds_text(c) for c in comparisons]),
         ("p", "right", [known(c.p, ".2g") if wide else "" for c in comparisons]),
         ("effect", "right", [known(c.effect, "+.2f") if wide else "" for c in comparisons]),
+        *beside(comparisons),
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
-    return table(f"{name}: time of NEW against BASE", columns)
+    what = f"{metric.name} in {metric.unit}" if metric.unit else metric.name
+    return table(f"{name}: {what} of NEW against BASE", columns)
+
+
+def beside(comparisons: Sequence[Comparison]) -> list[Column]:
+    """The other quantities of both sides, as ``base -> new``: a column each that a side has."""
+    rows = [row for c in comparisons for row in (c.row.base, c.row.new)]
+    return [
+        (
+            f"{metric.name} {metric.unit}".rstrip(),
+            "right",
+            [
+                f"{metric.text(metric.of(c.row.base)) or 'N/A'} -> "
+                f"{metric.text(metric.of(c.row.new)) or 'N/A'}"
+                for c in comparisons
+            ],
+        )
+        for metric in present(rows, BESIDE)
+        if metric is not comparisons[0].metric
+    ]
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
@@ -103,6 +125,6 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
 
 def bounds_text(c: Comparison) -> str:
     """The interval of a change in per cent; empty when nothing could be tested."""
-    if c.low is None or c.high is None:
+    if c.bounds is None:
         return ""
-    return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"
+    return " ".join(f"{100 * (end - 1):+.1f}" for end in c.bounds)

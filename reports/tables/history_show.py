@@ -8,8 +8,9 @@ import numpy as np
 
 from busbar.cells import csv_text
 from reports.analysis.history import History, HistoryEvent, Series, events
+from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, TIME
 from reports.records.rows import grouped
-from reports.records.shown import chance, interval_text, named, seconds, setting, size_text, trend
+from reports.records.shown import chance, interval_text, named, setting, size_text, trend
 from reports.tables.table import WIDE, Column, Shown, table
 
 _MOST_NAMED = 3
@@ -21,35 +22,44 @@ def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Sho
     In the course ``|`` stands where a change was found, and ``!`` behind it for last runs that are
     out of the ordinary.
     """
-    groups = grouped(h.series, lambda s: setting(s.row))
-    return [_table(name, group, width, ascii_only) for name, group in groups.items()]
+    groups = grouped(h.series, lambda s: (setting(s.row), s.metric))
+    return [_table(name, group, width, ascii_only) for (name, _), group in groups.items()]
 
 
 def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> Shown:
     wide = width >= WIDE
     room = 64 if wide else 24
-    last = [s.points[-1] for s in group]
+    last, metric = [s.points[-1] for s in group], group[0].metric
     columns: list[Column] = [
         ("size", "right", [size_text(s.row.nbytes) for s in group]),
         ("algorithm", "left", [s.row.algorithm for s in group]),
-        ("latest", "right", [seconds(p.value) for p in last]),
+        ("latest", "right", [metric.text(metric.of_cost(p.value)) for p in last]),
         ("95 %", "right", [interval_text(p.low, p.high, p.value) if wide else "" for p in last]),
-        ("change", "right", [_percent(s.cuts[-1].ratio) if s.cuts else "" for s in group]),
+        (
+            "change",
+            "right",
+            [_percent(s.change(s.cuts[-1].ratio)) if s.cuts else "" for s in group],
+        ),
         ("p", "right", [f"{s.cuts[-1].p:.2g}" if wide and s.cuts else "" for s in group]),
         ("runs", "right", [str(len(s.points)) for s in group]),
         ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
     ]
-    return table(name, columns)
+    return table(f"{name}; {metric.name} in {metric.unit}" if metric.unit else name, columns)
 
 
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%"
 
 
+def _change(s: Series) -> str:
+    """The latest change, where there is one."""
+    return _percent(s.change(s.cuts[-1].ratio)) if s.cuts else ""
+
+
 def _course(s: Series, room: int, ascii_only: bool) -> str:
     """The last points that there is room for."""
     left_out = max(0, len(s.points) - room)
-    values = [p.value for p in s.points[left_out:]]
+    values = [s.metric.of_cost(p.value) or 0.0 for p in s.points[left_out:]]
     at = [cut.at - left_out for cut in s.cuts]
     return trend(values, at, ascii_only) + ("!" if s.alarm is not None else "")
 
@@ -86,6 +96,7 @@ def _told(h: History, event: HistoryEvent) -> str:
 _COLUMNS = (
     "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
     "run", "name", "time_s", "low_s", "high_s", "iterations", "level", "p",
+    "bandwidth_bytes_per_s", "messages_per_s",
 )  # fmt: skip
 
 
@@ -100,8 +111,12 @@ def history_csv(h: History) -> str:
         what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
         for n, point in enumerate(s.points):
             begun = [cut for cut in s.cuts if cut.at <= n]
-            figures = (point.value, point.low, point.high, point.iterations)
+            values = [
+                s.metric.of_cost(point.value) if s.metric is metric else None
+                for metric in (TIME, BANDWIDTH, MESSAGE_RATE)
+            ]
+            figures = (values[0], point.low, point.high, point.iterations)
             p = begun[-1].p if begun else None
             place = (r.placement, point.run + 1, h.runs[point.run])
-            lines.append((*what, *place, *figures, len(begun), p))
+            lines.append((*what, *place, *figures, len(begun), p, *values[1:]))
     return csv_text(lines)

@@ -12,10 +12,18 @@ from reports.analysis.differences import Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
+from reports.records.metrics import BESIDE, ERROR, TIME, present
 from reports.records.rows import Row
-from reports.records.shown import interval_text, percent, rate, seconds, setting, size_text
-from reports.tables.comparison import bounds_text, counts_of, remedy
-from reports.tables.show import by_table, heading, share_of_limit
+from reports.records.shown import interval_text, percent, setting, size_text
+from reports.tables.comparison import beside, bounds_text, counts_of, remedy
+from reports.tables.show import (
+    busbw_texts,
+    by_table,
+    figures_of,
+    heading,
+    share_of_limit,
+    time_texts,
+)
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
@@ -84,25 +92,28 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 
 def _run_table(rows: Sequence[Row]) -> str:
-    cells = [
-        (
-            size_text(r.nbytes),
-            marked(r),
-            seconds(r.time_s),
-            interval_text(r.low_s, r.high_s, r.time_s),
-            rate(r.busbw_bytes_per_s),
-            percent(share_of_limit(r)),
-            str(r.iterations or ""),
-            "" if r.wrong is None else str(r.wrong),
-        )
-        for r in rows
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "---:", [size_text(r.nbytes) for r in rows]),
+        ("algorithm", "---", [marked(r) for r in rows]),
+        ("time", "---:", time_texts(rows)),
+        ("95 %", "---:", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("busbw", "---:", busbw_texts(rows)),
+        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, BESIDE)),
+        ("of limit", "---:", [percent(share_of_limit(r)) for r in rows]),
+        ("n", "---:", [str(r.iterations or "") for r in rows]),
+        ("wrong", "---:", ["" if r.wrong is None else str(r.wrong) for r in rows]),
+        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, (ERROR,))),
     ]
-    head = "| size | algorithm | time | 95 % | busbw | of limit | n | wrong |"
-    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|---:|", cells)
+    # Of a bandwidth test, which has neither, the columns of a time would be bare.
+    bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()
+    columns = [column for column in columns if column[0] not in bare or any(column[2])]
+    heads, sides, cells = zip(*columns, strict=True)
+    head = f"| {' | '.join(heads)} |"
+    table = _table(head, f"|{'|'.join(sides)}|", list(zip(*cells, strict=True)))
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
     notes += [f"\n{_cell(SHARED)}"] * any(marked(r) != r.algorithm for r in rows)
-    return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
+    return "\n".join([f"**{_cell(heading(rows))}**", "", *table, *notes, ""])
 
 
 def comparison_markdown(
@@ -112,12 +123,13 @@ def comparison_markdown(
 ) -> str:
     """The words counted, the rows that changed in a table, all others in one to be opened.
 
-    The change is that of the time of NEW against BASE: more is slower. The largest come first.
+    The change is that of NEW against BASE: of a time, of which more is slower, or of a rate. The
+    largest come first.
     """
     changed = [c for c in comparisons if c.word in ("slower", "faster")]
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]
     rest = [c for c in comparisons if c not in changed]
-    lines = [f"**{counts_of(comparisons)}** (time of NEW against BASE)", ""]
+    lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
     lines += [_cell(advice), ""] if (advice := remedy(comparisons)) else []
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
@@ -136,18 +148,21 @@ def comparison_markdown(
 
 
 def _compared(comparisons: Sequence[Comparison]) -> list[str]:
+    others = {name: texts for name, _, texts in beside(comparisons)}
     cells = [
         (
-            setting(c.row.base),
+            setting(c.row.base) + (f", {c.metric.name}" if c.metric is not TIME else ""),
             size_text(c.row.base.nbytes),
             c.row.base.algorithm,
-            seconds(c.row.base_s),
-            seconds(c.row.new_s),
-            f"{100 * (c.ratio - 1):+.1f}%",
+            c.metric.words(c.base),
+            c.metric.words(c.new),
+            f"{100 * (c.change - 1):+.1f}%",
             bounds_text(c),
+            *(texts[n] for texts in others.values()),
             c.word + (f", {c.row.new.wrong} wrong" if c.row.new.wrong else ""),
         )
-        for c in comparisons
+        for n, c in enumerate(comparisons)
     ]
-    head = "| measured | size | algorithm | base | new | change | 95 % | |"
-    return _table(head, "|---|---:|---|---:|---:|---:|---:|---|", cells)
+    more = "".join(f" {name} |" for name in others)
+    head = f"| measured | size | algorithm | base | new | change | 95 % |{more} |"
+    return _table(head, f"|---|---:|---|---:|---:|---:|---:|{'---:|' * len(others)}---|", cells)

@@ -9,12 +9,21 @@ from dataclasses import replace
 from busbar.terminal import terminal
 from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
+from reports.records.metrics import (
+    ALGBW,
+    BESIDE,
+    BUSBW,
+    ERROR,
+    TIME,
+    Metric,
+    metric_of,
+    present,
+)
 from reports.records.rows import Expected, Row, grouped
 from reports.records.shown import (
     interval_text,
     known,
     percent,
-    rate,
     seconds,
     setting,
     size_text,
@@ -26,8 +35,8 @@ from reports.tables.table import WIDE, Column, Shown, fitting, table
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns that are given up where there is no room, the first first; names wrap only after that.
 _SPARE = (
-    "stopped", "transport", "cv", "min", "algbw", "max", "p99", "links", "port in", "port out",
-    "J/GB", "J",
+    "stopped", "transport", "error", "cv", "min", "algbw", "max", "p99", "links", "port in",
+    "port out", "J/GB", "J",
 )  # fmt: skip
 #: Columns of wide terminals only.
 _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopped")
@@ -43,13 +52,22 @@ def by_table(rows: Iterable[Row]) -> list[list[Row]]:
     return list(grouped(rows, what).values())
 
 
-def heading(row: Row) -> str:
-    """The heading of a table, in one line."""
+def heading(rows: Sequence[Row]) -> str:
+    """The heading of a table, in one line, with the units of what stands bare in its cells."""
+    row = rows[0]
     words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
-    return ", ".join(w for w in words if w) + "; busbw in GB/s"
+    units = ", ".join(f"{m.name} in {m.unit}" for m in present(rows, (BUSBW, *BESIDE)) if m.unit)
+    return "; ".join(filter(None, (", ".join(filter(None, words)), units)))
+
+
+def figures_of(rows: Sequence[Row], metric: Metric) -> list[str]:
+    """A column of a metric, ``N/A`` where a row has none; empty where no row has it."""
+    if all(metric.of(row) is None for row in rows):
+        return [""] * len(rows)
+    return [metric.text(metric.of(row)) or "N/A" for row in rows]
 
 
 def tables(
@@ -73,15 +91,16 @@ def _table(
         ("size", "right", [size_text(r.nbytes) for r in rows]),
         ("algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport for r in rows]),
-        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("time", "right", time_texts(rows)),
         ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
         ("predicted", "right", [known(m.predicted, seconds) for m in models]),
         ("bound", "right", [known(m.bound, seconds) for m in models]),
         ("min", "right", [known(r.min_s, seconds) for r in rows]),
         ("p99", "right", [known(r.p99_s, seconds) for r in rows]),
         ("max", "right", [known(r.max_s, seconds) for r in rows]),
-        ("algbw", "right", [rate(r.algbw_bytes_per_s) for r in rows]),
-        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("algbw", "right", figures_of(rows, ALGBW)),
+        ("busbw", "right", busbw_texts(rows)),
+        *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
         ("limit", "right", [percent(share_of_limit(r)) for r in rows]),
         ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
         ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
@@ -91,6 +110,7 @@ def _table(
         ("cv", "right", [percent(r.cv) for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
+        ("error", "right", figures_of(rows, ERROR)),
         ("stopped", "left", [r.stopped for r in rows]),
     ]
     columns = [c for c in columns if width >= WIDE or c[0] not in _OF_WIDE]
@@ -107,7 +127,7 @@ def _table(
 
 def _of_rows(rows: Sequence[Row], columns: Sequence[Column]) -> Shown:
     """A table of a group, with what its marks mean below."""
-    shown = table(heading(rows[0]), columns, skipped=[r.skipped for r in rows])
+    shown = table(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
     counts = sorted({len(r.launches_s) for r in rows if isinstance(r, LaunchedRow)})
@@ -115,6 +135,16 @@ def _of_rows(rows: Sequence[Row], columns: Sequence[Column]) -> Shown:
         several = " or ".join(map(str, counts))
         notes.append(f"time: the middle of {several} launches' medians; 95 %: over launches")
     return replace(shown, footnote="; ".join(notes))
+
+
+def time_texts(rows: Sequence[Row]) -> list[str]:
+    """The column of times; a row with another metric has none, and a skipped one ``N/A``."""
+    return ["" if metric_of(r) is not TIME else TIME.words(r.time_s) for r in rows]
+
+
+def busbw_texts(rows: Sequence[Row]) -> list[str]:
+    """The column of busbw; without one where other rates stand beside or instead."""
+    return figures_of(rows, BUSBW) if present(rows, (BUSBW, *BESIDE)) else ["N/A"] * len(rows)
 
 
 def texts(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[str]:
@@ -157,19 +187,21 @@ def import_table(rows: Sequence[Row], width: int) -> Shown:
         ("op", [r.op for r in rows]),
         ("algorithm", [r.algorithm for r in rows]),
         ("transport", [r.transport for r in rows]),
+        ("time of", [r.reading for r in rows]),
     )
     columns: list[Column] = [
         ("line", "right", [str(r.line or "") for r in rows]),
         *((name, "left", texts) for name, texts in same if len(set(texts)) > 1),
         ("size", "right", [size_text(r.nbytes) for r in rows]),
         ("place", "left", [r.placement for r in rows]),
-        ("time", "right", [seconds(r.time_s) for r in rows]),
-        ("algbw", "right", [rate(r.algbw_bytes_per_s) if width >= WIDE else "" for r in rows]),
-        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("time", "right", time_texts(rows)),
+        ("algbw", "right", figures_of(rows, ALGBW) if width >= WIDE else [""] * len(rows)),
+        ("busbw", "right", busbw_texts(rows)),
+        *((f"{m.name} {m.unit}".rstrip(), "right", figures_of(rows, m)) for m in BESIDE),
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
     ]
-    one = [
-        t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
-    ]
+    shared = {name: texts[0] for name, texts in same[1:] if len(set(texts)) == 1 and texts[0]}
+    words = {"ranks": "{} ranks", "time of": "time: {}"}
+    one = [words.get(name, "{}").format(text) for name, text in shared.items()]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
     return table(title, columns, skipped=[r.skipped for r in rows])

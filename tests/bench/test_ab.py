@@ -168,3 +168,15 @@ def test_sides_that_are_timed_otherwise_say_so() -> None:
     )
     pairs.add(usual, other)
     assert pairs.against == "timing each against loop, across max against rank0"
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, 4), (False, 1)])
+def test_a_launch_that_fails_gives_its_status(
+    own: bool, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a lost rank of a benchmark is one of `ab`; a stranger's status is not ours."""
+    script = tmp_path / "busbar"
+    script.write_text("raise SystemExit(4)")
+    failing = [sys.executable, str(script), "allreduce" if own else "other"]
+    assert main(["--", *failing, "--", *failing]) == status
+    assert "exit status 4" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """What we start ends when we are told to, and does not outlive us."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -126,3 +127,33 @@ def test_a_child_whose_parent_is_gone_does_not_begin(parent: str, status: int) -
     code = f"import os; from bench.launch.child import _end_with; _end_with({parent})"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), cwd=REPO)
     assert done.returncode == status
+
+
+# Starts a process of its own, says its number, and stops.
+STOPS = """
+import os, signal, subprocess, sys
+below = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(below.pid, file=sys.stderr, flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_child_that_stays_stopped_is_ended_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: whoever waits for a stopped child kills it and what it started, and says so."""
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
+    ended = run([sys.executable, "-c", STOPS], os.environ, stderr=subprocess.PIPE)
+    below, said = ended.err.splitlines()
+    assert ended.status == 4 and re.fullmatch(r"busbar: python\S* \(pid \d+\) is stopped", said)
+    assert child.state(int(below)) in ("", "Z"), "what a stopped child started outlives it"
+
+
+def test_who_was_stopped_as_well_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a scheduler suspends all processes of a job: the time of that does not count."""
+    now = [100.0]
+    monkeypatch.setattr(child, "stopped", lambda pid: True)
+    monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
+    look, found = child.StoppedProcesses(), []
+    for passed in (0.0, 1.0, 1.0, 600.0, 1.0, 1.0, 1.0, 1.0):
+        now[0] += passed
+        found.append(look.overdue([7]))
+    assert found == [[], [], [], [], [], [], [7], [7]]

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.data import Inputs, exact
+from bench.run.data import TURNS, Inputs, exact
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype, limits
 from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import OPS, op, scale
+from tests.collectives.cases import expected
 
 
 def _inputs(
@@ -73,6 +75,43 @@ def test_one_wrong_element_is_found_and_named(index: int, kind: str, nranks: int
     wrong = inputs.check(0, total)
     assert (wrong.count, wrong.index) == (1, index)
     assert (wrong.got, wrong.expected) == (str(total[index]), str(good))
+
+
+@given(
+    st.sampled_from((*DTYPES, *FLOAT8)),
+    st.integers(1, 150_000),
+    st.integers(0),
+    st.integers(1, 255),
+)
+def test_a_digest_sees_any_single_element(kind: str, elements: int, at: int, flip: int) -> None:
+    """Rule: any element that differs alone changes the digest, by whatever it differs."""
+    inputs, _ = _inputs("broadcast", 2, kind, "sum", elements)
+    result = np.empty(elements, dtype(kind))
+    inputs.fill(0, result, turn=3)
+    assert inputs.same_digest(1, result, 3) and not inputs.same_digest(1, result, 4)
+    raw = result.view(np.uint8)
+    raw[at % len(raw)] ^= flip
+    assert not inputs.same_digest(1, result, 3)
+    raw[at % len(raw)] ^= flip
+    assert inputs.same_digest(1, result, 3)
+
+
+@pytest.mark.parametrize("elements", [300, 70_001])
+@pytest.mark.parametrize("name", ["allreduce", "allgather", "alltoall"])
+def test_turns_have_results_of_their_own(name: str, elements: int) -> None:
+    """Rule: the result of another turn is wrong nearly everywhere, and that of its own is right."""
+    inputs, layout = _inputs(name, 3, "float", "sum", elements)
+    for turn in range(TURNS):
+        sources = []
+        for rank in range(3):
+            sources.append(np.empty(layout.elements(rank, Buffer.IN, elements), np.float32))
+            inputs.fill(rank, sources[-1], turn)
+        for rank, out in enumerate(expected(layout, elements, sources, np.add)):
+            result = out.astype(np.float32)
+            assert inputs.check(rank, result, turn=turn).count == 0
+            assert inputs.same_digest(rank, result, turn)
+            other = inputs.check(rank, result, turn=(turn + 1) % TURNS).count
+            assert other > 0.99 * len(result)
 
 
 FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]

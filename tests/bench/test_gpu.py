@@ -63,6 +63,16 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     assert facts["nccl"] == "2.32.3" and facts["cupy"] == "14.2.0" and len(set(facts["uuids"])) == 4
 
 
+def test_timed_iterations_are_not_checked_on_gpus(here: Here) -> None:
+    """Rule: --check timed is refused on GPUs with what there is instead, and -c N checks N more."""
+    here(gpus=2)
+    status, out, err = in_process("allreduce", "--threads 2 -c timed", *SMALL)
+    assert status == 2 and not table_rows(out)
+    assert "on GPUs -c N checks N more" in err and err.count("\n") == 1
+    rows = table_rows(good(in_process("allreduce", "--threads 2 -c 3", *SMALL)))
+    assert rows and all(row[8] == row[12] == "0" for row in rows)
+
+
 def test_the_line_of_nccl_tests_runs(here: Here) -> None:
     """Rule: -b 8 -e … -g 3 is three GPUs of one process, right with less than an element a rank."""
     here(gpus=3)

@@ -21,7 +21,7 @@ from reports.records.record import Sample
 from tests.reports.runs import allreduce
 
 DEVICES = [(n, 100 + n, "node", "a processor with quite a long name @ 2.50GHz") for n in range(16)]
-BANNER = Banner("allreduce ring (shm)", "busbar 1", 8, 1024, 2, True, 1, None, True, DEVICES)
+BANNER = Banner("allreduce ring (shm)", "busbar 1", 8, 1024, 2, True, 1, None, 1, DEVICES)
 
 
 def _of(kind: object) -> bool:

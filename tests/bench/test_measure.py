@@ -144,10 +144,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
     """What happens, in order: barriers, launches, what the watchdog is told, other times."""
     events: list[object] = []
 
-    class Plan:
-        def __call__(self) -> None:
-            events.append("run")
-
+    class Plan(Iteration):
         def times(self, n: int, loop: bool) -> list[float] | None:
             if itself:
                 events.append(("times", n, loop))
@@ -155,7 +152,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 
     def body(world: InprocWorld) -> Timed:
         seen = _Seen(world, events)
-        return measure(Plan(), seen, Clock(), rules, seen.arrived)
+        return measure(Plan(lambda: events.append("run")), seen, Clock(), rules, seen.arrived)
 
     return run(1, body, deadline=30)[0], events
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import bench.run.memory
 import native
 from bench.launch.line import Hotline
+from bench.options.argument_types import Checks
 from bench.run.arena import beside, buffers
 from bench.run.case import Case
 from bench.run.measure import Timing, unwatched
@@ -91,7 +92,7 @@ class _Library(Plan):
 def _bench(world: InprocWorld, transport: Any) -> Bench:
     opened = Opened(world, transport, transport, "", Hotline())
     return Bench(
-        opened, Timing(warmup=0, iterations=1), unwatched, check=True,
+        opened, Timing(warmup=0, iterations=1), unwatched, check=Checks(),
         room=Room(world, transport), rooflines=Rooflines(world, transport, False),
         gauges=Gauges(world, transport), pace=Pace([], bounded=False),
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.launch.progress import far
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import Pool
@@ -153,6 +154,22 @@ def test_a_pipe_gets_a_line_every_few_seconds() -> None:
     ]
     assert all("row 2" in line for line in said[2:4])
     assert not _shown([40.0], 10.0, rank=1)
+
+
+def test_a_run_without_end_has_no_whole_and_no_rest() -> None:
+    """Rule: with `-N 0` the placements so far are counted, of no number, and nothing is left."""
+    clock = Clock()
+    pace, screen = Pace([10.0, 20.0, 30.0], clock=clock), Screen(0)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        screen.start(3, pace, endless=True)
+        for _ in range(8):
+            pace.begin()
+            screen.advance("ring 8 B float sum out")
+            clock.now += 10.0
+    lines = said.getvalue().splitlines()
+    assert lines and lines[-1].startswith("busbar: 7 done, ")
+    assert not any(" of " in line or "left" in line or "at most" in line for line in lines)
+    assert all(far(line) is not None for line in lines)
 
 
 def test_short_runs_are_quiet() -> None:

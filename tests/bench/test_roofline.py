@@ -157,7 +157,7 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
     assert row(known, limit=True) == row(known) + "      75      75"
     assert row(unknown, limit=True) == row(known) + "     N/A     N/A"
     assert row(known) == row(unknown)
-    banner = Banner("p", "v", 1, 2, 2, True, 1, 5, True, [])
+    banner = Banner("p", "v", 1, 2, 2, True, 1, 5, 1, [])
     for mine, theirs in zip(header(banner, limit=True), header(banner), strict=True):
         assert mine.startswith(theirs.rstrip())
 

@@ -174,7 +174,7 @@ def test_coverage_is_that_of_windows() -> None:
     assert [total for _, total in found] == [40] * 3
     # A drift that meets what stands before and after alike is no reason; another level is.
     assert found[0][0] >= 36 and found[1][0] >= 36 and found[2][0] < 20
-    assert covered(95, 100).kept and not covered(98, 100).kept and not covered(92, 100).kept
+    assert covered(93, 100).kept and not covered(92, 100).kept
 
 
 def test_costs_are_of_all_ranks() -> None:

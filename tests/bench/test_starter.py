@@ -18,7 +18,7 @@ import pytest
 
 from bench.launch import child, starter
 from bench.launch.line import VARIABLE, Phase
-from bench.launch.segments import Segments, room
+from bench.launch.segments import Segments, room, writable
 from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
 from tests.conftest import Run, environment
@@ -167,9 +167,33 @@ def test_a_starter_that_was_stopped_looks_before_it_judges() -> None:
 
 def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: it hands nothing on and ends nobody, so the starter ends all."""
-    monkeypatch.setattr(starter, "_STOPPED_S", 0.1)
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
     status, run = _run("os.kill(os.getpid(), signal.SIGSTOP)", [STAYS, STAYS])
     assert status == 4 and "the launcher (pid " in run.why and "is stopped" in run.why
+
+
+@pytest.mark.parametrize("name", ["ompi.{pid}", "prterun.host.{pid}.{user}"])
+def test_a_killed_launchers_folder_goes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the session folder of a launcher that was killed is removed, and no other's."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = f"{tmp_path}/{name.replace('{pid}', '%d').replace('{user}', str(os.geteuid()))}"
+    (tmp_path / "ompi.1").mkdir()
+    makes = f"os.makedirs({made!r} % os.getpid() + '/0/0'); "
+    waits = "[one.wait() for one in started]"
+    status, run = _run(makes + waits, [STAYS, ROWS + KILLS + "time.sleep(60)"])
+    assert status == 4 and run.why == "the launcher ended before its ranks (137)"
+    assert [path.name for path in tmp_path.iterdir()] == ["ompi.1"]
+
+
+def test_a_rank_that_stays_stopped_ends_the_run_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: all others would wait for it for ever; -T is not needed for that."""
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
+    status, run = _run("", [STAYS, ROWS + "os.kill(os.getpid(), signal.SIGSTOP)"])
+    assert status == 4 and re.fullmatch(r"rank 1 \(pid \d+\) is stopped", run.why)
 
 
 @pytest.mark.parametrize("stage", ["starting", "rows", "ending"])
@@ -262,6 +286,19 @@ def test_segments_that_ranks_leave_are_removed(tmp_path: Path) -> None:
         assert segments.remove(unseen=True) == [ours, unseen]
     assert sorted(tmp_path.iterdir()) == sorted([older, used, other])
     assert Segments(tmp_path).remove(unseen=True) == []  # what was there before is not ours
+
+
+def test_a_shared_memory_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: MPICH crashes where /dev/shm is read-only; the message names the remedy, status 3."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    room(2, "Open MPI v5.0.11", tmp_path)  # which takes another way
+    for asks in (lambda: room(2, "MPICH 5.0.2", tmp_path), lambda: writable("MPICH", tmp_path)):
+        with pytest.raises(Unavailable, match=r"cannot be written.*mount it for writing") as found:
+            asks()
+        assert found.value.exit_status == 3
+    writable("MPICH 5.0.2", tmp_path / "none")
 
 
 def test_a_full_shared_memory_is_told_before_the_start(

@@ -6,10 +6,12 @@ import os
 import resource
 import secrets
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
+from busbar import files
 from busbar.errors import ReportError, StoreError, Unsupported
 from busbar.files import check, read, read_text, write, write_all
 
@@ -85,3 +87,69 @@ def test_a_users_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     for missing, why in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(ReportError, match=f"{missing.name}: cannot be read: {why}"):
             read(missing, 100, ReportError)
+
+
+def _pipe(folder: Path) -> Path:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    return pipe
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    """Rule: writing to a pipe never waits for a reader; one line says that there is none."""
+    pipe = _pipe(tmp_path)
+    check(pipe)
+    for writes in (lambda: write(pipe, b"x"), lambda: write_all([(pipe, b"x")])):
+        with pytest.raises(StoreError, match="pipe: cannot be written: no process reads this pipe"):
+            writes()
+    with pytest.raises(OSError, match="no process reads"):
+        files.GrowingFile(pipe, bytes)
+
+
+@pytest.mark.timeout(60)
+def test_a_check_does_not_end_a_pipes_reader(tmp_path: Path) -> None:
+    """Rule: a pipe is checked without being opened, which its reader would take for the end."""
+    pipe = _pipe(tmp_path)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    watched = files.select.poll()
+    watched.register(reading, files.select.POLLIN)
+    check(pipe)
+    assert watched.poll(0) == [], "the reader has seen the end"
+    write(pipe, b"text")
+    assert os.read(reading, 10) == b"text"
+    os.close(reading)
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_nobody_writes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: reading waits for a writer a few seconds, and for a writer's bytes as long as it is."""
+    pipe = _pipe(tmp_path)
+    monkeypatch.setattr(files, "_WRITER_S", 0.1)
+    with pytest.raises(Unsupported, match="pipe: cannot be read: no process writes to this pipe"):
+        read(pipe, 100)
+    monkeypatch.undo()
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"name,shape\n" * 9000,))
+    writer.start()
+    assert read(pipe, 1 << 20) == b"name,shape\n" * 9000
+    writer.join()
+    one, other = os.pipe()  # as a shell's <(command) gives it, silent so far
+    late = threading.Timer(0.3, lambda: (os.write(other, b"late"), os.close(other)))
+    late.start()
+    assert read(Path(f"/dev/fd/{one}"), 100) == b"late"
+    os.close(one)
+
+
+@pytest.mark.parametrize("name", ["r.csv", "folder/r.csv"])
+def test_links_in_a_circle_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """Rule: a link that leads to itself is no traceback on any Python."""
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / name
+    path.symlink_to(path.name)
+    for uses in (check, lambda path: write(path, b"")):
+        with pytest.raises(StoreError, match=r"r\.csv: cannot be written: Too many levels"):
+            uses(path)
+    with pytest.raises(Unsupported, match="Too many levels"):
+        read(path, 10)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar import errors, installation, rooms
+from busbar.start import python
 from tests.conftest import REPO, Mpi, Run
 
 
@@ -85,6 +86,12 @@ def test_what_is_packed_knows_its_revision(run: Run, tmp_path: Path) -> None:
     assert asked.stdout.split() == [str(tmp_path.resolve()), there]
 
 
+START = str(REPO / "busbar" / "start.py")
+SMALL = ("-b", "8", "-e", "8", "-n", "2", "-A", "ring")
+SIDE = ("--", "allreduce", "--threads", "2", "-b", "8", "-e", "8", "-n", "2", "-A")
+TURNS = (*SIDE, "ring", *SIDE, "ps")
+
+
 class TestRooms:
     """Names as common as ours have other owners, too."""
 
@@ -129,12 +136,34 @@ class TestRooms:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done
         assert done.stderr.startswith(f"busbar: reports is loaded from {tmp_path / 'reports.py'}")
 
-    @pytest.mark.skipif(sys.version_info < (3, 11), reason="no safe path before 3.11")
-    def test_ranks_are_as_safe_as_who_starts_them(
-        self, tmp_path: Path, run: Run, mpich: Mpi
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["allreduce", "--ranks", "2", *SMALL],
+            ["allreduce", "--threads", "2", "--launches", "2", *SMALL],
+            ["step", "--learners", "1", "--model", "toy", "--update", "async", "-n", "3"],
+            ["ab", "--most", "1", *TURNS],
+        ],
+        ids=["ranks", "launches", "learners", "ab"],
+    )
+    def test_what_lies_in_the_working_directory_is_never_run(
+        self, words: list[str], tmp_path: Path, run: Run, mpich: Mpi
     ) -> None:
-        """Rule: the working directory is in nobody's way where `busbar` does not look there."""
-        (tmp_path / "bench.py").write_text("raise AssertionError('was loaded')")
-        more = ("--ranks", "2", "-b", "8", "-e", "8", "-n", "1", "-A", "ring")
-        done = run(mpich.python, "-P", "-m", "busbar", "allreduce", *more, cwd=tmp_path)
+        """Rule: no process of ours takes a module from the working directory, on any Python.
+
+        Nor do those that these start: rooms and the standard library's names alike.
+        """
+        for name in ("bench", "busbar", "json", "numpy", "statistics"):
+            (tmp_path / f"{name}.py").write_text(f"print('ran {name}'); raise SystemExit(9)")
+        done = run(mpich.python, START, "busbar", *words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
+        assert "ran " not in done.stdout + done.stderr
+
+    def test_pythonpath_counts(self, tmp_path: Path, run: Run) -> None:
+        """Rule: folders that PYTHONPATH names are searched, as by any Python, in their order."""
+        (tmp_path / "mine.py").write_text("import sys; print(__name__, *sys.argv[1:])")
+        env = {"PYTHONPATH": str(tmp_path)}
+        done = run(*python("mine", "a", "b"), cwd=tmp_path.parent, env=env)
+        assert done.stdout == "__main__ a b\n", done.stderr
+        missing = run(*python("mine"), cwd=tmp_path, env={"PYTHONPATH": ""})
+        assert missing.returncode != 0 and "No module named mine" in missing.stderr

@@ -92,7 +92,7 @@ TABLE: dict[tuple[str, str], tuple[Formula, Formula, Formula]] = {
     ("broadcast", "flat"): (_is(1), lambda n: n - 1, _is(1)),
     ("broadcast", "binomial"): (lg, lg, _is(1)),
     ("broadcast", "chain"): (lambda n: n - 2 + 16, _is(1), _is(1)),
-    ("broadcast", "scatter_allgather"): (lambda n: lg(n) + n - 1, _twice, _is(UNSAID)),
+    ("broadcast", "scatter_allgather"): (lambda n: n, _twice, _is(1)),
     ("reduce", "flat"): (_is(1), _is(1), lambda n: n - 1),
     ("reduce", "binomial"): (lg, _is(1), lg),
     ("reduce", "chain"): (lambda n: n - 2 + 16, _is(1), _is(1)),

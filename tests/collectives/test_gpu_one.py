@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -95,9 +96,12 @@ def test_a_wrong_byte_fails_a_section(module, monkeypatch: pytest.MonkeyPatch) -
     assert among.failures == [f"2 processes: {rows[0]['failed']}"]
 
 
-def test_a_command_that_fails_fails_its_section(module, tmp_path: Path) -> None:
+def test_a_command_that_fails_fails_its_section(
+    module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule: a failed test or command fails the section, what it printed is shown and kept."""
     sections, page = module("gpu_sections"), _page(module)
+    monkeypatch.setattr(sections, "python", lambda *words: [sys.executable, *words])
     code = "import sys; print('first'); sys.exit(int(sys.argv[1]))"
     sections._command(page, tmp_path, "one", "-c", code, "0")
     assert not page.failures and (tmp_path / "one.txt").read_text() == "first\n"
@@ -208,12 +212,16 @@ def test_work_goes_on_where_a_piece_of_time_ended(tmp_path: Path) -> None:
 
     Exit status 75 says so.
     """
-    few = ("--sections", "probe,threads", "--piece", "1")
+    few = ("--sections", "probe,threads", "--piece", "1", "--ranks", "3")
     for name, left in (("probe", "threads"), ("threads", "")):
         done = _started(tmp_path, *few)
         assert done.returncode == (75 if left else 0), done.stderr
         assert _result(tmp_path, name)["status"] == "done"
         assert (f"still to do: {left}" in done.stderr) == bool(left)
+        with tarfile.open(tmp_path.with_name(f"{tmp_path.name}.tar.gz")) as archive:
+            assert f"{tmp_path.name}/{name}.json" in archive.getnames()
+    rows = _result(tmp_path, "threads")["rows"]
+    assert {row["ranks"] for row in rows} == {3}
 
 
 def _piece(module: Any, out: Path, code: str) -> Any:

@@ -161,3 +161,15 @@ def test_proven_means_right_in_every_execution(data: st.DataObject) -> None:
         base = data.draw(st.sampled_from(options))[1] if options else base
     if not refusal(base):
         assert always_right(base, layout(base), 3)
+
+
+def test_a_shared_connection_is_named_in_plain_words() -> None:
+    """Two threadblocks on one connection: the message is a sentence (it had "send tos gpu")."""
+    algorithm = exported("allreduce", "ring", 3)
+    gpu = algorithm.gpus[0]
+    sender = next(tb for tb in gpu.threadblocks if any(s.operation.sends for s in tb.steps))
+    twin = replace(sender, id=max(tb.id for tb in gpu.threadblocks) + 1, recv=-1)
+    steps = tuple(s for s in sender.steps if s.operation.sends and not s.operation.receives)
+    twin = replace(twin, steps=steps[:1])
+    gpus = (replace(gpu, threadblocks=(*gpu.threadblocks, twin)), *algorithm.gpus[1:])
+    assert f"sends to gpu {sender.send} on channel" in refusal(replace(algorithm, gpus=gpus))

@@ -28,17 +28,20 @@ def _took(
     return simulate(schedule, spec(collective), on, MIB)
 
 
-@pytest.mark.parametrize(("buffer", "seconds"), [(0, 2), (1e-9, 2), (MIB / 2, 2.5), (2 * MIB, 3)])
+@pytest.mark.parametrize(
+    ("buffer", "seconds"), [(0, 2), (1e-9, 2), (MIB / 2, 2.469), (2 * MIB, 2.969)]
+)
 def test_a_rank_sends_to_its_next_child_beside_the_one_before(
     buffer: float, seconds: float
 ) -> None:
     """Rule: of a binomial broadcast over 4 ranks, 1 s a message, rank 0's two share its link.
 
-    With buffers for both, rank 1 has its message after 2 s and needs 1 s for rank 3's. With half
-    of it the second message begins after half a second: the first ends at 1.5, rank 3 at 2.5.
+    With buffers for both, they alternate by 32 KiB, 1/32 s each, so rank 1 has its message after
+    2 - 1/32 s and needs 1 s for rank 3's. With half of it the second message begins after half a
+    second, and the first is there 1/32 s before 1.5 s. A frame is 0.9 %.
     """
     found = _took("broadcast", "binomial", 4, buffer)
-    assert found.seconds == pytest.approx(seconds)
+    assert found.seconds == pytest.approx(seconds, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_a_rank_sends_to_its_next_child_beside_the_one_before(
         ("recursive_doubling", 2, 1),
         ("ps", 2, 1.5),
         ("ps", 4, 5.5),
-        ("tree", 4, 4),
+        ("tree", 4, 4.219),
     ],
 )
 def test_a_port_that_was_idle_passes_its_burst_at_once(
@@ -59,10 +62,30 @@ def test_a_port_that_was_idle_passes_its_burst_at_once(
 
     All links of a ring are busy from one iteration to the next, so it takes its law, as do a torus
     and one message each way. The server's link is idle each way while it is busy the other way, so
-    `ps` takes 2 (P - 1) s less a quarter each way. A tree of 4 ranks, whose root's two messages
-    share its link, takes 5 s less a quarter for each of four messages.
+    `ps` takes 2 (P - 1) s less a quarter each way. In a tree of 4 ranks the root's first message
+    takes 0.75 s, the next finds its bucket empty, and 1 s; its own two alternate, and the first is
+    there after 2 - 1/32 s less a quarter; rank 1 takes 0.75 s for rank 3's. A frame is 0.9 %.
     """
-    assert _took("allreduce", name, ranks, 2 * MIB, burst=MIB / 4).seconds == pytest.approx(seconds)
+    found = _took("allreduce", name, ranks, 2 * MIB, burst=MIB / 4)
+    assert found.seconds == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(("ranks", "seconds"), [(3, 0.2719), (5, 0.3704), (6, 0.4298)])
+def test_short_messages_leave_in_the_order_of_their_posting(ranks: int, seconds: float) -> None:
+    """Rule: two trees, pipelined, take what was measured on ports of 50 Mbit/s, within 7 %.
+
+    Each rank has messages of several steps in its port. With equal shares for them, later steps
+    held up the earlier ones, and 3 and 5 ranks took 19 % longer than measured.
+    """
+    found = _took(
+        "allreduce",
+        "double_tree",
+        ranks,
+        2**18 * 2 / 3,
+        "fattree:{}:gbs=0.00625:latency_us=50",
+        burst=18000.0,
+    )
+    assert found.seconds == pytest.approx(seconds, rel=0.07)
 
 
 @examples(40)

@@ -1,5 +1,8 @@
 // Threads stand in for ranks: the native plans without Python, to be run under AddressSanitizer
-// and ThreadSanitizer (`make check-native`). Every result is compared; any difference ends it.
+// and ThreadSanitizer (`make check-native`). Every iteration has inputs of its own, written as soon
+// as the one before returned, and its result is compared at once: a wait that is missing at the
+// beginning, between or at the end is a race or a difference, and either ends it.
+// `tests.torture.executors` removes the waits one by one and sees whether that holds.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -56,11 +59,16 @@ struct World {
     std::vector<Line> life, lines;
 };
 
-// Two-shot: every rank sums its share of all inputs into all outputs, in one pass.
+// What a rank's elements hold before an iteration: other values in every one.
+void refill(Ints& mine, const Ints& first, int iteration) {
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = first[i] + 13 * iteration;
+}
+
+// Two-shot: every rank takes the largest of its share of all inputs into all outputs, in one pass.
 void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool stream) {
     World world(size, share * size);
     const auto inputs = world.in;
-    constexpr int iterations = 4;
+    constexpr int iterations = 20;
     world.run(crowded, [&](int r, Watch& watch) {
         Task task{true, share, {}, {}, {}};
         auto& to = in_place ? world.in : world.out;
@@ -71,17 +79,25 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
         Direct plan(watch, world.lines.data(), Type::int32, Op::max, {task}, {},
                     std::vector<std::int64_t>(size, 1),
                     {std::int64_t(share), 1, 0, true, true, true});
-        for (int i = 0; i < iterations; ++i) plan.run();
+        const auto right = [&](int it) {
+            for (std::size_t i = 0; i < to[r].size(); ++i)
+                if (to[r][i] != inputs[size - 1][i] + 13 * it) return false;
+            return true;
+        };
+        for (int it = 0; it < iterations; ++it) {
+            std::fill(world.out[r].begin(), world.out[r].end(), -1);
+            refill(world.in[r], inputs[r], it);
+            plan.run();
+            expect(right(it), "two-shot");
+        }
         plan.each(3);
         plan.loop(3);
-        // Left only when nobody touches this rank's memory any more.
-        for (std::size_t i = 0; i < to[r].size(); ++i)
-            expect(to[r][i] == inputs[size - 1][i], "two-shot");
+        expect(right(iterations - 1), "two-shot, again");
     });
 }
 
 // Sums of all ranks' inputs by parts that whoever has a core takes.
-void worksharing(int size, std::size_t share, bool crowded, bool in_place) {
+void worksharing(int size, std::size_t share, bool crowded, bool in_place, int iterations) {
     World world(size, share * size);
     const auto inputs = world.in;
     Ints wanted = inputs[0];
@@ -99,25 +115,28 @@ void worksharing(int size, std::size_t share, bool crowded, bool in_place) {
             parts[owner].push_back(task);
         }
         WorkSharing plan(watch, world.lines.data(), Type::int32, Op::sum, parts);
-        for (int i = 0; i < 5; ++i) {
+        for (int i = 0; i < iterations; ++i) {
             // One's own memory may change between iterations: nobody else touches it then.
-            world.in[r] = inputs[r];
+            refill(world.in[r], inputs[r], i);
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
             plan.run();
-            expect(to[r] == wanted, "work sharing");
+            Ints sums(wanted);
+            for (auto& value : sums) value += 13 * i * size;
+            expect(to[r] == sums, "work sharing");
         }
     });
     // Whoever did a part, it loaded and stored what it did not have itself.
     std::uint64_t counted = 0;
     const auto* traffic = reinterpret_cast<const std::uint64_t*>(world.lines.data() + control_lines(size));
     for (std::size_t i = 0; i < 2 * size * traffic_lines(size) * sizeof(Line) / 8; ++i) counted += traffic[i];
-    expect(counted == 5 * 2 * std::uint64_t(size - 1) * share * size * 4, "traffic");
+    expect(counted == 2 * std::uint64_t(iterations) * std::uint64_t(size - 1) * share * size * 4, "traffic");
 }
 
 // Round a ring, window by window: hop h copies what the left neighbour got at hop h - 1. `staged`:
 // hop h of a window is done a round after hop h - 1.
 void ring(int size, std::size_t count, std::size_t window, bool crowded, bool staged) {
     World world(size, count * size);
+    const auto inputs = world.in;
     world.run(crowded, [&](int r, Watch& watch) {
         const int left = (r + size - 1) % size, right = (r + 1) % size;
         std::vector<Task> tasks{
@@ -134,11 +153,14 @@ void ring(int size, std::size_t count, std::size_t window, bool crowded, bool st
                     std::vector<std::int64_t>(size, size),
                     {std::int64_t(window), std::int64_t((count + window - 1) / window),
                      staged * (size - 1), false, false, false});
-        for (int i = 0; i < 3; ++i) {
+        for (int i = 0; i < 20; ++i) {
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
+            refill(world.in[r], inputs[r], i);
             plan.run();
+            bool right = true;
             for (std::size_t j = 0; j < world.out[r].size(); ++j)
-                expect(world.out[r][j] == int(j) * 7 + int(j / count), "ring");
+                right = right && world.out[r][j] == int(j) * 7 + int(j / count) + 13 * i;
+            expect(right, "ring");
         }
     });
 }
@@ -146,6 +168,7 @@ void ring(int size, std::size_t count, std::size_t window, bool crowded, bool st
 // Recursive doubling in place: what arrives is put aside until the partner has read.
 void exchange(int size, std::size_t count, bool crowded) {
     World world(size, count);
+    const auto inputs = world.in;
     world.run(crowded, [&](int r, Watch& watch) {
         Ints stage(count);
         std::vector<Task> tasks;
@@ -161,16 +184,23 @@ void exchange(int size, std::size_t count, bool crowded) {
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks, {},
                     std::vector<std::int64_t>(size, n),
                     {std::int64_t(count), 1, 0, false, false, false});
-        plan.run();
         const int ranks = size * (size - 1) / 2;
-        for (std::size_t i = 0; i < count; ++i)
-            expect(world.in[r][i] == int(i) * 7 * size + ranks, "exchange");
+        for (int it = 0; it < 20; ++it) {
+            refill(world.in[r], inputs[r], it);
+            plan.run();
+            bool right = true;
+            for (std::size_t i = 0; i < count; ++i)
+                right = right && world.in[r][i] == (int(i) * 7 + 13 * it) * size + ranks;
+            expect(right, "exchange");
+        }
     });
 }
 
-// Everyone's vector to everyone through mailboxes, many times, with one rank that never waits.
+// Everyone's vector to everyone through mailboxes, many times. Nobody sends to rank 0, so no message
+// tells it how far the others are, and it does nothing but send.
 void messages(int size, std::size_t count, bool crowded) {
     World world(size, count);
+    const auto inputs = world.in;
     const std::size_t half = (sizeof(Word) + count * 4 + 127) / 128 * 128;
     std::vector<Line> mail(half * 2 * std::size_t(size * size) / sizeof(Line));
     const auto box = [&](int from, int to) {
@@ -187,11 +217,38 @@ void messages(int size, std::size_t count, bool crowded) {
                 step.receives.push_back(
                     {p, box(p, r), half, bytes(world.out[r]), bytes(world.out[r]), count});
         }
-        Eager plan(watch, world.lines.data(), Type::int32, Op::max, {step});
-        for (int i = 0; i < 200; ++i) plan.run();
-        const int most = r == 0 ? 0 : size - 1;
-        for (std::size_t i = 0; i < count; ++i)
-            expect(world.out[r][i] == int(i) * 7 + most, "messages");
+        Eager plan(watch, world.lines.data(), Type::int32, Op::sum, {step});
+        const int n = r == 0 ? 1 : size, ranks = r == 0 ? 0 : size * (size - 1) / 2;
+        for (int it = 0; it < 300; ++it) {
+            refill(world.in[r], inputs[r], it);
+            plan.run();
+            bool right = true;
+            for (std::size_t i = 0; i < count; ++i)
+                right = right && world.out[r][i] == (int(i) * 7 + 13 * it) * n + ranks;
+            expect(right, "messages");
+        }
+    });
+}
+
+// Behind a barrier, and behind a sweep, what every rank did before is there for all.
+void together(int size, bool crowded) {
+    World world(size, 64);
+    world.run(crowded, [&](int r, Watch& watch) {
+        Sweep sweep(watch, world.lines.data(), Sweep::Kind::copy, bytes(world.in[r]),
+                    bytes(world.out[r]), 64 * sizeof(std::int32_t), false);
+        const auto hold = [](const std::vector<Ints>& all, int value) {
+            bool right = true;
+            for (const Ints& one : all) right = right && one[0] == value && one[63] == value;
+            return right;
+        };
+        for (int it = 0; it < 50; ++it) {
+            std::fill(world.in[r].begin(), world.in[r].end(), it);
+            sweep.barrier();
+            expect(hold(world.in, it), "barrier");
+            sweep.run();
+            expect(hold(world.out, it), "sweep");
+            sweep.barrier();
+        }
     });
 }
 
@@ -277,9 +334,12 @@ int main() {
             ring(3, 1000, 96, crowded, staged);
             ring(4, 64, 64, crowded, staged);
         }
-        for (const bool in_place : {false, true}) worksharing(5, 2000, crowded, in_place);
+        for (const bool in_place : {false, true}) worksharing(5, 2000, crowded, in_place, 5);
+        worksharing(3, 1, crowded, true, 3000);  // so little that ranks often claim at once
         exchange(4, 5000, crowded);
         messages(3, 5, crowded);
+        messages(2, 500, crowded);
+        together(3, crowded);
     }
     lost();
     held();

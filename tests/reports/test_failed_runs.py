@@ -11,11 +11,16 @@ from reports.readers import failed
 from reports.readers.reading import parse, read
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
-ROWS = [f"{size:>12} {size // 4:>12}  float  sum  -1  9.50  0.10  0.15  0\n" for size in (64, 128)]
+ROWS = [f"{size:>12} {size // 4:>12}  float  sum  -1  9.50  0.01  0.01  0\n" for size in (64, 128)]
 ENDS = (
     "n7: Test NCCL failure common.cu:383 'unhandled cuda error (run with NCCL_DEBUG=INFO)'",
     "n7: Test CUDA failure common.cu:295 'out of memory'",
     "NCCL failure all_reduce.cu:95 'unhandled cuda error'",
+    "n7: Test timeout (1000s) common.cu:402",
+    ".. n7 pid 4711: Test failure common.cu:523",
+    ".. n7 pid 4711: Test failure",
+    "DATA VALIDATION ERROR: osu_allreduce exited with status 1 on message size 4.",
+    "The user-provided time limit for job execution has been reached:",
     "[n7:05092] Signal: Segmentation fault (11)",
     "mpirun noticed that process rank 1 with PID 77 on node n7 exited on signal 9 (Killed).",
     "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
@@ -77,7 +82,7 @@ def test_the_collective_that_a_script_was_told() -> None:
 
     One that names none, or several, does not; and none outlives the next command.
     """
-    row = "          64            4     float    none      -1     9.50    0.10    0.15      0\n"
+    row = "          64            4     float    none      -1     9.50    0.01    0.01      0\n"
     asks = "me@n7:~/bench$ ./scripts/run.sh -t all_gather -b 1K n7 n8\n"
     other = "me@n7:~/bench$ ./scripts/run.sh -b 1K n7 n8\n"
     both = "me@n7:~/bench$ ./scripts/run.sh all_gather alltoall\n"

@@ -124,6 +124,7 @@ def test_a_comparison_warns_where_rows_were_timed_otherwise() -> None:
     for other, said in (
         ({"across": "rank0"}, "each, max over ranks -> --timing each, rank0 over ranks"),
         ({"timing": "loop"}, "each, max over ranks -> --timing loop, max over ranks"),
+        ({"checked": "timed"}, "max over ranks -> --timing each, max over ranks, --check timed"),
     ):
         (one,) = [d for d in differences(usual, made(**other)) if d.kind == "timing"]
         assert not one.forbids and said in str(one)

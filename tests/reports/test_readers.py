@@ -16,7 +16,7 @@ from reports.readers.reading import load, parse, read
 from reports.records.record import Result
 from reports.records.rows import COLUMNS, Row
 from tests.reports.logs import BITWISE, DOCUMENT, IMB, INFO, OLD, OSU, RESULTS, result
-from tests.reports.runs import saved
+from tests.reports.runs import allreduce, saved
 
 
 @given(RESULTS)
@@ -197,3 +197,12 @@ def test_any_bytes_give_rows_or_one_error(
             assert read(path).rows
         except ReportError as error:
             assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("seconds", [1e-320, 1e308, 5e-16])
+def test_times_that_nothing_takes_are_refused(seconds: float, tmp_path: Path) -> None:
+    """Rule: a time whose rates and pictures overflow is refused where it is read, with its line."""
+    record = tmp_path / "r.jsonl"
+    record.write_bytes(to_jsonl([allreduce("ring", 2, 1024, [seconds] * 8, [seconds] * 8)]))
+    with pytest.raises(ReportError, match=r"times are not a list of seconds \(line 1\)"):
+        read(record)

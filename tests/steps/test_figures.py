@@ -146,6 +146,10 @@ def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     lines = scaling_lines(path)
     shares = [line.split()[6] for line in lines[3:]]
     assert shares == ["100.0%", "100.0%", "50.0%"] and lines[-1].endswith("█" * 10)
+    slow = {"stragglers": {"0": 2.0}, "gradients": 1, "batch": 10}
+    path.write_bytes(to_jsonl([_result(slow, [0.2], ranks=1), *made[1:]]))
+    lines = scaling_lines(path)
+    assert "the 1 rank measured is a straggler" in lines[1] and "%" not in "".join(lines)
 
 
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:

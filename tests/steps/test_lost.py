@@ -90,6 +90,29 @@ def test_a_synchronous_run_ends_with_the_name_of_who_was_lost() -> None:
         assert run.wait(LIMIT_S) == 4
 
 
+@pytest.mark.parametrize("update", ["async", "sync"])
+def test_a_learner_that_stays_stopped_is_lost(update: str) -> None:
+    """Rule: it is named as stopped, without -T; the others go on where their update can.
+
+    It does not outlive its run, and neither where the run is killed.
+    """
+    with _started(*RUN.split(), "--update", update) as run:
+        found = _until(run, r"2 learners are here \(pid (\d+), (\d+)\)")
+        other, victim = map(int, found.groups())
+        there = [os.pidfd_open(other), os.pidfd_open(victim)]
+        os.kill(victim, signal.SIGSTOP)
+        if update == "sync":
+            _until(run, rf"learner 1 \(pid {victim}\) is stopped; sync cannot go on without it")
+            assert run.wait(LIMIT_S) == 4
+        else:
+            _until(run, rf"learner 1 \(pid {victim}\) is stopped; 1 go on")
+            os.kill(other, signal.SIGSTOP)
+            run.kill()
+    for process in there:
+        assert select.select([process], [], [], LIMIT_S)[0], "a stopped learner outlives its run"
+        os.close(process)
+
+
 DIES = """
 import os, signal, sys
 from bench.launch.line import Hotline

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.steps.compute import Exponential
 from bench.steps.server.costs import RoundCosts, split
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import Paced, histogram, mean_interval, paced
+from bench.steps.server.report import Paced, histogram, learners_figures, mean_interval, paced
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 
@@ -42,9 +42,11 @@ def test_a_mean_has_an_interval() -> None:
 LAW = Exponential("exp:20", 0.020, seed=3)
 
 
-def _said(costs: ServiceTimes, compute: Exponential = LAW, updates: int = 2000) -> Paced:
+def _said(
+    costs: ServiceTimes, compute: Exponential = LAW, updates: int = 2000, name: str = "async"
+) -> Paced:
     """The report of a server that took so long for everything."""
-    protocol = update_protocol("async", 8)
+    protocol = update_protocol(name, 8)
     played = play(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
@@ -72,6 +74,34 @@ def test_learners_that_differ_have_no_formula() -> None:
     assert slow.predicted == slow.facts["drawn_s"] and slow.facts["sync_over_async"] is None
     none = _said(ServiceTimes(gradient=1e-3), Exponential("none", 0.0), 200)
     assert none.model == "" and none.predicted is None is none.facts["formula_s"]
+
+
+def test_a_bound_is_no_prediction() -> None:
+    """Rule: where the formula is a bound, what is predicted is the play of the drawn times."""
+    law = Exponential("fixed:10+exp:5", 0.005, 0.010, seed=3)
+    said = _said(ServiceTimes(), law, 400, "k-async:4")
+    assert said.facts["formula_is_bound"] and said.model == "simulated"
+    assert said.predicted == said.facts["drawn_s"] < 0.9 * said.facts["formula_s"]
+    assert said.facts["mean_s"] == pytest.approx(said.predicted)
+    assert "the formula's bound" in said.lines[0]
+
+
+def test_without_compute_costs_are_not_told_apart() -> None:
+    """Rule: with nothing to compute nothing is played, and no ratio to it is shown."""
+    said = _said(ServiceTimes(gradient=1e-3), Exponential("none", 0.0), 200)
+    assert said.facts["with_server_s"] is None
+    assert not any("measured over" in line or "the server's" in line for line in said.lines)
+
+
+def test_stragglers_are_no_base() -> None:
+    """Rule: what one learner alone takes is what those take that are not slowed."""
+    learned = [
+        {"number": n, "pushed": 1, "late": 0.0, "drawn": [0.02 * f] * 20, "exposed": []}
+        for n, f in enumerate((1, 1, 5, 1))
+    ]
+    assert learners_figures(learned, 0.01, {2})["one_rank_s"] == pytest.approx(0.02)
+    assert Exponential("fixed:1", 0.0, 1e-3, slow={3: 2.0}).fastest(range(1, 5)) == [1, 2, 4]
+    assert Exponential("fixed:1", 0.0, 1e-3, slow={0: 2.0, 1: 3.0}).fastest(range(2)) == [0]
 
 
 def test_a_formula_that_was_missed_has_its_reason() -> None:

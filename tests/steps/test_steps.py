@@ -18,6 +18,7 @@ from bench.steps.exchange import Exchange
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Counted
+from reports.analysis.steps import figures
 from reports.readers.own import results
 from reports.readers.reading import read
 from reports.records.record import Result
@@ -186,6 +187,18 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
     assert row.times_s == back.out.times if back.out else False
 
 
+def test_a_straggler_is_no_base_of_a_speed_up() -> None:
+    """Rule: speed-up is against a rank that --straggler leaves as it is, so it is below the ranks.
+
+    The mean over all ranks' own times would be 28 ms at least here.
+    """
+    slow = ("--compute", "fixed:5", "--straggler", "1:20", "--threads", "4")
+    (found,) = _records(*TOY, *slow, "--update", "ring")
+    assert found.step["one_rank_s"] < 0.02 and found.step["stragglers"] == {"1": 20.0}
+    one = figures(found)
+    assert one is not None and one.efficiency is not None and one.efficiency.value <= 1
+
+
 def test_a_sweep_of_fusions_names_the_best() -> None:
     """Rule: --sweep fusion has a row a bucket size, and says which is best and which is as good."""
     argv = ("--model", "toy", "--scale", "16", "-n", "8", "--sweep", "fusion", "--update", "ring")
@@ -293,6 +306,14 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
     passes, shared = tmp_path / "passes.json", tmp_path / "shared.jsonl"
     toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
+    tuned = tmp_path / "tuning.json"
+    mixed, alike = tmp_path / "mixed.jsonl", tmp_path / "alike.jsonl"
+    ranges = (
+        Range(1, Tunable("ring", "shm"), 1e-6),
+        Range(1 << 14, Tunable("library", "mpi"), 1e-5),
+    )
+    tuned.write_bytes(dump([replace(rules(ranges, ranks=3), transport="shm")], {}))
+    auto = [*toy, "--transport", "shm", "--update", "auto", "--tuning", str(tuned)]
     messages = [*toy, "--transport", "mpi"]
     accesses = [*toy, "--transport", "shm", "--update", "ring", "--trace", str(passes)]
     commands = [
@@ -300,6 +321,8 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         [*messages, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
         [*messages, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
         [*accesses, "--out", str(shared)],
+        [*auto, "--fusion", "1M", "--out", str(mixed)],
+        [*auto, "--fusion", "all", "--out", str(alike)],
         [*toy, "--update", "library", "--overlap", "off", "--precision", "fp16"],
         [*toy, "--update", "nonsense"],
     ]
@@ -319,6 +342,10 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
                 for a, way, b in ((one, "to", other), (other, "from", one))
             )
             assert sent and sent == received
+    # Two buckets of 16 KiB are the library's and one of 8 KiB is not; one of 40 KiB is.
+    ((both,), (whole,)) = (results(path.read_text()) for path in (mixed, alike))
+    assert both.transport == "shm+mpi" and both.step["transports"] == {"mpi": 2, "shm": 1}
+    assert whole.transport == "mpi" and "transports" not in whole.step
     # On shm a trace has the passes over other ranks' memory: in each step as many bytes as counted.
     (row,) = results(shared.read_text())
     moved = Counter[int]()

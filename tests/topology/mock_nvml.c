@@ -351,15 +351,22 @@ typedef struct {
     unsigned clique;
     unsigned char state;
     unsigned health;
+    unsigned char summary; /* version 3 */
 } fabric_t;
 
 ret_t nvmlDeviceGetGpuFabricInfoV(device_t *d, fabric_t *out) {
-    unsigned state, status = 0;
-    if (out->version != 0x02000024) return 25; /* argument version mismatch */
+    unsigned state, status = 0, health = 0, summary = 0, newest = 3;
+    device_uint(d, "fabric_version", &newest);
+    int third = newest >= 3 && out->version == 0x03000028;
+    if (!third && out->version != 0x02000024) return 25; /* argument version mismatch */
     ret_t answer = device_uint(d, "fabric_state", &state);
     if (answer != SUCCESS) return answer;
     device_uint(d, "fabric_status", &status);
     out->state = (unsigned char)state, out->status = (int)status;
+    device_uint(d, "fabric_health_mask", &health);
+    device_uint(d, "fabric_health_summary", &summary);
+    out->health = health;
+    if (third) out->summary = (unsigned char)summary;
     return SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.cpulist import members
-from busbar.errors import ProbeError
+from busbar.errors import ProbeError, Unavailable
 from tests.conftest import examples
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
@@ -166,6 +167,13 @@ def test_graphml_reads_back_with_bandwidths() -> None:
     assert set(graph.nodes) == {d.id for d in topology.devices}
 
 
+def test_graphml_without_its_library_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: an optional dependency that is absent is a sentence with the remedy."""
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(Unavailable, match=r"networkx is not installed; .*reports"):
+        export("graphml", switched([[2]]), ())
+
+
 def test_measured_racks_are_switches_below_a_spine() -> None:
     """Rule: racks that were told apart are leaves.
 
@@ -191,3 +199,12 @@ def test_a_starters_host_is_no_node() -> None:
     ranks = tuple(Device(f"RANK{n}", Kind.RANK, n, parent=f"HOST{n}") for n in range(2))
     whole = Topology((*hosts, *ranks, Device("HOST", Kind.HOST, name="head")))
     assert export("topology-conf", whole, ()) == "SwitchName=leaf0 Nodes=host0,host1\n"
+
+
+def test_a_rankfile_without_all_cores_is_refused() -> None:
+    """Rule: where the cores of some CPUs are unknown the CPUs are named, and there is no file."""
+    known = cores()
+    gone = known.of(Kind.CORE)[0].id
+    part = replace(known, devices=tuple(one for one in known.devices if one.id != gone))
+    with pytest.raises(ProbeError, match="not those of CPUs"):
+        export("rankfile", part, ("GPU1", "GPU0"))

@@ -17,7 +17,7 @@ PARSERS = {
     name: importlib.import_module(f"topology.sources.{name}")
     for name in (
         "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
-        "bandwidth", "own_json",
+        "bandwidth", "own_json", "amd",
     )
 }  # fmt: skip
 
@@ -39,6 +39,13 @@ def test_hostile_xml_is_refused(name: str, text: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("topology.sources.xml_text.MAX_NODES", 5000)
     with pytest.raises(ProbeError, match=HOSTILE[text]):
         PARSERS[name].parse(text)
+
+
+def test_a_lone_carriage_return_is_no_line() -> None:
+    """Rule: an error in XML names a line that the text has; expat counts carriage returns, too."""
+    with pytest.raises(ProbeError) as refused:
+        PARSERS["hwloc"].parse('<topology><object \rtype="Machine\r></topology>')
+    assert refused.value.line == 1
 
 
 @pytest.mark.parametrize("name", PARSERS)

@@ -218,14 +218,24 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
     assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]
 
 
-def test_what_amd_tools_print_is_called_by_its_name() -> None:
-    """Rule: a matrix of another maker's tool is no damaged matrix; what is read instead is said."""
-    old = "====== ROCm System Management Interface ======\n===== Link Type between two GPUs =====\n"
-    old += "       GPU0   GPU1\nGPU0   0      XGMI\nGPU1   XGMI   0\n"
-    new = "LINK TYPE TABLE:\n              0000:0c:00.0  0000:22:00.0\n0000:0c:00.0  SELF  XGMI\n"
-    for text in (old, new):
-        with pytest.raises(ProbeError, match=r"rocm-smi's or amd-smi's.*RCCL's topology XML"):
-            recognise.parse(text)
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "==== ROCm System Management Interface ====\nDevice  Node  Temp\n",
+            "rocm-smi.*--showtopo",
+        ),
+        ("AMDSMI Tool: 25.1 | ROCm version: 6.4\n", "amd-smi.*topology"),
+        ("| NVIDIA-SMI 550.54   Driver Version: 550.54 |\n", "nvidia-smi.*topo -m"),
+        ("Machine (503GB total)\n  Package L#0\n", "lstopo.*--of xml"),
+        ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "numactl"),
+        ("\t   NPU0       NPU1\nNPU0       X          HCCS\n", "npu-smi"),
+    ],
+)
+def test_a_program_that_is_not_read_is_named(text: str, name: str) -> None:
+    """Rule: a text that is recognised and not read names the program and what to give instead."""
+    with pytest.raises(ProbeError, match=name):
+        recognise.parse(text)
 
 
 def test_amd_links_have_their_own_rates() -> None:

@@ -7,6 +7,7 @@ import io
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 from unicodedata import category
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from busbar.cells import celled
 from busbar.printable import printable
 from tests.conftest import examples
+from topology import cli
 from topology.diagnostics.findings import check
 from topology.model.facts import Fact
 from topology.model.topology import Device, Kind, Topology
@@ -23,6 +25,7 @@ from topology.sources import smi_topo
 from topology.views import findings as findings_view
 from topology.views import layout, matrix, picture, tree
 
+from . import texts
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched
 from .test_model import topologies
@@ -177,3 +180,23 @@ def test_csv_has_no_formulas() -> None:
     cells = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
     assert cells.count("'=1+1") == 2 and "'@cmd" in cells and "'+1" in cells
     assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+
+
+def test_rates_alone_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: where no source says what connects GPUs, what was measured of them is shown.
+
+    nvbandwidth's tables between host and device alone gave a matrix of question marks.
+    """
+    text = "memcpy CE CPU(row) {} GPU(column) bandwidth (GB/s)\n          0         1\n0     {}\n\n"
+    path = tmp_path / "nvbandwidth.txt"
+    path.write_text(text.format("->", "26.03     25.94") + text.format("<-", "25.97     13.11"))
+    assert cli.main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "GPU1  from the host 25.94, to the host 13.11\n" in shown
+    path.write_text(texts.P2P_TEST)
+    assert cli.main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "bandwidth, GB/s" in shown and "promise" not in shown
+    path.write_text(texts.TOPO)
+    assert cli.main([str(path)]) == 0
+    assert "GB/s" not in capsys.readouterr().out

@@ -137,6 +137,87 @@ P2P=Enabled Latency (P2P Writes) Matrix (us)
      0   2.90   2.50
      1   2.60   3.10
 """
+ROCM = """\
+$ rocm-smi --showtopo
+
+============================ ROCm System Management Interface ============================
+================================ Weight between two GPUs =================================
+       GPU0         GPU1         GPU2
+GPU0   0            15           72
+GPU1   15           0            72
+GPU2   72           72           0
+
+================================= Hops between two GPUs ==================================
+       GPU0         GPU1         GPU2
+GPU0   0            1            3
+GPU1   1            0            3
+GPU2   3            3            0
+
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2
+GPU0   0            XGMI         PCIE
+GPU1   XGMI         0            PCIE
+GPU2   PCIE         PCIE         0
+
+======================================= Numa Nodes =======================================
+GPU[0]\t\t: (Topology) Numa Node: 0
+GPU[0]\t\t: (Topology) Numa Affinity: 0
+GPU[1]\t\t: (Topology) Numa Node: 0
+GPU[1]\t\t: (Topology) Numa Affinity: 0
+GPU[2]\t\t: (Topology) Numa Node: 1
+GPU[2]\t\t: (Topology) Numa Affinity: 1
+================================== End of ROCm SMI Log ===================================
+"""
+ROCM_JSON = """\
+{"card0": {"(Topology) Numa Node": "0", "(Topology) Numa Affinity": "0"},
+ "card1": {"(Topology) Numa Node": "0", "(Topology) Numa Affinity": "0"},
+ "system": {"(Topology) Weight between DRM devices 0 and 1": "15",
+  "(Topology) Hops between DRM devices 0 and 1": "1",
+  "(Topology) Link type between DRM devices 0 and 1": "XGMI"}}
+"""
+AMD = """\
+ACCESS TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 ENABLED      DISABLED
+0000:26:00.0 ENABLED      ENABLED
+
+WEIGHT TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 0            15
+0000:26:00.0 15           0
+
+HOPS TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 0            1
+0000:26:00.0 1            0
+
+LINK TYPE TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 SELF         XGMI
+0000:26:00.0 XGMI         SELF
+
+NUMA BW TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 N/A          50000-64000
+0000:26:00.0 50000-64000  N/A
+
+CACHE COHERANCY TABLE:
+             0000:05:00.0 0000:26:00.0
+0000:05:00.0 SELF         NC
+0000:26:00.0 NC           SELF
+"""
+AMD_JSON = """\
+[{"gpu": 0, "bdf": "0000:05:00.0", "links": [
+  {"gpu": 0, "bdf": "0000:05:00.0", "weight": 0, "link_status": "ENABLED", "link_type": "SELF",
+   "num_hops": 0, "bandwidth": "N/A", "coherent": "SELF"},
+  {"gpu": 1, "bdf": "0000:26:00.0", "weight": 40, "link_status": "DISABLED", "link_type": "PCIE",
+   "num_hops": 2, "bandwidth": "N/A", "coherent": "NC"}]},
+ {"gpu": 1, "bdf": "0000:26:00.0", "links": [
+  {"gpu": 0, "bdf": "0000:05:00.0", "weight": 40, "link_status": "DISABLED", "link_type": "PCIE",
+   "num_hops": 2, "bandwidth": "N/A", "coherent": "NC"},
+  {"gpu": 1, "bdf": "0000:26:00.0", "weight": 0, "link_status": "ENABLED", "link_type": "SELF",
+   "num_hops": 0, "bandwidth": "N/A", "coherent": "SELF"}]}]
+"""
 NVBANDWIDTH = """\
 nvbandwidth Version: v0.8
 Device 0: Some GPU (00000000:03:00)
@@ -210,6 +291,10 @@ VALID = [
     ("smi_p2p", P2P),
     ("smi_nvlink", NVLINK),
     ("smi_xml", SMI_XML),
+    ("amd", ROCM),
+    ("amd", ROCM_JSON),
+    ("amd", AMD),
+    ("amd", AMD_JSON),
     ("nccl_xml", NCCL_XML),
     ("hwloc", HWLOC),
     ("bandwidth", P2P_TEST),

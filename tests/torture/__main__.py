@@ -13,12 +13,13 @@ import sys
 from pathlib import Path
 
 SHARES = {
-    "faults": 0.5,
+    "faults": 0.4,
     "parsers": 0.12,
     "corruption": 0.06,
     "mutants": 0.08,
+    "executors": 0.12,
     "resources": 0.12,
-    "neighbours": 0.12,
+    "neighbours": 0.1,
 }
 
 

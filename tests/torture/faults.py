@@ -107,7 +107,7 @@ class Scene:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 number = str(self.case.rank).encode()
                 names = (b"PMI_RANK=" + number, b"OMPI_COMM_WORLD_RANK=" + number)
-                rank = any(name in environ for name in names) and b"-m" in words[1:3]
+                rank = any(name in environ for name in names) and words[1].endswith(b"start.py")
                 parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
                 if rank if self.case.target == "rank" else parent == self.process.pid:
                     return pid

@@ -18,8 +18,9 @@ from collectives.predict.fit import dump_fit
 from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
+from tests.collectives import mscclpp_files
 from tests.collectives.msccl_files import exported
-from tests.reports import logs, runs
+from tests.reports import logs, other_logs, runs
 from tests.topology import drawn, drawn_hwloc, texts
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,10 @@ def records() -> list[bytes]:
     plain = [to_jsonl(made), to_json(made), to_csv(made), nccl_json(made)]
     golden = [path.read_bytes() for path in sorted((ROOT / "reports/golden").iterdir())]
     written = [
-        text.encode() for text in vars(logs).values() if isinstance(text, str) and "\n" in text
+        text.encode()
+        for texts in (vars(logs), vars(other_logs))
+        for text in texts.values()
+        if isinstance(text, str) and "\n" in text
     ]
     document = json.dumps(logs.DOCUMENT).encode()
     return [
@@ -71,6 +75,12 @@ def parquet() -> bytes:
 def msccl() -> list[bytes]:
     """Algorithms as MSCCL XML."""
     return [write(exported("allreduce", name, 4)) for name in ("ring", "tree")] + [*_real("msccl")]
+
+
+def mscclpp() -> list[bytes]:
+    """Execution plans of MSCCL++, right ones and one with an operation that is not known."""
+    made = [mscclpp_files.dumped(plan(3)) for plan in mscclpp_files.MADE.values()]
+    return [*made, made[0].replace(b'"rres"', b'"glres"')]
 
 
 def fits() -> list[bytes]:

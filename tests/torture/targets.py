@@ -24,6 +24,7 @@ from bench.run.work import read_counts
 from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import said as nccl_said
+from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats import parse as msccl
 from collectives.formats.prove import prove
 from collectives.predict import nccl
@@ -46,7 +47,7 @@ from topology.views import matrix, tree
 OURS = (ProbeError, ReportError, BusbarError)
 _SOURCES = (
     "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
-    "bandwidth", "own_json",
+    "bandwidth", "own_json", "amd",
 )  # fmt: skip
 #: Commands of ``python -m reports`` that take one file.
 COMMANDS: dict[str, Sequence[str]] = {
@@ -184,6 +185,7 @@ def _targets() -> dict[str, Target]:
         "parquet": (log, lambda: [seeds.parquet()]),
         "records": (_own, seeds.records),
         "msccl": (lambda data: void(prove(msccl.parse(data))), seeds.msccl),
+        "mscclpp": (lambda data: void(mscclpp_prove.prove(mscclpp.parse(data))), seeds.mscclpp),
         "fit": (partial(_text, load_fit), seeds.fits),
         "fit-file": (partial(_path, read_fit), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),

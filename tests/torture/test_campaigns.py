@@ -12,7 +12,7 @@ import pytest
 
 from bench.run.data import Inputs, Wrong
 from tests.conftest import environment, thorough
-from tests.torture import corruption, mutants
+from tests.torture import corruption, executors, mutants
 
 SEED = 20261122
 CASES = {"corruption": 60, "mutants": 160, "faults": 1, "resources": 2, "neighbours": 1}
@@ -30,6 +30,17 @@ def test_a_short_campaign(name: str, cases: int, tmp_path: Path) -> None:
     )  # fmt: skip
     said = [path.read_text()[-3000:] for path in tmp_path.iterdir()]
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:] + "\n".join(said)
+
+
+def test_mutants_of_executors_are_of_these_sources() -> None:
+    """Rule: what a mutant changes is in the sources, once: a list that has aged is noticed here."""
+    assert executors.NATIVE.keys().isdisjoint(executors.PYTHON)
+    for mutant in (*executors.NATIVE.values(), *executors.PYTHON.values()):
+        before = (executors.HOME / mutant.file).read_text()
+        assert executors.changed(mutant, executors.HOME) != before
+    gone = executors.Mutant(mutant.file, [("no such line of code", "")])
+    with pytest.raises(ValueError, match="has 0 times"):
+        executors.changed(gone, executors.HOME)
 
 
 def test_a_blind_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,27 @@ def fabric(topology: Topology) -> list[Finding]:
         elif state == "completed" and status != "success":
             bad.append((gpu.id, f"fabric registration: {status}"))
     remedy = "start nvidia-fabricmanager, of the driver's own version, and look into its log"
-    return grouped("nvswitch-fabric", 1.0, bad, "the NVSwitch fabric is not up", remedy)
+    up = {gpu.id for gpu in topology.gpus} - {id for id, _ in bad}
+    ill = [(gpu.id, state) for gpu in topology.gpus if gpu.id in up and (state := _illness(gpu))]
+    return [
+        *grouped("nvswitch-fabric", 1.0, bad, "the NVSwitch fabric is not up", remedy),
+        *grouped(
+            "nvswitch-fabric-health",
+            0.6,
+            ill,
+            "the NVSwitch fabric is not healthy",
+            "drain the node and reset its GPUs; if it stays, look into the logs of "
+            "nvidia-fabricmanager and of the switches (NVLSM, nvidia-smi -q, Fabric) for the cause",
+        ),
+    ]
+
+
+def _illness(gpu: Device) -> str:
+    """What a GPU states of the health of its fabric, "" where nothing is wrong."""
+    problems = gpu.get("fabric_problems")
+    words = [str(word) for word in problems] if isinstance(problems, tuple) else []
+    summary = str(gpu.get("fabric_health") or "healthy")
+    return ", ".join([*([] if summary == "healthy" else [summary]), *words])
 
 
 def throttling(topology: Topology) -> list[Finding]:

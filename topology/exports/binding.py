@@ -6,6 +6,7 @@ Formats: Open MPI's mpirun(1) (rankfiles), MPICH's Hydra (-bind-to user), Slurm'
 from __future__ import annotations
 
 from busbar.cpulist import listed
+from busbar.errors import ProbeError
 from topology.exports.cpus import core_numbers, shares
 from topology.model.topology import Topology
 
@@ -34,6 +35,12 @@ def rankfile(topology: Topology, order: Order) -> str:
         lines.append("# slots are the CPU numbers of the source: check that they are core numbers")
     lines += [f"# {line}" for line in cuda(topology, order).splitlines()]
     for rank, cpus in enumerate(shares(topology, order)):
+        if unknown := [cpu for cpu in cpus if cores and cpu not in cores]:
+            reason = (
+                f"the map knows cores, but not those of CPUs {listed(unknown)}; add the whole"
+                " machine's sysfs or hwloc"
+            )
+            raise ProbeError("export", reason)
         slots = listed(cores[cpu] for cpu in cpus) if cores else listed(cpus)
         lines.append(f"rank {rank}=localhost slot={slots}")
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from busbar.errors import MissingLibrary
 from topology.model.graph import Hop
 from topology.model.topology import Device, Kind, Topology
 
@@ -25,9 +26,12 @@ def graphml(topology: Topology) -> str:
     """The graph as GraphML.
 
     Node attributes: label, kind, busid. Edge attributes: kind, count, bandwidth (bytes per second,
-    one direction, all parallel links together) and assumed.
+    one direction, all parallel links together) and assumed. Raises MissingLibrary without networkx.
     """
-    import networkx as nx
+    try:
+        import networkx as nx
+    except ImportError:
+        raise MissingLibrary("networkx", "graphml") from None
 
     graph = nx.Graph()
     for device in _nodes(topology):

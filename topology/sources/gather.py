@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from busbar.errors import ProbeError
-from busbar.files import decoded
+from busbar.files import decoded, read_some
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources.recognise import LIVE, parse
@@ -48,11 +48,8 @@ def _file(name: str) -> Topology:
 
 def _text(name: str) -> str:
     """The file's text. Raises ProbeError above the limit, where no more is read than one byte."""
-    if name == "-":
-        raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-    else:
-        with Path(name).open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+    limit = MAX_BYTES
+    raw = sys.stdin.buffer.read(limit + 1) if name == "-" else read_some(Path(name), limit)
     if len(raw) > MAX_BYTES:
         raise ProbeError("text", f"more than {MAX_BYTES} bytes; no machine's map is so large")
     return decoded(raw)

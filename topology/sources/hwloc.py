@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
 from topology.model.busid import canonical
-from topology.model.facts import Value
+from topology.model.facts import Gap, Value
 from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.hwloc_links import add_links
 from topology.sources.hwloc_pci import Pci, infos
 from topology.sources.pcitree import place
+from topology.sources.text import bounded
 from topology.sources.xml_text import Node, tree
 
 NAME = "hwloc"
+MAX_HOSTS = 1024
+#: How a document begins.
+_DOCUMENT = re.compile(r"^[ \t]*<\?xml\s", re.M)
 _CACHE = re.compile(r"L[1-5](?:Cache)?|Cache")
 _SHARED, _DATA = "0", "1"
 _MEMORY = ("NUMANode", "MemCache")
@@ -27,14 +32,73 @@ _OTHERS = {"Machine", "System", "Group", "Misc", *_MEMORY, "Bridge", "PCIDev", "
 
 
 def parse(text: str) -> Topology:
-    """Read the XML of hwloc 1, 2 or 3. Raises ProbeError, with the line, for another XML."""
-    root = tree(NAME, text)
+    """Read the XML of hwloc 1, 2 or 3, of one machine or several, which become hosts of one map.
+
+    Several machines are below one System object, as hwloc-assembler writes them, or documents one
+    behind the other. Raises ProbeError, with the line, for another XML.
+    """
+    starts = [found.start() for found in _DOCUMENT.finditer(bounded(NAME, text))]
+    parts = [text]
+    if len(starts) > 1:
+        ends = [*starts[1:], len(text)]
+        parts = [text[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)]
+    if len(parts) > MAX_HOSTS:
+        raise ProbeError(NAME, f"{len(parts)} documents; at most {MAX_HOSTS} are read")
+    found, skipped = list[Topology](), 0
+    for part in parts:
+        found += _document(part, skipped)
+        skipped += part.count("\n")
+    return found[0] if len(found) == 1 else _together(found)
+
+
+def _document(text: str, above: int) -> list[Topology]:
+    """The map of each machine of a document, which ``above`` lines stand before."""
+    root = tree(NAME, text, above)
     if root.tag != "topology":
         raise ProbeError(NAME, f"the root is <{root.tag}>, not <topology>", root.line)
-    machine = next((n for n in root.all("object") if n.get("type") in ("Machine", "System")), None)
-    if machine is None:
+    top = next((n for n in root.all("object") if n.get("type") in ("Machine", "System")), None)
+    if top is None:
         raise ProbeError(NAME, "no Machine object", root.line)
-    return _Reader(not root.get("version").startswith("3"), machine).read(root, machine)
+    machines = [node for node in top.all("object") if node.get("type") == "Machine"]
+    before_3 = not root.get("version").startswith("3")
+    if not machines or top.get("type") == "Machine":
+        return [_Reader(before_3, top).read(root, top)]
+    if len(machines) > MAX_HOSTS:
+        raise ProbeError(NAME, f"{len(machines)} machines; at most {MAX_HOSTS} are read", top.line)
+    bare = replace(root, children=[])
+    found = [_Reader(before_3, machine).read(bare, machine) for machine in machines]
+    if lost := [node for node in root.children if node.tag.startswith("distances")]:
+        # Their rows are numbers of objects, which machines have in common.
+        why = f"line {lost[0].line}: {len(lost)} matrices over several machines are not read"
+        found[0] = replace(found[0], gaps=(*found[0].gaps, Gap(NAME, "links", "distances", why)))
+    return found
+
+
+def _together(maps: list[Topology]) -> Topology:
+    """One map of several hosts: GPUs and NICs are numbered from host to host."""
+    draft = Draft(NAME)
+    counts = dict.fromkeys((Kind.GPU, Kind.NIC), 0)
+    for n, one in enumerate(maps):
+        names: dict[str, str] = {}
+        indices: dict[str, int | None] = {}
+        for device in one.devices:
+            indices[device.id] = device.index
+            if device.kind in counts:
+                indices[device.id] = index = counts[device.kind]
+                counts[device.kind] += 1
+                names[device.id] = f"{'GPU' if device.kind is Kind.GPU else 'NIC'}{index}"
+            elif device.kind is Kind.HOST:
+                names[device.id] = f"HOST{n}" if n else "HOST"
+            else:
+                names[device.id] = f"{device.id}@HOST{n}" if n else device.id
+        for device in one.devices:
+            id, parent = names[device.id], names.get(device.parent or "")
+            draft.devices[id] = replace(device, id=id, index=indices[device.id], parent=parent)
+        draft.links += [replace(link, a=names[link.a], b=names[link.b]) for link in one.links]
+        draft.pairs += [replace(pair, a=names[pair.a], b=names[pair.b]) for pair in one.pairs]
+        draft.gaps += one.gaps
+        draft.facts += [fact for fact in one.facts if fact not in draft.facts]
+    return draft.build()
 
 
 class _Reader:

@@ -8,6 +8,7 @@ from typing import Any
 
 from topology.model.busid import canonical
 from topology.model.topology import Kind, Level, LinkKind, Topology
+from topology.sources import fabric
 from topology.sources.draft import Draft
 from topology.sources.nvml_ask import CALLS, MIG_CALLS, NAME, Asker, opened
 
@@ -83,18 +84,30 @@ class _Reader:
         return id
 
     def _fabric(self, id: str, handle: Any) -> None:
+        """State the fabric's registration and health: structure version 3, else 2."""
         call = "nvmlDeviceGetGpuFabricInfoV"
-        make = getattr(self.nvml, "c_nvmlGpuFabricInfo_v2_t", None)
-        if make is None:
+        names = (f"c_nvmlGpuFabricInfo_v{n}_t" for n in (3, 2))
+        kinds = [kind for name in names if (kind := getattr(self.nvml, name, None)) is not None]
+        if not kinds:
             self.ask.gap(id, call, "this nvidia-ml-py does not have the call")
             return
-        info = make()
-        if self.ask.call(id, call, handle, self.nvml.byref(info)) is None:
+        for kind in kinds:
+            info = kind()
+            try:
+                self.nvml.nvmlDeviceGetGpuFabricInfoV(handle, self.nvml.byref(info))
+            except self.ask.errors as error:  # an older driver refuses a newer version
+                refused = str(error)
+                continue
+            break
+        else:
+            self.ask.gap(id, call, refused)
             return
         self.draft.state(id, fabric_state=_FABRIC.get(info.state))
         if info.state == _COMPLETED:
             failed = f"NVML error {info.status}" if info.status else "success"
-            self.draft.state(id, fabric_status=failed)
+            health = fabric.SUMMARY.get(getattr(info, "healthSummary", 0))
+            wrong = fabric.problems_of_mask(info.healthMask)
+            self.draft.state(id, fabric_status=failed, fabric_health=health, fabric_problems=wrong)
 
     def _migs(self, gpu: str, handle: Any) -> None:
         for index in range(self.ask.call(gpu, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):

@@ -9,6 +9,7 @@ from busbar.errors import ProbeError
 from topology.model.busid import canonical
 from topology.model.facts import Value
 from topology.model.topology import Kind, Topology
+from topology.sources import fabric
 from topology.sources.draft import Draft
 from topology.sources.xml_text import Node, tree
 
@@ -88,7 +89,7 @@ _ROWS: tuple[_Row, ...] = (
     _switch),
     ("rows_failed", ("remapped_rows/remapped_row_failure",), _switch),
     ("fabric_state", ("fabric/state",), str.lower),
-    ("fabric_status", ("fabric/status",), str.lower),
+    ("fabric_health", ("fabric/health/summary",), str.lower),
 )  # fmt: skip
 #: Facts whose absence is worth knowing: not application clocks and ECC, which many cards lack.
 _WANTED = frozenset({"pcie_gen", "pcie_width", "power_w", "temperature_c"})
@@ -142,6 +143,7 @@ def _gpu(draft: Draft, index: int, busid: str, node: Node) -> None:
             raw = next((t for path in paths if (t := node.at(path)) is not None), "absent")
             draft.gap(id, fact, raw[:80] or "empty")
     _device_id(draft, id, node)
+    _fabric(draft, id, node)
     _throttle(draft, id, node)
     _errors(draft, id, node)
     _mig(draft, id, node)
@@ -156,6 +158,17 @@ def _device_id(draft: Draft, id: str, node: Node) -> None:
     if re.fullmatch("(?:0x)?[0-9A-Fa-f]{8}", code):
         digits = code[-8:].lower()
         draft.state(id, pci_device=f"0x{digits[:4]}", vendor=f"0x{digits[4:]}")
+
+
+def _fabric(draft: Draft, id: str, node: Node) -> None:
+    """State the registration and what is wrong; an unknown error of it is an error, not a gap."""
+    status = (node.at("fabric/status") or "").lower()
+    unknown = "unknown error" if status == "unknown error" else None
+    draft.state(
+        id,
+        fabric_status=unknown or (_value(node, "fabric/status") or "").lower() or None,
+        fabric_problems=fabric.problems(lambda name: _value(node, f"fabric/health/{name}")),
+    )
 
 
 def _throttle(draft: Draft, id: str, node: Node) -> None:

@@ -70,6 +70,8 @@ def parse(text: str) -> Topology:
 def _value(path: Path) -> str | None:
     """An attribute's text, or None where it is missing or may not be read (both are ordinary)."""
     try:
+        if not path.is_file():  # a pipe in a copied tree would be waited for
+            return None
         with path.open("rb") as file:
             return file.read(MAX_VALUE).decode("utf-8", "replace").strip().replace("\n", " ")
     except OSError:

@@ -6,6 +6,7 @@ that brings declarations of its own, and any entity, is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from busbar.errors import ProbeError
 from topology.sources.text import bounded
 
 MAX_DEPTH = 128
+_RETURN = re.compile(r"\r(?!\n)")
 MAX_NODES = 500_000
 
 
@@ -70,16 +72,21 @@ class Node:
         return found
 
 
-def tree(source: str, text: str) -> Node:
-    """Return the root element. Raises ProbeError, with the line, for anything but plain XML."""
+def tree(source: str, text: str, above: int = 0) -> Node:
+    """Return the root element. Raises ProbeError, with the line, for anything but plain XML.
+
+    ``above`` lines stand before the text and are counted.
+    """
     # Prompts, log lines or blank lines may stand before and after it; lines keep their numbers.
     start, end = bounded(source, text).find("<"), text.rfind(">") + 1
     if start < 0:
         raise ProbeError(source, "no XML element")
-    skipped = text.count("\n", 0, start)
+    skipped = above + text.count("\n", 0, start)
     builder = _Builder(source, skipped)
     try:
-        builder.parser.Parse(text[start : end or len(text)].encode("utf-8", "replace"), True)
+        # expat counts a carriage return alone as a line, which nobody else does.
+        plain = _RETURN.sub(" ", text[start : end or len(text)])
+        builder.parser.Parse(plain.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         reason = f"not well-formed XML: {expat.ErrorString(error.code)}"
         raise ProbeError(source, reason, error.lineno + skipped) from None

@@ -25,6 +25,11 @@ _SHOWN = {
     "bandwidth_both": ("bandwidth both ways at once, GB/s, sum (median)", 1e-9),
 }
 
+#: Titles of a GPU's rates to and from the host.
+_HOST = {
+    "host_to_device": "from the host", "device_to_host": "to the host", "host_both": "both ways",
+}  # fmt: skip
+
 
 def text(topology: Topology) -> str:
     """Return every matrix that the map holds; ``*`` marks pairs that are slow for their class.
@@ -40,6 +45,19 @@ def text(topology: Topology) -> str:
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, found)] if found else []
     return printable_lines("\n".join(parts))
+
+
+def host_rates(topology: Topology) -> str:
+    """Return a line a GPU with its rates to and from the host; "" when none was measured."""
+    lines = []
+    for gpu in topology.gpus:
+        words = [
+            f"{title} {_digits(rate * 1e-9)}"
+            for name, title in _HOST.items()
+            if (rate := gpu.number(name)) is not None
+        ]
+        lines += [f"{gpu.id}  {', '.join(words)}"] if words else []
+    return printable_lines("\n".join(["copies, GB/s", *lines, ""]) if lines else "")
 
 
 def _matrix(
@@ -83,7 +101,7 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
             f"{unit} ({spread})"
         )
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
-        if promised and name == "bandwidth":
+        if promised and name == "bandwidth" and kind != "?":
             rate = median(promised) * factor
             line += (
                 f"; link rates promise {_digits(rate)}, {100 * median(values) / rate:.0f} % reached"

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.cluster.commands import SOCKET
+from busbar.errors import Unsupported
 from collectives.predict.machine import GB
 from collectives.predict.named import fattree
-from collectives.predict.simulation import simulate
+from collectives.predict.simulation import chunk_bytes, simulate
 from collectives.schedule.catalogue import draft, parse, spec
 from collectives.schedule.schedule import Schedule
 from topology.measured.matrix import matrix
@@ -21,7 +22,6 @@ from topology.model.topology import Topology
 
 #: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
 LIBRARY = "library"
-_COLLECTIVE = "allreduce"
 
 
 class LawPoint(NamedTuple):
@@ -38,6 +38,7 @@ class LawPoint(NamedTuple):
     most: float
     wrong: int
     slower: float | None = None
+    collective: str = "allreduce"
 
 
 class Ports(NamedTuple):
@@ -74,33 +75,46 @@ def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Comp
         if p.algorithm == LIBRARY
         else Compared(
             p,
-            textbook(p.algorithm, p.hosts) * p.size / rate,
-            simulated(p.algorithm, p.hosts, p.size, ports),
+            textbook(p.algorithm, p.hosts, p.collective) * p.size / rate,
+            simulated(p.algorithm, p.hosts, p.size, ports, p.collective),
         )
         for p in points
     ]
 
 
-def _schedule(name: str, hosts: int) -> Schedule:
-    plain, given = parse(binary(name, hosts))
-    return draft(_COLLECTIVE, plain, hosts, root=0, **given)
+def _schedule(collective: str, name: str, hosts: int) -> Schedule:
+    plain, given = parse(binary(name, hosts) if collective == "allreduce" else name)
+    return draft(collective, plain, hosts, root=0, **given)
 
 
-def textbook(name: str, hosts: int) -> float:
-    """Units of the vector's size that go through the busiest port, step after step.
+def why_not(collective: str, name: str, hosts: int) -> str:
+    """The reason why an algorithm does not run on so many hosts; empty where it does."""
+    try:
+        if name != LIBRARY:
+            _schedule(collective, name, hosts)
+    except Unsupported as error:
+        return str(error)
+    return ""
+
+
+def textbook(name: str, hosts: int, collective: str = "allreduce") -> float:
+    """Units of the collective's size that go through the busiest port, step after step.
 
     That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
     do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    A port sends and receives at once, so of its two directions the busier one counts.
     """
-    schedule = _schedule(name, hosts)
+    schedule = _schedule(collective, name, hosts)
     total = 0.0
     for step in schedule.steps:
         m = step.moves().remote()
         total += max(np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
-    return total / schedule.nchunks
+    return total * chunk_bytes(spec(collective), hosts, schedule.nchunks, 1.0)
 
 
-def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
+def simulated(
+    name: str, hosts: int, size: int, ports: Ports, collective: str = "allreduce"
+) -> float:
     """Seconds in the simulator: one switch, a link a host, half of the latency on each link.
 
     MPI counts as sent what a socket holds. A full socket takes more when it is two thirds full
@@ -108,7 +122,7 @@ def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
     """
     switch = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
     machine = replace(switch, buffer=SOCKET * 2 / 3, burst=ports.burst)
-    return simulate(_schedule(name, hosts), spec(_COLLECTIVE), machine, size).seconds
+    return simulate(_schedule(collective, name, hosts), spec(collective), machine, size).seconds
 
 
 def fit(measured: Topology, burst: float) -> Ports:

@@ -1,4 +1,4 @@
-"""``python -m bench.cluster law``: measure how all-reduces grow with the number of hosts."""
+"""``python -m bench.cluster law``: measure how collectives grow with the number of hosts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 from bench.cluster.arguments import network_options, planned
 from bench.cluster.law import showing
-from bench.cluster.law.growth import compared, fit
+from bench.cluster.law.growth import LIBRARY, compared, fit
 from bench.cluster.law.measuring import FIT_HOSTS, Sweep, measure, ports, saved
 from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, watched
@@ -20,8 +21,11 @@ from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
 from busbar.printable import note
 from busbar.sizes import ranks
+from collectives.schedule import catalogue
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
+# A barrier has no bytes, and ranks of an all-to-all-v have unequal counts, which no law is of.
+_WITHOUT_LAW = ("barrier", "alltoallv")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
     with ExitStack() as ends:
         folder = args.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
         if not args.show:
-            folder.mkdir(parents=True, exist_ok=True)
             sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
-            sweep = Sweep(args.algorithm.split(","), sizes, args.iters)
+            sweep = Sweep(chosen(args.collective, args.algorithm), sizes, args.iters)
+            folder.mkdir(parents=True, exist_ok=True)
             with Cluster(network) as cluster, watched(cluster):
                 note("ports of the first hosts")
                 ports(cluster, folder)
@@ -55,17 +59,43 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
+    """Algorithms by collective, from the options. Raises Unsupported for an unknown name."""
+    known = [
+        name
+        for name in catalogue.collectives()
+        if name not in _WITHOUT_LAW and find_spec(f"bench.{name}")
+    ]
+    names = known if collectives == "all" else collectives.split(",")
+    for name in names:
+        if name not in known:
+            raise Unsupported(f"--collective {name[:40]}: there is a law of {', '.join(known)}")
+    if algorithms is None:
+        algorithms = _ALGORITHMS if names == ["allreduce"] else "all"
+    if algorithms == "all":
+        return {name: catalogue.algorithms(name) for name in names}
+    wanted = algorithms.split(",")
+    there = {LIBRARY}.union(*map(catalogue.algorithms, names), *map(catalogue.compositions, names))
+    for algorithm in wanted:
+        if algorithm.partition(":")[0] not in there:
+            raise Unsupported(f"--algorithm {algorithm[:40]}: none of {', '.join(names)} has it")
+    return dict.fromkeys(names, wanted)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{program('bench.cluster')} law",
-        description="Measure all-reduces on more and more hosts with a rank each, and show them"
+        description="Measure collectives on more and more hosts with a rank each, and show them"
         " beside the textbook's law and the simulator, which knows the ports of the first four"
         " hosts only.",
     )
     add = parser.group()
     add("--hosts P,P…", "default 2,4,8,16", default="2,4,8,16")
     network_options(add)
-    add("-A --algorithm NAMES", f"default {_ALGORITHMS}", default=_ALGORITHMS)
+    said = "collectives, or all (default allreduce)"
+    add("-c --collective NAMES", said, default="allreduce")
+    said = f"algorithms, or all (default for allreduce {_ALGORITHMS}, for others all)"
+    add("-A --algorithm NAMES", said)
     add("-b --minbytes SIZE", "smallest size (default 1M)", default="1M")
     add("-e --maxbytes SIZE", "largest size, by factors of 4 (default: one)")
     said = "iterations of a row (default 6)"

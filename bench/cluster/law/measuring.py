@@ -1,20 +1,20 @@
-"""Measures all-reduces on more and more hosts of one cluster, and the ports of the first four."""
+"""Measures collectives on more and more hosts of one cluster, and the ports of the first four."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from bench.cluster.launchers import launching
-from bench.cluster.law.growth import LawPoint, binary
+from bench.cluster.law.growth import LawPoint, binary, why_not
 from bench.cluster.running import Cluster
 from busbar.errors import ReportError, Unavailable
 from busbar.sizes import short
+from busbar.start import python
 from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -24,15 +24,16 @@ FIT_HOSTS = 4
 _MAP = "ports.json"
 # A row that takes longer is stuck.
 _ROW_S = "600"
+_OVER_MPI = ("--transport", "mpi", "--out")
 #: A row is disturbed if its slowest iteration takes more times its fastest than this.
 STEADY = 1.2
 _SECONDS = attrgetter("seconds")
 
 
 class Sweep(NamedTuple):
-    """The measurement: algorithms, sizes as options of the benchmark, iterations."""
+    """The measurement: algorithms by collective, sizes as options of the benchmark, iterations."""
 
-    algorithms: Sequence[str]
+    algorithms: Mapping[str, Sequence[str]]
     sizes: Sequence[str]
     iterations: int
 
@@ -53,20 +54,41 @@ def measure(
     """
     for stale in folder.glob(f"hosts{hosts}[-.]*"):
         stale.unlink()
+    for collective, algorithms in sweep.algorithms.items():
+        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
+        for reason in filter(None, reasons.values()):
+            said(f"{hosts} hosts: left out: {reason}")
+        fitting = [name for name in algorithms if not reasons[name]]
+        if fitting:
+            _rows(cluster, hosts, (collective, fitting), sweep, folder, said)
+
+
+def _rows(
+    cluster: Cluster,
+    hosts: int,
+    chosen: tuple[str, Sequence[str]],
+    sweep: Sweep,
+    folder: Path,
+    said: Callable[[str], None],
+) -> None:
+    """Measure algorithms of one collective."""
+    collective, algorithms = chosen
 
     def rows(file: str, algorithms: Sequence[str], sizes: Sequence[str]) -> list[LawPoint]:
-        names = ",".join(binary(name, hosts) for name in algorithms)
+        names = ",".join(
+            binary(name, hosts) if collective == "allreduce" else name for name in algorithms
+        )
         n, out = str(sweep.iterations), str(folder / file)
         options = ["-A", names, *sizes, "-n", n, "--placement", "out", "-T", _ROW_S]
-        _ranks(cluster, hosts, ["bench.allreduce", *options, "--transport", "mpi", "--out", out])
+        _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])
         return _points(folder / file)
 
-    said(f"{hosts} hosts: {', '.join(sweep.algorithms)}")
-    found = rows(f"hosts{hosts}.jsonl", sweep.algorithms, sweep.sizes)
+    said(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
+    found = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
     for size, names in unsteady(found).items():
         said(f"{hosts} hosts, {short(size)}, again: {', '.join(names)}")
-        again = [name for name in sweep.algorithms if name.partition(":")[0] in names]
-        rows(f"hosts{hosts}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
+        again = [name for name in algorithms if name.partition(":")[0] in names]
+        rows(f"hosts{hosts}.{collective}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
@@ -79,7 +101,7 @@ def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
-    words = launching([sys.executable, "-m", *module], hosts)
+    words = launching(python(*module), hosts)
     ended = cluster.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if ended.interrupted:
         raise KeyboardInterrupt
@@ -93,11 +115,11 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
 
     Other work only makes a row slower, so of two launches the faster is the point.
     """
-    found: dict[tuple[str, int, int], LawPoint] = {}
+    found: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
     for path in sorted(folder.glob("hosts*.jsonl"), key=lambda path: ("-" in path.stem, path.stem)):
         for point in _points(path):
-            key = point.algorithm, point.hosts, point.size
+            key = point.collective, point.algorithm, point.hosts, point.size
             if key in found:
                 fast, slow = sorted((point, found[key]), key=_SECONDS)
                 point = fast._replace(slower=slow.seconds)
@@ -115,5 +137,8 @@ def _points(path: Path) -> list[LawPoint]:
             name = row.algorithm.partition(":")[0].partition("(")[0]
             times = row.times_s
             ends = median(times), min(times), max(times)
-            points.append(LawPoint(name, row.ranks, row.size, *ends, row.wrong or 0))
+            wrong, of = row.wrong or 0, row.collective
+            points.append(
+                LawPoint(name, row.ranks, row.size, *ends, wrong, collective=of or "allreduce")
+            )
     return points

@@ -13,6 +13,8 @@ from bench.cluster.text import rate_text
 from busbar.figures import checked, save
 from busbar.sizes import short
 
+# Sizes that differ by less were asked for as one.
+_LESS = 0.02
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
@@ -22,21 +24,51 @@ def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
     return names, sorted({r.point.hosts for r in rows}), sorted({r.point.size for r in rows})
 
 
+def _rounded(rows: Sequence[Compared]) -> list[Compared]:
+    """The rows by the size that was asked for: a part has whole elements, so some have less."""
+    asked: list[int] = []
+    for size in sorted({row.point.size for row in rows}, reverse=True):
+        if not asked or size < (1 - _LESS) * asked[-1]:
+            whole = 1 << (size - 1).bit_length()
+            asked.append(whole if size > (1 - _LESS) * whole else size)
+    return [
+        row._replace(point=row.point._replace(size=min(n for n in asked if n >= row.point.size)))
+        for row in rows
+    ]
+
+
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
 def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
     """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
-    names, hosts, sizes = _order(rows)
-    at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     yield (
         f"Ports of {rate_text(rate)}, {ports.burst:.0f} B at once after a pause; measured between"
         f" the first hosts: {rate_text(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
+    for collective in dict.fromkeys(row.point.collective for row in rows):
+        yield from _of(collective, _rounded([r for r in rows if r.point.collective == collective]))
+    twice = [
+        f"{p.collective} `{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}"
+        for p in (row.point for row in _rounded(rows))
+        if p.slower is not None
+    ]
+    if twice:
+        yield ""
+        yield (
+            f"Measured twice, since iterations differed by more than {100 * (STEADY - 1):.0f} %;"
+            f" the table has the faster launch, the other's median, ms: {', '.join(twice)}"
+        )
+
+
+def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
+    """The tables of one collective, by size: times, and times over law and over simulation."""
+    names, hosts, sizes = _order(rows)
+    at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     for size in sizes:
         yield ""
-        yield f"All-reduce of {short(size)}, ms: measured (least to greatest) | law | simulated"
+        yield f"{collective} of {short(size)}, ms: measured (least to greatest) | law | simulated"
         yield ""
         yield "| algorithm | " + " | ".join(f"{n} hosts" for n in hosts) + " | grows as |"
         yield "|---|" + "--:|" * len(hosts) + "---|"
@@ -46,6 +78,15 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
             power = exponent({n: row.point.seconds for n, row in mine.items()})
             cells.append(f"P^{power:.2f}" if power is not None else "")
             yield f"| `{name}` | " + " | ".join(cells) + " |"
+        yield ""
+        yield f"{collective} of {short(size)}: measured over law, over simulated"
+        yield ""
+        yield "| algorithm | " + " | ".join(f"{n} hosts" for n in hosts) + " |"
+        yield "|---|" + "--:|" * len(hosts)
+        for name in names:
+            if name != LIBRARY:
+                cells = [_over(at.get((name, n, size))) for n in hosts]
+                yield f"| `{name}` | " + " | ".join(cells) + " |"
         ratios = [
             f"P = {n}: {at['ps', n, size].point.seconds / at['ring', n, size].point.seconds:.3g}"
             for n in hosts
@@ -54,17 +95,13 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
         if ratios:
             yield ""
             yield "ps / ring (law: P): " + ", ".join(ratios)
-    twice = [
-        f"`{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}"
-        for p in (row.point for row in rows)
-        if p.slower is not None
-    ]
-    if twice:
-        yield ""
-        yield (
-            f"Measured twice, since iterations differed by more than {100 * (STEADY - 1):.0f} %;"
-            f" the table has the faster launch, the other's median, ms: {', '.join(twice)}"
-        )
+
+
+def _over(row: Compared | None) -> str:
+    """A measured time over its law and over its simulation."""
+    if row is None:
+        return ""
+    return f"{row.point.seconds / row.law:.2f}, {row.point.seconds / row.model:.2f}"
 
 
 def _cell(row: Compared) -> str:
@@ -78,7 +115,9 @@ def _cell(row: Compared) -> str:
 def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
     """How far the simulator is off on more hosts than the ports were measured on."""
     found = {
-        p: model / p.seconds - 1 for p, _, model in rows if p.hosts > fitted and not isnan(model)
+        p: model / p.seconds - 1
+        for p, _, model in _rounded(rows)
+        if p.hosts > fitted and not isnan(model)
     }
     if not found:
         return
@@ -89,10 +128,10 @@ def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
     )
     for size in sorted({p.size for p in found}):
         yield f"- {short(size)}: {_off({p: e for p, e in found.items() if p.size == size})}"
-    for name in dict.fromkeys(p.algorithm for p in found):
-        mine = {p: e for p, e in found.items() if p.algorithm == name}
+    for name in dict.fromkeys((p.collective, p.algorithm) for p in found):
+        mine = {p: e for p, e in found.items() if (p.collective, p.algorithm) == name}
         each = ", ".join(f"{p.hosts}x{short(p.size)} {100 * e:+.3g}" for p, e in mine.items())
-        yield f"- `{name}`, %: {each}"
+        yield f"- {name[0]} `{name[1]}`, %: {each}"
 
 
 def _off(found: Mapping[LawPoint, float]) -> str:
@@ -100,8 +139,8 @@ def _off(found: Mapping[LawPoint, float]) -> str:
     worst = max(found, key=lambda p: abs(found[p]))
     return (
         f"median error {100 * median(map(abs, found.values())):.3g} %, worst"
-        f" {100 * found[worst]:+.3g} % ({worst.algorithm}, {worst.hosts} hosts,"
-        f" {short(worst.size)})"
+        f" {100 * found[worst]:+.3g} % ({worst.collective} {worst.algorithm}, {worst.hosts}"
+        f" hosts, {short(worst.size)})"
     )
 
 
@@ -110,6 +149,7 @@ def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
     checked(path)
     from matplotlib.figure import Figure
 
+    rows = [row for row in rows if row.point.collective == rows[0].point.collective]
     names, hosts, sizes = _order(rows)
     size = sizes[-1]
     figure = Figure(figsize=(8.5, 5), layout="constrained")
@@ -133,7 +173,9 @@ def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
     axes.set_yscale("log")
     axes.set_xticks(hosts, [str(n) for n in hosts])
     axes.set(xlabel="hosts", ylabel="time, ms")
-    axes.set_title(f"All-reduce of {short(size)} over ports of {rate_text(rate)}, measured")
+    axes.set_title(
+        f"{rows[0].point.collective} of {short(size)} over ports of {rate_text(rate)}, measured"
+    )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path, 150)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from math import inf, sqrt
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -57,17 +57,20 @@ def _over_learners(series: Sequence[Sequence[float]]) -> list[float]:
     return [float(block) for block in np.mean(series, axis=0)] if series else []
 
 
-def learners_figures(learned: Sequence[Mapping[str, Any]], mean: float) -> dict[str, Any]:
+def learners_figures(
+    learned: Sequence[Mapping[str, Any]], mean: float, slow: Container[int] = ()
+) -> dict[str, Any]:
     """Exposed communication in an update, and how long one learner alone takes for a gradient.
 
     ``mean``: seconds of an update. A learner's share of exposed communication in its rounds
     (`bench.steps.server.learning`) is its share of an update; the mean over learners stands for
     all. One learner alone would take the times that were drawn, also for what was cancelled, and
-    be as late as these were measured to be. Empty where learners do not know.
+    be as late as these were measured to be; of ``slow`` learners, the stragglers, it is none.
+    Empty where learners do not know.
     """
     both = ((one["exposed"], one["rounds"]) for one in learned if one["exposed"])
     shares = _over_learners([np.divide(part, whole).tolist() for part, whole in both])
-    drawn = _over_learners([one["drawn"] for one in learned])
+    drawn = _over_learners([one["drawn"] for one in learned if one.get("number") not in slow])
     found: dict[str, Any] = {}
     if shares:
         exposed = [mean * share for share in shares]
@@ -102,8 +105,12 @@ def paced(
     compute: Compute,
     draw: Callable[[int, int], float],
     warmup: int,
+    slow: Container[int] = (),
 ) -> Paced:
-    """The figures of a run, by server 0's pace. ``draw``: seconds of a learner's n-th gradient."""
+    """The figures of a run, by server 0's pace.
+
+    ``draw``: seconds of a learner's n-th gradient. ``slow``: learners that are stragglers.
+    """
     first = servers[0]
     moments = np.asarray([0.0, *first.updates])[warmup:]
     times = np.diff(moments)
@@ -113,7 +120,10 @@ def paced(
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
     free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
     spent, beside = costs(first, len(servers))
-    with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
+    # With nothing to compute all is waiting for each other: no cost can be told from another.
+    with_server = None
+    if compute.mean:
+        with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
     mean = float(times.mean())
     counts = sum((one.staleness for one in servers), Counter[int]())
     waits = np.concatenate([np.asarray(one.waits) for one in servers])
@@ -143,11 +153,13 @@ def paced(
             "p95": float(np.quantile(waits, 0.95)),
         },
         "costs_s": spent._asdict(),
-        **learners_figures(first.learned, mean),
+        **learners_figures(first.learned, mean, slow),
         "lost": [[when, learner, why] for when, learner, why in first.lost],
         "joined": [list(one) for one in first.joined],
     }
-    predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
+    # A bound is no prediction: what is expected is then what the drawn times give.
+    exact = formula is not None and not formula.bound
+    predicted, model = (formula.seconds, "formula") if formula and exact else (free, "simulated")
     if predicted is not None and not _within(mean, predicted):
         few = min(count, max(1, _MOST_SPLIT // protocol.needed))
         facts["split_s"] = split(
@@ -155,7 +167,7 @@ def paced(
             spent, beside, predicted, mean,
         )  # fmt: skip
     lines = _lines(protocol, facts, formula)
-    lines += tuple(f"    {why}" for why in _why(facts, formula, predicted))
+    lines += tuple(f"    {why}" for why in _why(facts, predicted))
     blocks = np.array_split(times, min(BLOCKS, len(times)))
     means = tuple(float(block.mean()) for block in blocks)
     return Paced(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
@@ -179,7 +191,7 @@ def _lines(
     if wait is not None:
         queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
     return (
-        f"    measured over {', '.join(beside) or 'nothing'}",
+        *([f"    measured over {', '.join(beside)}"] if beside else []),
         f"    {facts['updates_per_s']:.4g} updates/s{_plus(facts)}; server busy {100 * busy:.3g} %;"
         f" queue wait {queue}",
         f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
@@ -239,16 +251,12 @@ def _plus(facts: Mapping[str, Any]) -> str:
     return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
 
 
-def _why(
-    facts: Mapping[str, Any], formula: ExpectedPace | None, predicted: float | None
-) -> list[str]:
+def _why(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     """Lines on the difference of measured and predicted pace, if there is one."""
     if predicted is None or _within(facts["mean_s"], predicted):
         return []
     mean, found = facts["mean_s"], facts["interval_s"]
     reasons = []
-    if formula is not None and formula.bound and mean < predicted:
-        reasons.append("the formula is a bound for laws that age")
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
     if found is None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.launch import child
 from bench.launch.line import process
 from bench.steps.server.ends import NOTHING, Arrival, MessageKind, ServerEnd, header
 from bench.steps.server.hooks import Vector
@@ -32,6 +33,8 @@ class _Line:
         end.setblocking(False)
         self.end, self.pid, self.learner = end, pid, -1
         self.out: deque[memoryview] = deque()
+        #: Why it is given up.
+        self.why = "was lost"
 
     def flush(self) -> None:
         """Send what can be sent without waiting. Raises OSError where nobody is there."""
@@ -61,6 +64,7 @@ class SocketServer(ServerEnd):
         self._next = int(about["learners"])
         self._early: list[Arrival] = []
         self._buffer = NOTHING
+        self._stopped = child.StoppedProcesses()
         # Headers that have come, the earliest of which is next.
         self._headed: list[tuple[float, _Line, int, int, int]] = []
 
@@ -123,7 +127,13 @@ class SocketServer(ServerEnd):
     # -- what comes
 
     def _look(self, seconds: float) -> None:
-        """Wait so long for an event; then accept callers, read headers and send what waits."""
+        """Wait so long for an event; then accept callers, read headers and send what waits.
+
+        A learner that stays stopped is lost: it answers nobody, and its socket stays open.
+        """
+        overdue = self._stopped.overdue(line.pid for line in self._lines.values())
+        for line in [line for line in self._lines.values() if line.pid in overdue]:
+            self._lose(line)
         busy = {one[1].end.fileno() for one in self._headed}
         reading = [self._listener.fileno(), *(n for n in self._lines if n not in busy)]
         writing = [n for n, line in self._lines.items() if line.out]
@@ -171,8 +181,11 @@ class SocketServer(ServerEnd):
 
     def _lose(self, line: _Line) -> None:
         """Give up a line whose process is gone, or breaks the rules of messages."""
+        if child.stopped(line.pid):
+            line.why = "is stopped"
         self._lines.pop(line.end.fileno(), None)
         line.end.close()
+        self._headed = [one for one in self._headed if one[1] is not line]
         if self._learners.pop(line.learner, None) is not None:
             self._headed.append((time.perf_counter(), line, MessageKind.FAILED, 0, -1))
 
@@ -197,7 +210,7 @@ class SocketServer(ServerEnd):
 
 
 def _gone(line: _Line) -> NDArray[np.uint8]:
-    return np.frombuffer(f"(pid {line.pid}) was lost".encode(), np.uint8)
+    return np.frombuffer(f"(pid {line.pid}) {line.why}".encode(), np.uint8)
 
 
 def _most(kind: int, about: Mapping[str, Any]) -> int:

@@ -222,12 +222,15 @@ class _ServerRun:
         made: dict[str, Any] = {}
         if self.world.rank == 0:
             compute, first = self.job.compute, self.servers
+            fast = compute.fastest(range(first, first + self.learners))
+            slow = {n for n in range(self.learners) if first + n not in fast}
             found = paced(
                 self.protocol,
                 servers,
                 compute,
                 lambda learner, n: compute.seconds(first + learner, n),
                 self.warmup,
+                slow,
             )
             more, lines = self.training.told(trained, servers[0].updates, self.protocol.alike)
             made = {

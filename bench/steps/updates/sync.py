@@ -7,6 +7,7 @@ it (``--overlap off``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -150,7 +151,10 @@ class _Update:
         if predicted is not None and self._training.compressed:
             coding = facts["encode_s"] + facts["decode_s"]
             lines = [*lines, f"    predicted without coding, {seconds(coding)} of a step"]
-        own = mean_of([median_of(times) for times in alone.per_rank])
+        # A straggler is no base: one rank alone would be faster than it.
+        base = job.compute.fastest(range(job.world.size))
+        own = mean_of([median_of(alone.per_rank[rank]) for rank in base])
+        carriers = sum((one.carriers for one in self._exchanges), Counter[str]())
         return StepOutcome(
             Sample(
                 times=timed.times,
@@ -177,8 +181,10 @@ class _Update:
                 "one_rank_interval_s": own.ends and list(own.ends),
                 "exchange_s": list(exchange.times),
                 **facts,
+                **({"transports": dict(carriers)} if len(carriers) > 1 else {}),
             },
             lines=lines,
+            transport="+".join(sorted(carriers, key=lambda name: name != job.transport.name)),
         )
 
     def _told(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
+from signal import SIGKILL
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import Any
 
@@ -23,6 +23,7 @@ from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from busbar.errors import RankFailure, Unavailable
+from busbar.start import python
 from collectives.execution.mpi.world import MpiWorld
 
 # How long learners that are processes take to end.
@@ -80,7 +81,8 @@ class ServerWays:
         assert end is not None  # all ranks serve
         count = self.protocol.learners
         with _processes(end.name, 0 if world.rank else count) as started:
-            end.gather(count, lambda: _look(started))
+            stopped = child.StoppedProcesses()
+            end.gather(count, lambda: _look(started, stopped))
             if world.rank == 0:
                 pids = ", ".join(str(process.pid) for process in started)
                 self.job.note(f"{count} learners are here (pid {pids})")
@@ -116,9 +118,9 @@ def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
     started: list[Popen[str]] = []
     with ExitStack() as ends:
         for number in range(learners):
-            command = [sys.executable, "-m", "bench.step", "--join", f"{name}:{number}"]
+            command = python("bench.step", "--join", f"{name}:{number}")
             try:
-                process = child.popen(command, os.environ, stdout=DEVNULL)
+                process = child.popen(command, os.environ, orphaned=SIGKILL, stdout=DEVNULL)
             except OSError as error:
                 raise Unavailable(f"a learner cannot be started: {error.strerror}") from None
             ends.callback(process.wait)
@@ -130,8 +132,10 @@ def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
                 process.wait(_ENDS_S)
 
 
-def _look(started: Sequence[Popen[str]]) -> None:
-    """Raise RankFailure where a learner has ended before it began."""
+def _look(started: Sequence[Popen[str]], stopped: child.StoppedProcesses) -> None:
+    """Raise RankFailure where a learner has ended, or stays stopped, before it began."""
+    for pid in stopped.overdue(process.pid for process in started):
+        raise RankFailure(f"a learner (pid {pid}) is stopped before it began")
     for process in started:
         if process.poll() is not None:
             status, pid = child.shell(process.returncode), process.pid

@@ -1,34 +1,46 @@
 """Recursive halving reduce-scatter, recursive doubling all-gather (Rabenseifner 2004)."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from collectives.algorithms.allgather.doubling import doubling
 from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.schedule.moves import moves
+from collectives.schedule.moves import Moves, moves
 from collectives.schedule.passes import on_groups, reverse, then
 from collectives.schedule.schedule import Schedule, Step
 
 
-def folded(n: int, core: Callable[[int], Schedule], *, unfold: bool) -> Schedule:
-    """A reduction for a power of two of ranks, on any number n of them.
+def stayers(n: int) -> list[int]:
+    """The power of two of ranks that remain when the n − q others have given their vectors away.
 
-    With q the power of two below, n − q ranks first give their vector to a neighbour; with
-    ``unfold`` they get the result from it at the end. ``core(q)`` runs on the others, of which
-    rank 0 is the first.
+    With q the power of two below, ranks 1, 3, 5 … 2(n−q)−1 are folded onto 0, 2, 4 …
     """
-    q = 1 << (n.bit_length() - 1)
-    extra = n - q
-    if extra == 0:
-        return core(n)
-    # Ranks 1, 3, 5 … 2·extra−1 are folded onto 0, 2, 4 …
-    stay = np.arange(0, 2 * extra, 2)
-    fold = Schedule(n, 1, (Step.fixed(moves(stay + 1, stay, 0, reduce=True)),))
-    group = [*range(0, 2 * extra, 2), *range(2 * extra, n)]
-    inner = core(q)
-    middle = on_groups(inner, [group], nranks=n, nchunks=inner.nchunks)
-    return then(fold, middle, reverse(fold)) if unfold else then(fold, middle)
+    extra = n - (1 << (n.bit_length() - 1))
+    return [*range(0, 2 * extra, 2), *range(2 * extra, n)]
+
+
+def folded_halving(n: int) -> Schedule:
+    """Recursive halving on q ranks, onto which the others are folded: chunk i on stayer i.
+
+    A folded rank first gives the half that its neighbour passes on in the first step of halving,
+    and the other half in that step. Ranks without a fold send early, and what they send shares the
+    neighbour's port with the fold: a fold in one piece would end late, and the neighbour's own
+    message would wait for it while the port stands idle the other way.
+    """
+    group = stayers(n)
+    q = len(group)
+    core = on_groups(halving(q), [group], nranks=n, nchunks=q)
+    if q == n:
+        return core
+    half = q // 2
+    place = np.arange(n - q)
+    stay = np.array(group)[place]
+    passed_on = np.where(place < half, half, 0)
+
+    def fold(first: np.ndarray) -> Moves:
+        return moves(stay + 1, stay, first, count=half, reduce=True)
+
+    first, *others = core.steps
+    both = Step(lambda: Moves.concat([fold(half - passed_on), first.make()]))
+    return Schedule(n, q, (Step.fixed(fold(passed_on)), both, *others))
 
 
 def halving_doubling(n: int) -> Schedule:
@@ -36,4 +48,5 @@ def halving_doubling(n: int) -> Schedule:
 
     Other n are folded onto the power of two below, which costs 2 steps and one vector each way.
     """
-    return folded(n, lambda q: then(halving(q), doubling(q)), unfold=True)
+    scatter = folded_halving(n)
+    return then(scatter, reverse(scatter))

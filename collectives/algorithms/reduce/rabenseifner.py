@@ -1,9 +1,8 @@
 """Rabenseifner's reduce (2004): recursive halving reduce-scatter, then a binomial gather."""
 
-from collectives.algorithms.allreduce.halving_doubling import folded
+from collectives.algorithms.allreduce.halving_doubling import folded_halving, stayers
 from collectives.algorithms.gather.binomial import binomial
-from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.schedule.passes import rotate, then
+from collectives.schedule.passes import on_groups, rotate, then
 from collectives.schedule.schedule import Schedule
 
 
@@ -12,4 +11,6 @@ def rabenseifner(n: int, root: int = 0) -> Schedule:
 
     Other n are folded onto the power of two below, which costs a step and one vector more.
     """
-    return rotate(folded(n, lambda q: then(halving(q), binomial(q)), unfold=False), root)
+    group = stayers(n)
+    gather = on_groups(binomial(len(group)), [group], nranks=n, nchunks=len(group))
+    return rotate(then(folded_halving(n), gather), root)

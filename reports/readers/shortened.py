@@ -1,0 +1,241 @@
+"""Reads tables that people shortened from nccl-tests: size, time, busbw and perhaps algbw.
+
+Markdown, commas, tabs or blanks; sizes in bytes or as 8M, 1 GiB. Units stand in the header or in
+the line below it, else they are those of nccl-tests. A rate that no collective could have for its
+size and time is refused, so that a wrong unit or digit does not pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from reports.readers import names
+from reports.readers.gathered import Gathered
+from reports.readers.text import Line
+from reports.readers.whole import agrees, open_line, places
+from reports.records.rows import Reading, Row, Run
+
+FORMAT = "nccl-tests-short"
+_WORDS = {
+    "size": "size", "bytes": "size", "message size": "size", "msg size": "size", "time": "time",
+    "latency": "time", "algbw": "algbw", "busbw": "busbw", "bus bw": "busbw", "alg bw": "algbw",
+    "bus bandwidth": "busbw", "algorithm bandwidth": "algbw",
+}  # fmt: skip
+_UNIT = re.compile(r"[(\[]\s*([A-Za-z/]{1,5})\s*[)\]]")
+_TIME_S = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0, "ns": 1e-9}
+_RATE = {"GB/s": 1e9, "GBps": 1e9, "MB/s": 1e6, "MBps": 1e6, "GiB/s": 2.0**30, "MiB/s": 2.0**20}
+_SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,3})?)\s?([KMGT]?)(i?)(B?)", re.ASCII)
+_SIZED = re.compile(r"(?<=\d) (?=[KMGT]?i?B\b)")
+_FIGURE = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_NAMED = re.compile(r"\b[a-z]+(?:_[a-z]+)*_perf\b")
+_HEADING = re.compile(r"^\s*(?:#+|\*\*)\s*(.*)")
+_APART = re.compile(r"\b(all|reduce|to) (reduce|gather|to|all|scatter)\b")
+_LONGEST_HEADER = 400
+_LEAST_ROWS = 2
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A row as it stands in the text."""
+
+    line: int
+    cells: Mapping[str, str]
+
+    def rate(self, column: str, unit: float) -> float:
+        """The bytes per second of a column."""
+        return float(self.cells[column]) * unit
+
+
+@dataclass
+class _Table:
+    """The columns and units of a table, and its rows so far."""
+
+    line: int
+    columns: tuple[str, ...]
+    units: dict[str, str]
+    collective: str
+    program: str
+    rows: list[_Found]
+
+    def time_s(self) -> float:
+        """Seconds of the unit of the time column."""
+        return _TIME_S.get(self.units.get("time", "us").lower(), 0.0)
+
+    def rate(self, column: str) -> float:
+        """Bytes per second of the unit of a rate's column."""
+        return _RATE.get(self.units.get(column, "GB/s"), 0.0)
+
+
+def _split(text: str) -> list[str]:
+    """The cells of a line: between bars or commas, else between blanks."""
+    if "|" in text:
+        cells = text.strip().strip("|").split("|")
+    elif "," in text:
+        cells = text.split(",")
+    else:
+        cells = _SIZED.sub("", text.strip().removeprefix("#")).split()
+    return [cell.strip().strip("*`") for cell in cells]
+
+
+def _header(text: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
+    """Columns and their units by a header line; None for any other line."""
+    low = text.lower()
+    if len(text) > _LONGEST_HEADER or ("busb" not in low and "bus b" not in low):
+        return None
+    clean = _UNIT.sub(lambda unit: f"({unit[1]})", text)
+    if "|" in clean or "," in clean:
+        titles = _split(clean)
+    else:
+        titles = re.findall(r"(?:[A-Za-z]+ )?[A-Za-z]+ ?\([\w/]+\)|\S+", clean.replace("#", " "))
+    columns, units = [], dict[str, str]()
+    for title in titles:
+        unit = _UNIT.search(title)
+        word = _WORDS.get(_UNIT.sub("", title).strip().lower())
+        if word is None or word in columns:
+            return None
+        columns.append(word)
+        if unit:
+            units[word] = unit[1]
+    return (tuple(columns), units) if {"size", "time", "busbw"} <= set(columns) else None
+
+
+def _bytes(cell: str) -> int | None:
+    """The bytes of a size: 1048576, 1M, 1 MiB; a thousand is 1024, as in nccl-tests."""
+    found = _SIZE.fullmatch(cell)
+    if found is None:
+        return None
+    size = float(found[1]) * 1024.0 ** _POWER[found[2]]
+    if not found[2] and "." not in found[1]:
+        return int(found[1])
+    return int(size) if size == int(size) and size < 2**63 else None
+
+
+def read(source: str, lines: Sequence[Line]) -> Reading:
+    """All shortened tables in a text."""
+    found, tables = Gathered(source), list[_Table]()
+    table: _Table | None = None
+    program, last = "", open_line(lines)
+    for line in lines:
+        if "_perf" in line.text and (named := _NAMED.search(line.text)):
+            program = named[0]
+        elif heading := _HEADING.match(line.text):
+            program = names.in_words(_APART.sub(r"\1-\2", heading[1].lower())) or program
+        if header := _header(line.text):
+            table = _Table(line.number, *header, names.collective(program), program, [])
+            tables.append(table)
+        elif table is not None and not _row(found, table, line, last):
+            table = None
+    number = 0
+    for table in tables:
+        if not table.rows:
+            found.note(table.line, "a table's header with no row below it")
+            continue
+        for row in _rows(source, number, table):
+            found.take(row.line, row) if isinstance(row, Row) else found.note(*row)
+        number += 1
+    return found.close()
+
+
+def _row(found: Gathered, table: _Table, line: Line, last: int) -> bool:
+    """Take a line below a header; whether the table goes on."""
+    text = line.text
+    if not text.strip() or not text.strip(" \t|-:=+"):
+        return bool(text.strip()) or not table.rows
+    cells = _split(text)
+    if not table.rows and not re.search(r"\d", text):
+        units = _UNIT.findall(text)
+        if len(units) == len(table.columns):
+            table.units |= dict(zip(table.columns, units, strict=True))
+            return True
+        return False
+    if _bytes(cells[0]) is None and not (table.columns[0] != "size" and cells[0][:1].isdigit()):
+        return False
+    reason = _reason(table, cells)
+    if not reason and line.number == last and not text.rstrip().endswith("|"):
+        before = table.rows[-1].cells[table.columns[-1]] if table.rows else ""
+        if not before or places(cells[-1]) != places(before) or not places(before):
+            reason = "the text ends inside this line, and its last figure may be cut"
+    if reason:
+        found.note(line.number, f"row not read: {reason}")
+    else:
+        table.rows.append(_Found(line.number, dict(zip(table.columns, cells, strict=True))))
+    return True
+
+
+def _reason(table: _Table, cells: Sequence[str]) -> str:
+    """Why the cells are no row; "" where they are one."""
+    if len(cells) != len(table.columns):
+        return f"{len(cells)} figures for {len(table.columns)} columns"
+    for column, cell in zip(table.columns, cells, strict=True):
+        if column == "size":
+            if _bytes(cell) is None:
+                return f"{cell!r} is no size"
+        elif not _FIGURE.fullmatch(cell):
+            return f"{cell!r} is no figure ({column})"
+        elif column == "time" and not float(cell) > 0:
+            return "a time of 0"
+    unit = next((unit for c, unit in table.units.items() if c != "size" and not _known(unit)), "")
+    return f"{unit!r} is no unit that is known" if unit else ""
+
+
+def _known(unit: str) -> bool:
+    return unit.lower() in _TIME_S or unit in _RATE
+
+
+def _rows(source: str, number: int, table: _Table) -> list[Row | tuple[int, str]]:
+    """The rows that hold together; a line and its reason for each of the others."""
+    collective = table.collective if table.collective in names.KNOWN else ""
+    collective = collective or names.in_file_name(source)
+    run = Run(source, number, FORMAT, table.program or "nccl-tests, shortened", "nccl-tests")
+    made, factors = [], []
+    for one in table.rows:
+        size, seconds = _bytes(one.cells["size"]) or 0, float(one.cells["time"]) * table.time_s()
+        busbw = one.rate("busbw", table.rate("busbw"))
+        made.append((one, size, seconds, busbw))
+        if size and places(one.cells["busbw"]) and float(one.cells["busbw"]) >= 1:
+            factors.append(busbw * seconds / size)
+    usual = median(factors) if len(factors) > _LEAST_ROWS else None
+    rows: list[Row | tuple[int, str]] = []
+    for one, size, seconds, busbw in made:
+        reason = _contradiction(table, one, size, seconds, usual)
+        if reason:
+            rows.append((one.line, f"row not read: {reason}"))
+            continue
+        algbw = one.rate("algbw", table.rate("algbw")) if "algbw" in one.cells else None
+        row = Row(run, one.line, collective, size, message=size, time_s=seconds)
+        algbw = algbw if algbw is not None else size / seconds
+        rows.append(replace(row, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw))
+    return _ranked(collective, rows)
+
+
+def _contradiction(
+    table: _Table, one: _Found, size: int, seconds: float, usual: float | None
+) -> str:
+    """What is wrong between the figures of a row, and against the table's other rows."""
+    rate = size / seconds
+    digit = 0.51 * 10.0 ** -places(one.cells["time"]) * table.time_s() / seconds
+    slack = 0.01 + digit
+    if "algbw" in one.cells and not agrees(one.cells["algbw"], rate, table.rate("algbw"), slack):
+        return "algbw, size and time contradict each other"
+    unit, busbw = table.rate("busbw"), one.rate("busbw", table.rate("busbw"))
+    rounding = 0.51 * 10.0 ** -places(one.cells["busbw"]) * unit
+    if not rate * (0.49 - slack) - rounding <= busbw <= rate * (2.0 + slack) + rounding:
+        return f"busbw is {busbw / rate:.3g} times size / time, which no collective has"
+    if usual is not None and not agrees(one.cells["busbw"], rate * usual, unit, slack + 0.01):
+        return f"busbw is {busbw / rate:.3g} times size / time, in the other rows {usual:.3g}"
+    return ""
+
+
+def _ranked(collective: str, rows: list[Row | tuple[int, str]]) -> list[Row | tuple[int, str]]:
+    """The rows with the rank count that the fastest one's rates leave."""
+    read_ = [row for row in rows if isinstance(row, Row)]
+    best = max(read_, key=lambda row: row.busbw_bytes_per_s or 0.0, default=None)
+    if best is None or best.size is None or not best.time_s:
+        return rows
+    algbw, busbw = best.size / best.time_s / 1e9, (best.busbw_bytes_per_s or 0.0) / 1e9
+    ranks = names.ranks_from_rates(collective, algbw, busbw)
+    return [replace(row, ranks=ranks) if isinstance(row, Row) else row for row in rows]

@@ -1,0 +1,72 @@
+"""Every timed iteration compared: in batches that the transport times itself, and in windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from bench.run.batches import Barriers
+from bench.run.data import Inputs
+from bench.run.measure import Timing, measure
+from bench.run.proof import Checked, ResultCheck
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.transport import Counted, Spans
+from collectives.schedule.catalogue import spec
+from collectives.schedule.layout import Layout
+
+
+class _Native(Counted):
+    """An action that the transport times itself, as the extension does: n iterations a call."""
+
+    def __init__(self, once: Callable[[], None], *, shared: bool) -> None:
+        super().__init__(0, 0)
+        self._once, self._shared, self.batches = once, shared, list[int]()
+
+    def __call__(self) -> None:
+        self._once()
+
+    def times(self, n: int, loop: bool) -> list[float] | None:
+        self.batches.append(n)
+        for _ in range(n):
+            self._once()
+        return [1e-6] * n
+
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
+        if not self._shared:
+            return None
+        return [0.0] * n, self.times(n, loop=False) or []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("spoiled", [None, 0, 3, 7, 11])
+def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
+    """Rule: where one native call runs many iterations, each is a call of its own, and compared."""
+    collective, n = spec("broadcast"), 50
+
+    def body(world: InprocWorld) -> tuple[int, int, list[int]]:
+        inputs = Inputs(Layout(collective, 1, 1), np.dtype("f4"), None, n)
+        source, target = np.empty(n, np.float32), np.empty(n, np.float32)
+        runs, told = list[int](), list[int]()
+
+        def once() -> None:
+            target[:] = source
+            if len(runs) == spoiled:
+                target[4] += 1
+            runs.append(0)
+
+        result = ResultCheck(inputs, 0, source, target, digests=True)
+        result.fresh()
+        native = _Native(once, shared=shared)
+        action = Checked(native, result, world.barrier, told.append, reached=False)
+        begin = Barriers(world, lambda: 0.0, "max", shared=shared)
+        measure(action, world, lambda: 0.0, Timing(warmup=2, iterations=10), begin=begin)
+        assert result.wrong is not None and told == list(range(1, 13))
+        return result.wrong.count, result.iterations, native.batches
+
+    ((wrong, iterations, batches),) = run(1, body)
+    assert (wrong, iterations) == (spoiled is not None, 12) and set(batches) == {1}
