@@ -20,18 +20,19 @@ from pathlib import Path
 
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
-from bench.steps.expected import cycles, in_turn
+from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.fusion import filled
 from busbar.errors import Unsupported
-from collectives.predict import nccl
-from collectives.predict.compare import crossovers, least, sweep
+from collectives.predict.compare import crossovers, sweep
 from collectives.predict.fit import Fit, dump_fit, load_fit
-from collectives.predict.machine import Machine
-from collectives.predict.maps import costs_of, from_map, given, priced_by_fit
-from collectives.predict.named import machine
-from collectives.predict.ports import Priced, seconds
-from collectives.predict.simulation import Simulation
-from collectives.schedule.catalogue import algorithms, collectives, draft, spec
+from collectives.predict.interface import Operation
+from collectives.predict.machine import Machine, Network
+from collectives.predict.maps import assumed_machine, fit_map, network_from_map
+from collectives.predict.named import build_network
+from collectives.predict.nccl import NcclPredictor, machine_from_log
+from collectives.predict.predictor import FitPredictor, choose_predictor
+from collectives.predict.simulation import NetworkPredictor
+from collectives.schedule.catalogue import algorithms, collectives, draft
 from collectives.schedule.schedule import Schedule
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import SWEPT, sizes
@@ -100,7 +101,7 @@ def by_costs() -> Answers:
     """Every algorithm on link costs: measured over MPI, in shared memory, with shared cores."""
     maps = {"mpi": measured_map(4, 4, "mpi"), "shm": measured_map(4, 4, "shm")}
     maps["crowd"] = measured_map(4, 2, "shm")
-    fits = {name: load_fit(dump_fit([costs_of(map_)])) for name, map_ in maps.items()}
+    fits = {name: load_fit(dump_fit([fit_map(map_)])) for name, map_ in maps.items()}
     for collective in collectives():
         for ranks in RANKS:
             for name, schedule in schedules(collective, ranks):
@@ -115,7 +116,7 @@ def by_costs() -> Answers:
             yield f"bound {collective} {ranks}", lower_bound(collective, ranks, fits["mpi"])
     for ranks in (2, 8):
         yield f"crossovers {ranks}", winners("allreduce", ranks, fits["mpi"])
-        times = assumed_seconds(draft("allreduce", "ring", ranks), ranks)
+        times = assumed_seconds(draft("allreduce", "ring", ranks))
         yield f"assumed {ranks}", times
 
 
@@ -125,7 +126,9 @@ def by_network() -> Answers:
         for ranks in (3, 8) if "buffer" in text else (2, 8, 16):
             try:
                 network = (
-                    from_map(measured_map(4, 4, "mpi")) if text == "map" else machine(text, 16)
+                    network_from_map(measured_map(4, 4, "mpi"))
+                    if text == "map"
+                    else build_network(text, 16)
                 )
             except Unsupported:
                 continue
@@ -159,36 +162,33 @@ def costs_seconds(
     collective: str, schedule: Schedule, fit: Fit, asked: Sequence[int], in_place: bool
 ) -> list[float]:
     """Seconds at each size by a fit."""
-    priced = priced_of(fit, schedule.nranks)
-    return seconds(schedule, spec(collective), priced, asked, in_place=in_place).tolist()
+    operation = Operation.of(schedule, collective, in_place=in_place)
+    return FitPredictor(fit).on(schedule.nranks).seconds(operation, asked).tolist()
 
 
-def priced_of(fit: Fit, ranks: int) -> Priced:
-    """The machine of a fit."""
-    return priced_by_fit(fit.for_ranks(ranks), ranks)[0]
-
-
-def assumed_seconds(schedule: Schedule, ranks: int) -> list[float]:
+def assumed_seconds(schedule: Schedule) -> list[float]:
     """Seconds on a machine of which nothing is known."""
-    return seconds(schedule, spec("allreduce"), given(None, None, ranks)[0], SIZES).tolist()
+    predictor = choose_predictor(assumed_machine())
+    return predictor.seconds(Operation.of(schedule, "allreduce"), SIZES).tolist()
 
 
 def lower_bound(collective: str, ranks: int, fit: Fit) -> list[float | None]:
     """The lower bound at each size, None where there is none."""
-    found = least(collective, ranks, priced_of(fit, ranks), SIZES[1:])
+    found = FitPredictor(fit).on(ranks).lower_bound(collective, ranks, SIZES[1:])
     return [None] if found is None else found.tolist()
 
 
 def winners(collective: str, ranks: int, fit: Fit) -> list[float]:
     """The sizes at which the best algorithm changes."""
-    priced = priced_of(fit, ranks)
-    found = sweep(collective, algorithms(collective), ranks, priced=priced, sizes=SIZES[1:])[0]
-    return [float(one.size) for one in crossovers(collective, found, priced, SIZES[1:])]
+    predictor, names = FitPredictor(fit).on(ranks), algorithms(collective)
+    found = sweep(collective, names, ranks, predictor=predictor, sizes=SIZES[1:])[0]
+    return [float(one.size) for one in crossovers(collective, found, predictor, SIZES[1:])]
 
 
-def network_numbers(collective: str, schedule: Schedule, network: Machine) -> list[float]:
+def network_numbers(collective: str, schedule: Schedule, network: Network) -> list[float]:
     """At each size the seconds, its parts, and the sum of what all links carry."""
-    simulation = Simulation(schedule, spec(collective), network)
+    predictor = NetworkPredictor(Machine(network=network))
+    simulation = predictor.simulation(Operation.of(schedule, collective))
     numbers = []
     for size in FEW_SIZES:
         found = simulation.run(size)
@@ -198,9 +198,11 @@ def network_numbers(collective: str, schedule: Schedule, network: Machine) -> li
 
 def nccl_seconds(log: str, sm: int, ranks: int, nodes: int, collective: str) -> list[float | None]:
     """Seconds by NCCL's model at each size."""
-    system = nccl.System(sm, ranks, nccl.graphs(log), nodes)
-    found = [nccl.predict(system, collective, size) for size in SIZES[1:]]
-    return [None if one is None else one[0] for one in found]
+    predictor = NcclPredictor(machine_from_log(log, sm, ranks, nodes))
+    operation = Operation(collective, "library", ranks)
+    if predictor.refusal(operation):
+        return [None] * len(SIZES[1:])
+    return predictor.seconds(operation, SIZES[1:]).tolist()
 
 
 def bucket_seconds(ready: Sequence[float], number: int) -> list[float]:
@@ -211,8 +213,8 @@ def bucket_seconds(ready: Sequence[float], number: int) -> list[float]:
     exchange = lambda span: 1e-4 + 1e-7 * (10 + number) * sum(tensors[span[0] : span[1]])  # noqa: E731
     spans = list(filled(tensors, 0, len(tensors), 4000))
     return [
-        in_turn(times, spans, exchange),
-        float(cycles(times, tensors, 4000, 0.0005 * (1 + number), exchange)),
+        time_buckets(times, spans, exchange),
+        float(time_cycles(times, tensors, 4000, 0.0005 * (1 + number), exchange)),
     ]
 
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from busbar.errors import Unsupported
-from collectives.predict.named import machine
+from collectives.predict.named import build_network
 from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 
@@ -63,7 +63,7 @@ def _case(send: Connection, collective: str, name: str, text: str, nranks: int) 
     start = time.process_time()
     try:
         found = simulate(
-            draft(collective, name, nranks), spec(collective), machine(text, nranks), SIZE
+            draft(collective, name, nranks), spec(collective), build_network(text, nranks), SIZE
         )
     except Unsupported as error:
         send.send(str(error))

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import reports
 from busbar.start import python
-from collectives.predict.machine import Machine
-from collectives.predict.maps import from_map
+from collectives.predict.machine import Network
+from collectives.predict.maps import network_from_map
 from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, spec
 from topology.measured.sweep import swept
@@ -48,7 +48,7 @@ def _measured(file: Path) -> Times:
     return {(str(name), int(size)): float(seconds) for name, size, seconds in found}
 
 
-def _simulated(made: Machine) -> Times:
+def _simulated(made: Network) -> Times:
     """The same of simulations."""
     what = spec("allreduce")
     return {
@@ -69,7 +69,11 @@ def _round(folder: Path) -> tuple[Times, Times, Times]:
     whole, _ = gather([str(file)])
     names = {f"{one.quantity}_{one.nbytes}" for one in swept(whole)}
     bare = replace(whole, pairs=tuple(p for p in whole.pairs if p.fact.name not in names))
-    return _measured(record), _simulated(from_map(whole)), _simulated(from_map(bare))
+    return (
+        _measured(record),
+        _simulated(network_from_map(whole)),
+        _simulated(network_from_map(bare)),
+    )
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from collectives.predict.compare import Contender
-    from collectives.predict.ports import Priced
+    from collectives.predict.interface import CollectivePredictor
 
 _MOST_RANKS = 8192
 _MOST_SIZES = 256
@@ -73,12 +73,14 @@ def _cost(options: argparse.Namespace) -> int:
 
     name, given = asked(options)
     nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
-    priced: Priced | None = None
-    notes: list[str] = []
+    predictor: CollectivePredictor | None = None
+    notes: Sequence[str] = ()
     if sizes:
-        from collectives.predict.maps import given as machine
+        from collectives.predict.maps import load_machine
+        from collectives.predict.predictor import choose_predictor
 
-        priced, notes = machine(options.topology, options.fit, nranks)
+        machine = load_machine(options.topology, options.fit, nranks)
+        predictor, notes = choose_predictor(machine), machine.notes
     groups: dict[str, list[str]] = {}
     for collective, each in pairs(options, name):
         groups.setdefault(collective, []).append(each)
@@ -90,7 +92,7 @@ def _cost(options: argparse.Namespace) -> int:
             names,
             nranks,
             root=options.root,
-            priced=priced,
+            predictor=predictor,
             sizes=sizes,
             given=given,
             strict=name != "all",
@@ -99,14 +101,14 @@ def _cost(options: argparse.Namespace) -> int:
             print(f"collectives: {collective}: {reason}", file=sys.stderr)
         if options.format == "table":
             shown += [_counts(collective, nranks, found, refused)]
-            if priced is not None and found:
+            if predictor is not None and found:
                 from collectives.commands.predicted import tables
 
-                shown += tables(collective, nranks, found, priced, sizes)
+                shown += tables(collective, nranks, found, predictor, sizes)
         else:
             from collectives.commands.predicted import records
 
-            rows += records(collective, nranks, found, priced, sizes)
+            rows += records(collective, nranks, found, predictor, sizes)
     if options.format == "table":
         show(*shown, *_LEGEND, *notes)
     else:

@@ -31,9 +31,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 def _fit(options: argparse.Namespace) -> int:
     from collectives.predict.fit import dump_fit
-    from collectives.predict.maps import fitted
+    from collectives.predict.maps import fit_maps
 
-    costs = fitted(options.files)
+    costs = fit_maps(options.files)
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:

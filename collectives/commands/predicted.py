@@ -11,8 +11,8 @@ import numpy as np
 
 from busbar.sizes import short
 from collectives.commands.command import new_table, width
-from collectives.predict.compare import Contender, crossovers, least
-from collectives.predict.ports import Priced
+from collectives.predict.compare import Contender, crossovers
+from collectives.predict.interface import CollectivePredictor
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 
@@ -23,13 +23,13 @@ def tables(
     collective: str,
     nranks: int,
     found: Sequence[Contender],
-    priced: Priced,
+    predictor: CollectivePredictor,
     sizes: Sequence[int],
 ) -> Iterator[object]:
     """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
     times = np.array([c.seconds for c in found])
     factor = spec(collective).bus_factor(nranks)
-    bounds = least(collective, nranks, priced, sizes)
+    bounds = predictor.lower_bound(collective, nranks, sizes)
     # Of a size that leaves no rank a whole element nothing is the best.
     marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
     title = f"{collective} on {nranks} ranks: predicted"
@@ -55,7 +55,7 @@ def tables(
         return
     first = found[int(times[:, 0].argmin())].name
     line = f"* best: {first}"
-    for cross in crossovers(collective, found, priced, sizes):
+    for cross in crossovers(collective, found, predictor, sizes):
         line += f"; from {short(cross.size)} on {cross.better}"
     yield line
     yield ""
@@ -87,12 +87,12 @@ def records(
     collective: str,
     nranks: int,
     found: Sequence[Contender],
-    priced: Priced | None,
+    predictor: CollectivePredictor | None,
     sizes: Sequence[int],
 ) -> list[dict[str, object]]:
     """A row an algorithm and size (without sizes, an algorithm), with the lower bounds."""
     floor, what = bound(collective, nranks), spec(collective)
-    bounds = None if priced is None else least(collective, nranks, priced, sizes)
+    bounds = None if predictor is None else predictor.lower_bound(collective, nranks, sizes)
     timed = [c.seconds for c in found if c.seconds is not None]
     best = np.min(np.array(timed), axis=0) if timed else np.zeros(0)
     rows: list[dict[str, object]] = []

@@ -20,8 +20,8 @@ from collectives.schedule.catalogue import algorithms, collectives, spec
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from collectives.predict.machine import Machine
-    from collectives.predict.simulation import Outcome, Simulation
+    from collectives.predict.machine import Network
+    from collectives.predict.simulation import Simulation, SimulationResult
     from collectives.schedule.spec import Collective
 
 _MOST_RANKS = 1 << 20
@@ -61,11 +61,11 @@ class _Case(NamedTuple):
     what: Collective
     name: str
     simulation: Simulation
-    machine: Machine
+    machine: Network
     nranks: int
     exact: bool
 
-    def run(self, nbytes: int) -> Outcome:
+    def run(self, nbytes: int) -> SimulationResult:
         """Simulate a size; says on stderr where the times are not exact."""
         found = self.simulation.run(nbytes, slack=0.0 if self.exact else None)
         if found.slack:
@@ -102,8 +102,10 @@ def _collective(options: argparse.Namespace, name: str) -> str:
 def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
     from collectives.predict.compare import work_about
-    from collectives.predict.named import machine
-    from collectives.predict.simulation import Simulation
+    from collectives.predict.interface import Operation
+    from collectives.predict.machine import Machine
+    from collectives.predict.named import build_network
+    from collectives.predict.simulation import NetworkPredictor
 
     own = argparse.Namespace(**{**vars(options), "name": text})
     name, given = asked(own)
@@ -112,8 +114,8 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
         nranks = _counted(own, given)
-    made = machine(options.machine, nranks or 8)
-    nranks = nranks or made.nranks
+    network = build_network(options.machine, nranks or 8)
+    nranks = nranks or network.nranks
     about = work_about(collective, name, nranks, given)
     if about > _MOST_WORK:
         raise Unsupported(
@@ -121,8 +123,9 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
             f" most {_MOST_WORK:.1e} are simulated"
         )
     schedule = draft(collective, name, nranks, root=own.root, **given)
-    simulation = Simulation(schedule, spec(collective), made)
-    return _Case(spec(collective), text, simulation, made, nranks, options.exact)
+    predictor = NetworkPredictor(Machine(network=network))
+    simulation = predictor.simulation(Operation.of(schedule, collective))
+    return _Case(spec(collective), text, simulation, network, nranks, options.exact)
 
 
 def _counted(options: argparse.Namespace, given: dict[str, object]) -> int | None:
@@ -251,14 +254,14 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.4g} ns"
 
 
-def _bandwidths(case: _Case, size: int, found: Outcome) -> tuple[float, float]:
+def _bandwidths(case: _Case, size: int, found: SimulationResult) -> tuple[float, float]:
     """The algbw and busbw, bytes per second; 0 for a collective that moves nothing."""
     shown = case.what.size(case.nranks, size, 1).shown_bytes and size
     alg = shown * case.what.alg_factor(case.nranks) / found.seconds if found.seconds else 0.0
     return alg, alg * case.what.bus_factor(case.nranks)
 
 
-def _rates(case: _Case, size: int, found: Outcome) -> list[str]:
+def _rates(case: _Case, size: int, found: SimulationResult) -> list[str]:
     cells = [_gigabytes(rate) for rate in _bandwidths(case, size, found)]
     whole = found.seconds or 1.0
     return [*cells, *(f"{max(0.0, found.parts[part]) / whole:.0%}" for part in _PARTS)]
@@ -272,7 +275,7 @@ def _gigabytes(rate: float) -> str:
     return f"{value:.4g}" if value >= 1 else f"{value:.3g}"
 
 
-def _links(found: Outcome) -> Table:
+def _links(found: SimulationResult) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
     from collectives.predict.simulation import busiest
 

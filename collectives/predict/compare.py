@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 from collectives.formats.load import draft, from_file
-from collectives.predict.machine import LinkCosts
-from collectives.predict.ports import Priced, seconds
-from collectives.schedule.bounds import bound
+from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
 
 Amounts = NDArray[np.float64]
 #: A schedule of more moves than this is left out: it would take long and many gigabytes.
@@ -95,7 +92,7 @@ def sweep(
     nranks: int,
     *,
     root: int = 0,
-    priced: Priced | None = None,
+    predictor: CollectivePredictor | None = None,
     sizes: Sequence[int] = (),
     given: Mapping[str, object] | None = None,
     strict: bool = False,
@@ -127,47 +124,17 @@ def sweep(
             continue
         counts = cost(schedule, what)
         times = None
-        if priced is not None:
-            times = seconds(schedule, what, priced, sizes)
+        if predictor is not None:
+            times = predictor.seconds(Operation.of(schedule, collective), sizes)
         found.append(Contender(name, schedule, counts, times))
     return found, refused
 
 
-def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) -> Amounts | None:
-    """Seconds that no algorithm can beat at each size on these links, None where there is no bound.
-
-    The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest rate
-    (Chan et al. 2007), on the machine's best links and in their best case; additions are left out.
-    """
-    bounds, what = bound(collective, nranks), spec(collective)
-    if bounds is None:
-        return None
-    used = [priced.links[i] for i in priced.machine.between(nranks)]
-    if not used:
-        return np.full(len(sizes), priced.start)
-    n = np.asarray([_total(what, nranks, size) for size in sizes], float)
-    volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
-    # However the volume is cut into messages, a byte takes no less than in the best of them.
-    spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
-    grid = np.unique(np.concatenate([spread, np.maximum(1.0, volume)]))
-    best = np.min([_best(link, grid) for link in used], axis=0)
-    rate = np.minimum.accumulate(best / grid)[np.searchsorted(grid, volume, side="right") - 1]
-    return np.maximum(bounds.rounds * float(best[0]), volume * rate)
-
-
-def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """The least that a message of each size takes: alone or among others, fresh data or not."""
-    flags = [np.full(len(grid), flag) for flag in (False, True)]
-    kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
-    return np.asarray(np.min(kinds, axis=0))
-
-
-def _total(what: Collective, nranks: int, size: int) -> int:
-    return int(what.size(nranks, size, 1).elements * what.total(nranks))
-
-
 def crossovers(
-    collective: str, candidates: Sequence[Contender], priced: Priced, sizes: Sequence[int]
+    collective: str,
+    candidates: Sequence[Contender],
+    predictor: CollectivePredictor,
+    sizes: Sequence[int],
 ) -> list[Crossover]:
     """The sizes at which the best of the candidates changes, within about 2 %.
 
@@ -183,20 +150,25 @@ def crossovers(
         better = int(table[:, i].argmin())
         if table[better, i] < table[best, i] * (1 - _EQUAL):
             pair = timed[best], timed[better]
-            size = _where(collective, *pair, priced, sizes[i - 1], sizes[i])
+            size = _where(collective, *pair, predictor, sizes[i - 1], sizes[i])
             found.append(Crossover(size, pair[0].name, pair[1].name))
             best = better
     return found
 
 
 def _where(
-    collective: str, one: Contender, other: Contender, priced: Priced, low: int, high: int
+    collective: str,
+    one: Contender,
+    other: Contender,
+    predictor: CollectivePredictor,
+    low: int,
+    high: int,
 ) -> int:
     """The first size above ``low``, up to ``high``, at which the other is faster."""
-    what = spec(collective)
     while high - low > max(4, low // 50):
         grid = np.unique(np.geomspace(low, high, 17).astype(np.int64))
-        a, b = (seconds(c.schedule, what, priced, grid.tolist()) for c in (one, other))
+        operations = (Operation.of(c.schedule, collective) for c in (one, other))
+        a, b = (predictor.seconds(operation, grid.tolist()) for operation in operations)
         ahead = np.flatnonzero(b < a * (1 - _EQUAL))
         ahead = ahead[ahead > 0]
         at = int(ahead[0]) if len(ahead) else len(grid) - 1

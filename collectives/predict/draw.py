@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.figures import checked, save
-from collectives.predict.machine import Machine
-from collectives.predict.simulation import Outcome
+from collectives.predict.machine import Network
+from collectives.predict.simulation import SimulationResult
 
 _MOST_CABLES = 200_000
 # More lines than this are drawn as an image inside the SVG.
@@ -28,7 +28,7 @@ _UNUSED = "#d8d8d8"
 Points = NDArray[np.float64]
 
 
-def _levels(machine: Machine) -> NDArray[np.int64]:
+def _levels(machine: Network) -> NDArray[np.int64]:
     """For every node its distance in links from the nearest place of a rank."""
     level: NDArray[np.int64] = np.full(machine.nnodes, -1)
     level[: machine.nranks] = 0
@@ -43,7 +43,7 @@ def _levels(machine: Machine) -> NDArray[np.int64]:
         level[new] = here
 
 
-def positions(machine: Machine) -> tuple[Points, bool]:
+def positions(machine: Network) -> tuple[Points, bool]:
     """The place of every node, shape (nodes, 2), and whether cables may go round the edge.
 
     A torus is drawn as its grid. Without switches, or where a level is wired within itself, nodes
@@ -76,7 +76,7 @@ def _grid(sides: tuple[int, ...]) -> Points:
     return np.stack([x + plane * (sides[0] + 1.5), -y], axis=1).astype(float)
 
 
-def _lines(machine: Machine, found: Outcome) -> tuple[Points, NDArray[np.float64]]:
+def _lines(machine: Network, found: SimulationResult) -> tuple[Points, NDArray[np.float64]]:
     """Every cable as a line, shape (cables, 2, 2), and its busier way's share of busy time."""
     links = machine.links
     busy = found.link_bytes / links.rate / (found.seconds or 1.0)
@@ -99,7 +99,7 @@ def _lines(machine: Machine, found: Outcome) -> tuple[Points, NDArray[np.float64
     return ends[order], share[order]
 
 
-def loads(machine: Machine, found: Outcome, title: str, path: Path) -> None:
+def loads(machine: Network, found: SimulationResult, title: str, path: Path) -> None:
     """Draw the machine, its cables coloured by the share of the time that they are busy.
 
     Raises what `checked` does, and Unsupported for a machine with too many cables.
@@ -154,7 +154,7 @@ def _round(place: Points) -> bool:
     return bool(np.abs(place).max(initial=0) <= 1 and (place < 0).any())
 
 
-def _nodes(axes: Any, machine: Machine, place: Points) -> None:
+def _nodes(axes: Any, machine: Network, place: Points) -> None:
     real = place[: machine.nranks], place[machine.nranks :]
     size = 18 if machine.nnodes <= 300 else 3 if machine.nnodes <= 5000 else 0.5
     colours = ("#333333", "#c8501e")

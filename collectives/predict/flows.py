@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.predict.caches import Caches
-from collectives.predict.machine import NONE, Ids, Machine, RankRoutes, Weights
+from collectives.predict.machine import NONE, Ids, Network, RankRoutes, Weights
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 
@@ -177,7 +177,7 @@ class Flows:
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
-def flows_of(traffic: Traffic, machine: Machine) -> Flows:
+def flows_of(traffic: Traffic, machine: Network) -> Flows:
     """Route everything. Raises Unsupported where the machine has too few places."""
     columns = {
         name: np.concatenate([getattr(p, name) for p in traffic.patterns] or [np.empty(0)])

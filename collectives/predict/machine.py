@@ -28,7 +28,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PlacedRanks:
+class RankClasses:
     """Ranks on equal nodes: rank r is device r mod k of node r div k, where a node has k devices.
 
     ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two
@@ -47,6 +47,10 @@ class PlacedRanks:
         same = src // k == dst // k
         return np.where(same, self.table[src % k, dst % k], self.across)
 
+    def nodes(self, nranks: int) -> int:
+        """The number of nodes that so many ranks take."""
+        return -(-nranks // len(self.table))
+
     def between(self, nranks: int) -> list[int]:
         """The classes that so many ranks have between them, as indices in order."""
         k = len(self.table)
@@ -55,12 +59,12 @@ class PlacedRanks:
         return sorted(found | ({self.across} if nranks > k else set()))
 
 
-def one_class(name: str = NETWORK) -> PlacedRanks:
+def one_class(name: str = NETWORK) -> RankClasses:
     """A machine on which all ranks have the same link to each other."""
-    return PlacedRanks((name,), np.zeros((1, 1), np.int64), 0)
+    return RankClasses((name,), np.zeros((1, 1), np.int64), 0)
 
 
-def placed(topology: Topology) -> PlacedRanks:
+def rank_classes_of(topology: Topology) -> RankClasses:
     """The ranks of a topology: its measured ranks, else its GPUs, else its cores, by index.
 
     More ranks than that are further nodes of the same kind. Raises ValueError for a topology
@@ -74,16 +78,16 @@ def placed(topology: Topology) -> PlacedRanks:
     for i, a in enumerate(devices):
         for j, b in enumerate(devices[:i]):
             names[i][j] = names[j][i] = find.of(a, b)
-    return tabled(names, [device.id for device in devices])
+    return build_rank_classes(names, [device.id for device in devices])
 
 
-def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> PlacedRanks:
+def build_rank_classes(names: Sequence[Sequence[str]], devices: Sequence[str]) -> RankClasses:
     """A machine from the names of the classes between devices, "" from one to itself."""
     known = {name for row in names for name in row if name} | {NETWORK}
     classes = sorted(known, key=lambda name: (distance(name), name))
     at = {name: i for i, name in enumerate(classes)}
     table = np.array([[at.get(name, 0) for name in row] for row in names], np.int64)
-    return PlacedRanks(tuple(classes), table, at[NETWORK], tuple(devices))
+    return RankClasses(tuple(classes), table, at[NETWORK], tuple(devices))
 
 
 def distance(name: str) -> int:
@@ -417,7 +421,7 @@ class RankRoutes:
 
 Times = NDArray[np.float64]
 # (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
-# (see `Machine.route_table`), or what knows them without a table.
+# (see `Network.route_table`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
@@ -436,8 +440,8 @@ class Weights(NamedTuple):
 NONE = Weights()
 
 
-class Sized(NamedTuple):
-    """The ``rate`` of all links and the fields of `Machine` that depend on a buffer's size."""
+class BufferDependentRates(NamedTuple):
+    """The ``rate`` of all links and the fields of `Network` that depend on a buffer's size."""
 
     rate: Amounts
     gamma: float
@@ -480,7 +484,7 @@ def joined(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Network:
     """Places for ``nranks`` ranks, links between ``nnodes`` nodes, and a router.
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
@@ -488,7 +492,7 @@ class Machine:
     they are handed over (`collectives.predict.buffered`); ``burst``: bytes that a link passes at
     once after a pause, where there is a ``buffer``. ``names``: of the nodes; without them they go
     by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
-    spare. ``sized``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
+    spare. ``rates_at``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
     where they were measured and depend on that; see `at`.
     """
 
@@ -504,26 +508,26 @@ class Machine:
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
     weights: Weights = NONE
-    sized: Callable[[float], Sized] | None = field(default=None, repr=False)
+    rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
 
-    def at(self, nbytes: float) -> Machine:
+    def at(self, nbytes: float) -> Network:
         """The machine as a rank finds it whose ``in`` and ``out`` take ``nbytes`` each."""
-        if self.sized is None:
+        if self.rates_at is None:
             return self
-        found = self.sized(nbytes)
+        found = self.rates_at(nbytes)
         links = replace(self.links, rate=found.rate)
-        return replace(self, links=links, gamma=found.gamma, weights=found.weights, sized=None)
+        return replace(self, links=links, gamma=found.gamma, weights=found.weights, rates_at=None)
 
-    def adding(self, gamma: float) -> Machine:
+    def adding(self, gamma: float) -> Network:
         """The machine with additions of ``gamma`` seconds a byte, whatever was measured of them."""
-        known = self.sized
+        known = self.rates_at
 
-        def fixed(nbytes: float) -> Sized:
+        def fixed(nbytes: float) -> BufferDependentRates:
             assert known is not None
             found = known(nbytes)
             return found._replace(gamma=gamma, weights=found.weights._replace(calm=1.0))
 
-        return replace(self, gamma=gamma, sized=fixed if known else None)
+        return replace(self, gamma=gamma, rates_at=fixed if known else None)
 
     def routes(self, src: Numbers, dst: Numbers) -> RankRoutes:
         """The links that messages take. Raises Unsupported for a rank that has no place."""
@@ -555,3 +559,74 @@ class Machine:
         """The name of a link."""
         tail, head = int(self.links.tail[number]), int(self.links.head[number])
         return f"{self.node(tail)} → {self.node(head)}"
+
+
+@dataclass(frozen=True)
+class NcclGraph:
+    """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
+
+    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`). ``latency_us``: of the
+    network, as its plug-in states it.
+    """
+
+    channels: int
+    intra: float
+    inter: float
+    within: str = "NVL"
+    between: str = "PIX"
+    same_channels: bool = True
+    latency_us: float = 0.0
+    pattern: int = 4
+
+    @property
+    def nvlink(self) -> bool:
+        """Whether all paths inside a node are NVLink."""
+        return self.within == "NVL"
+
+
+@dataclass(frozen=True)
+class NcclSystem:
+    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
+
+    ``graphs``: by algorithm; one that has none is not available. ``cpu``: intel, amd or other.
+    """
+
+    sm: int
+    ranks: int
+    graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
+    nodes: int = 1
+    cpu: str = "intel"
+
+    @property
+    def architecture(self) -> str:
+        """The row of the tables."""
+        for least, name in ((100, "blackwell"), (90, "hopper"), (80, "ampere")):
+            if self.sm >= least:
+                return name
+        return "volta"
+
+    @property
+    def column(self) -> int:
+        """The column of the tables: 1, 2, or more nodes."""
+        return min(self.nodes, 3) - 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What predictors know of a machine; each predictor needs one of its parts.
+
+    ``classes`` says which class of link two ranks have between them, ``costs`` has the costs of
+    each class, in the same order. ``start``: seconds that every collective takes beyond its
+    schedule. ``cores``: the CPU of each measured rank, empty where ranks were not pinned.
+    ``network``: nodes and directed links. ``nccl``: what NCCL's own model needs. ``notes``: where
+    the costs are from, a line each.
+    """
+
+    classes: RankClasses | None = None
+    costs: Sequence[LinkCosts] = ()
+    start: float = 0.0
+    cores: tuple[int, ...] = ()
+    network: Network | None = None
+    nccl: NcclSystem | None = None
+    notes: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from collectives.predict.fit import digest, fit_curve, read_fit, shared
 from collectives.predict.machine import (
     NETWORK,
     NO_LINK,
+    BufferDependentRates,
     Classes,
     Costs,
     Curve,
@@ -30,16 +31,15 @@ from collectives.predict.machine import (
     LinkCosts,
     Links,
     Machine,
+    Network,
     Numbers,
-    PlacedRanks,
-    Sized,
+    RankClasses,
     Weights,
+    build_rank_classes,
     distance,
     one_class,
-    placed,
-    tabled,
+    rank_classes_of,
 )
-from collectives.predict.ports import Priced
 from topology.measured.matrix import expected, matrix
 from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
 from topology.model.topology import Device, Kind, Topology
@@ -48,7 +48,7 @@ from topology.sources.gather import gather
 _ABOUT = ("mpi_library", "transport", "kernel", "arch")
 
 
-def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
+def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
     """The costs that a measured map gives; ``source``: SHA-256 of its file, to be remembered.
 
     Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
@@ -60,7 +60,7 @@ def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
     if sweep:
         links = _fitted(topology, sweep)
     else:
-        links = two_points(topology)
+        links = costs_from_two_points(topology)
         notes.append(
             "no sweep of sizes: lines through one latency and one bandwidth, additions taken "
             "as free"
@@ -154,7 +154,7 @@ def _curve(samples: Sequence[Swept]) -> Curve:
     return fit_curve(sizes, table.reshape(-1, len(sizes)))
 
 
-def two_points(topology: Topology) -> dict[str, LinkCosts]:
+def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
     """Lines through the median latency and bandwidth of each class's pairs; perhaps none.
 
     Where both directions at once were measured, that is the swap.
@@ -183,23 +183,23 @@ _NVLINK_S, _PCIE_S, _NETWORK_S, _HOST_S = 3.4e-6, 5.7e-6, 14e-6, 1e-6
 _NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
 
 
-def resolve(
-    machine: PlacedRanks, costs: Costs | None, topology: Topology | None
+def resolve_costs(
+    classes: RankClasses, costs: Costs | None, topology: Topology | None
 ) -> tuple[list[LinkCosts], list[str]]:
-    """A link for every class of a machine, and a line for each that says where it is from.
+    """A link for every class of a classes, and a line for each that says where it is from.
 
     A fit comes first, then what the topology has measured, then its rates, then assumptions. A
     class that the fit lacks gets the fit's nearest other one.
     """
-    near = costs.links if costs is not None else two_points(topology) if topology else {}
+    near = costs.links if costs is not None else costs_from_two_points(topology) if topology else {}
     links, notes = [], []
-    for name in machine.classes:
+    for name in classes.classes:
         if name in near:
             link, said = near[name], near[name].said
         elif costs is not None and (other := _nearest(name, list(near))) is not None:
             link, said = near[other], f"not in the fit; as {other}"
         else:
-            link = _assumed(name, machine, topology)
+            link = _assumed(name, classes, topology)
             said = link.said
         links.append(link)
         notes.append(f"{name}: {said}")
@@ -213,13 +213,13 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return next(beyond, far[-1] if far else None)
 
 
-def _assumed(name: str, machine: PlacedRanks, topology: Topology | None) -> LinkCosts:
+def _assumed(name: str, classes: RankClasses, topology: Topology | None) -> LinkCosts:
     if name == NETWORK:
         rate, said = _network(topology)
         return _assumed_link(_NETWORK_S, rate, "NCCL 2.30's network hop", said)
     if name in ("core complex", "socket", "node"):
         return _assumed_link(_HOST_S, _HOST_RATE, "assumed", "assumed")
-    found = None if topology is None else _rate(machine, name, topology)
+    found = None if topology is None else _rate(classes, name, topology)
     alpha, hop = (_NVLINK_S, "NVLink") if name[:2] == "NV" else (_PCIE_S, "PCIe")
     rate, said = found or (_NETWORK_RATE, "assumed")
     return _assumed_link(alpha, rate, f"NCCL 2.30's {hop} hop", said)
@@ -245,14 +245,14 @@ def _network(topology: Topology | None) -> tuple[float, str]:
     return _NETWORK_RATE, "100 Gbit/s assumed"
 
 
-def _rate(machine: PlacedRanks, name: str, topology: Topology) -> tuple[float, str] | None:
+def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, str] | None:
     """The median bandwidth measured for the class, else the least rate that links promise in it."""
-    at, devices = machine.classes.index(name), machine.devices
+    at, devices = classes.classes.index(name), classes.devices
     pairs = [
         (a, b)
         for i, a in enumerate(devices)
         for j, b in enumerate(devices)
-        if i != j and machine.table[i, j] == at
+        if i != j and classes.table[i, j] == at
     ]
     measured = [topology.pair(a, b, "bandwidth") for a, b in pairs]
     known = [float(rate) for rate in measured if isinstance(rate, int | float) and rate > 0]
@@ -262,62 +262,62 @@ def _rate(machine: PlacedRanks, name: str, topology: Topology) -> tuple[float, s
     return (min(rates), "link rates of the topology") if rates else None
 
 
-def given(
-    topology: Sequence[str] | None, fit: Path | None, nranks: int
-) -> tuple[Priced, list[str]]:
-    """The machine that files describe, with costs for ``nranks`` ranks, and where those are from.
+def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) -> Machine:
+    """Load the machine that files describe, with costs for ``nranks`` ranks and notes on them.
 
     Without a topology all ranks are of one class: the nearest that the fit has, or an assumed
     network. Raises Unsupported for files that cannot be used, naming them.
     """
     costs = None if fit is None else read_fit(fit).for_ranks(nranks)
     if topology is None:
-        return _without_machine(costs, nranks)
+        return assumed_machine() if costs is None else machine_from_fit(costs, nranks)
     try:
         map_, _ = gather(topology)
-        machine = placed(map_)
+        classes = rank_classes_of(map_)
     except (ProbeError, ValueError) as error:
         named = str(error) if isinstance(error, ProbeError) else f"{topology[0]}: {error}"
         raise Unsupported(f"--topology {named}") from None
-    k = len(machine.devices)
-    said = [f"ranks are {machine.devices[0]} … {machine.devices[-1]}"]
+    k = len(classes.devices)
+    place = f"ranks are {classes.devices[0]} … {classes.devices[-1]}"
     if nranks > k:
-        said[0] += f", on {-(-nranks // k)} such nodes"
-    links, notes = resolve(machine, costs, map_)
-    kept = machine.between(nranks)
-    notes = [note for i, note in enumerate(notes) if i in kept]
+        place += f", on {-(-nranks // k)} such nodes"
+    links, notes = resolve_costs(classes, costs, map_)
+    used = classes.between(nranks)
+    notes = [place, *(note for i, note in enumerate(notes) if i in used)]
     start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
-    return Priced(machine, links, start, cores), _lines([*said, *notes], costs)
+    return Machine(classes, links, start, cores, notes=_lines(notes, costs))
 
 
-def _without_machine(costs: Costs | None, nranks: int) -> tuple[Priced, list[str]]:
-    if costs is not None:
-        return priced_by_fit(costs, nranks)
-    machine = one_class()
-    links, notes = resolve(machine, None, None)
-    return Priced(machine, links), _lines(["no machine given (--topology, --fit)", *notes], None)
+def assumed_machine() -> Machine:
+    """The machine of which nothing is known: all ranks on an assumed network."""
+    classes = one_class()
+    links, notes = resolve_costs(classes, None, None)
+    return Machine(
+        classes, links, notes=_lines(["no machine given (--topology, --fit)", *notes], None)
+    )
 
 
-def priced_by_fit(costs: Costs, nranks: int) -> tuple[Priced, list[str]]:
+def machine_from_fit(costs: Costs, nranks: int) -> Machine:
     """The machine that was measured, rank for rank; all of its first class where ranks are more."""
     if nranks <= len(costs.table):
-        machine = tabled(costs.table, [f"RANK{rank}" for rank in range(len(costs.table))])
+        devices = [f"RANK{rank}" for rank in range(len(costs.table))]
+        classes = build_rank_classes(costs.table, devices)
     else:
-        machine = one_class(next(iter(costs.links)))
-    links, notes = resolve(machine, costs, None)
-    if len(machine.table) == 1 and len(costs.links) > 1:
+        classes = one_class(next(iter(costs.links)))
+    links, notes = resolve_costs(classes, costs, None)
+    if len(classes.table) == 1 and len(costs.links) > 1:
         others = ", ".join(list(costs.links)[1:])
-        notes.append(f"all ranks taken as {machine.classes[0]}; the fit also has {others}")
-    kept = machine.between(nranks) if len(machine.table) > 1 else [0]
-    notes = [note for i, note in enumerate(notes) if i in kept or i >= len(machine.classes)]
-    return Priced(machine, links, costs.start, costs.cores), _lines(notes, costs)
+        notes.append(f"all ranks taken as {classes.classes[0]}; the fit also has {others}")
+    used = classes.between(nranks) if len(classes.table) > 1 else [0]
+    notes = [note for i, note in enumerate(notes) if i in used or i >= len(classes.classes)]
+    return Machine(classes, links, costs.start, costs.cores, notes=_lines(notes, costs))
 
 
-def _lines(notes: Sequence[str], costs: Costs | None) -> list[str]:
-    return ["costs: " + line for line in (*notes, *(costs.notes if costs is not None else ()))]
+def _lines(notes: Sequence[str], costs: Costs | None) -> tuple[str, ...]:
+    return tuple("costs: " + line for line in (*notes, *(costs.notes if costs is not None else ())))
 
 
-def fitted(files: Sequence[str]) -> list[Costs]:
+def fit_maps(files: Sequence[str]) -> list[Costs]:
     """The costs of measured maps: one a number of ranks; of several maps of as many, one together.
 
     Raises Unsupported naming the file that has none, or where maps of as many ranks do not go
@@ -341,7 +341,7 @@ def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
                 what = f"{fact.replace('_', ' ')} {again.get(fact)}"
                 raise Unsupported(f"{other}: {what}, but {topology.get(fact)} in {name}")
     try:
-        costs = costs_of(topology, "", *(again for _, again in others))
+        costs = fit_map(topology, "", *(again for _, again in others))
     except (Unsupported, ValueError) as error:
         raise Unsupported(f"{name}: {error}") from None
     paths = [Path(one) for one, _ in maps]
@@ -352,20 +352,20 @@ def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
 LATENCY_US = 0.5
 
 
-def from_file(name: str, latency_us: float = LATENCY_US) -> Machine:
+def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
     """The machine of a file that ``python -m topology --from`` reads.
 
     Raises Unsupported for one that cannot be read, or that has neither GPUs nor measured ranks.
     """
-    from topology.sources.gather import gather
-
     try:
-        return from_map(gather([name])[0], name, latency_us)
+        return network_from_map(gather([name])[0], name, latency_us)
     except ProbeError as error:
         raise Unsupported(f"--machine {error}") from None
 
 
-def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_US) -> Machine:
+def network_from_map(
+    topology: Topology, name: str = "map", latency_us: float = LATENCY_US
+) -> Network:
     """A map as a machine: measured ranks where it has them, else its GPUs.
 
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
@@ -410,7 +410,7 @@ class _Wires:
             self.columns.append((*ends, rate, latency))  # type: ignore[arg-type]
         return self.found[key]
 
-    def machine(self, name: str, nranks: int) -> Machine:
+    def machine(self, name: str, nranks: int) -> Network:
         longest = max(map(len, self.routes.values()), default=0)
         table = np.full((nranks, nranks, longest), NO_LINK, np.int32)
         for pair, route in self.routes.items():
@@ -421,12 +421,12 @@ class _Wires:
 
         tail, head, rate, latency = np.array(self.columns, float).reshape(-1, 4).T
         links = Links(tail.astype(np.int32), head.astype(np.int32), rate, latency)
-        return Machine(name, nranks, len(self.nodes), links, router, names=tuple(self.nodes))
+        return Network(name, nranks, len(self.nodes), links, router, names=tuple(self.nodes))
 
 
 def _from_routes(
     topology: Topology, places: tuple[Device, ...], name: str, latency: float
-) -> Machine:
+) -> Network:
     wires = _Wires(tuple(device.id for device in places))
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         wires.routes[i, j] = [
@@ -441,7 +441,7 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Machine:
+def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Network:
     wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
     # By link: the pair that it is for, and what its rate was measured as.
     measured: dict[int, _Timed] = {}
@@ -464,15 +464,15 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
         return made
     bare = made.links.rate
 
-    def sized(nbytes: float) -> Sized:
+    def rates_at(nbytes: float) -> BufferDependentRates:
         found = bare.copy()
         for link, what in measured.items():
             beta = sweep.beta(what, nbytes)
             if beta is not None:
                 found[link] = (2.0 if what[1] == "swap" else 1.0) / beta
-        return Sized(found, sweep.gamma(nbytes), sweep.weights(nbytes))
+        return BufferDependentRates(found, sweep.gamma(nbytes), sweep.weights(nbytes))
 
-    return replace(made, sized=sized, gamma=sweep.gamma(np.inf))
+    return replace(made, rates_at=rates_at, gamma=sweep.gamma(np.inf))
 
 
 # Two ranks, and what was timed between them.

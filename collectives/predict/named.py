@@ -26,6 +26,7 @@ from collectives.predict.machine import (
     Ids,
     Links,
     Machine,
+    Network,
     Numbers,
     RankRoutes,
     Router,
@@ -34,7 +35,7 @@ from collectives.predict.machine import (
     joined,
     together,
 )
-from collectives.predict.maps import from_file
+from collectives.predict.maps import network_from_file
 from collectives.schedule.catalogue import check_parameter, parse
 
 Hashes = NDArray[np.uint64]
@@ -207,7 +208,7 @@ class Circles(RankRoutes):
 _MOST_FULL = 2048
 
 
-def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
+def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Network:
     """A torus of any number of dimensions; rank r stands at x = r mod X, y = r div X mod Y, ….
 
     ``gbs``: of one link one way. Routing goes dimension by dimension, x first, the shorter way
@@ -218,7 +219,7 @@ def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Ma
     if not sides or min(sides) < 1 or n > MOST_PLACES:
         raise Unsupported(f"torus: a grid has sides of at least 1 and at most {MOST_PLACES} places")
     name = f"torus {'x'.join(map(str, sides))}"
-    return Machine(name, n, n, *_torus(sides, gbs * GB, latency_us * 1e-6), grid=sides)
+    return Network(name, n, n, *_torus(sides, gbs * GB, latency_us * 1e-6), grid=sides)
 
 
 def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, Router]:
@@ -259,14 +260,14 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
     return links, router
 
 
-def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
+def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Network:
     """A ring of n ranks: a torus of one dimension, the shorter way round."""
     if not 1 <= n <= MOST_PLACES:
         raise Unsupported(f"ring: n={n}; a ring has 1 to {MOST_PLACES} places")
-    return Machine(f"ring {n}", n, n, *_torus((n,), gbs * GB, latency_us * 1e-6))
+    return Network(f"ring {n}", n, n, *_torus((n,), gbs * GB, latency_us * 1e-6))
 
 
-def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
+def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Network:
     """A cable between every two ranks, which is the route between them."""
     if not 1 <= n <= _MOST_FULL:
         raise Unsupported(f"full: n={n}; from 1 to {_MOST_FULL} places are fully connected")
@@ -285,7 +286,7 @@ def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
         route: Ids = number[src * n + dst][:, None]
         return route
 
-    return Machine(f"full {n}", n, n, links, router)
+    return Network(f"full {n}", n, n, links, router)
 
 
 # NVLinks of a DGX-1 with V100s between GPUs a < b (NVIDIA's DGX-1 white paper; nvidia-smi topo -m).
@@ -300,7 +301,7 @@ _UP = [(8, 12), (9, 12), (10, 13), (11, 13)]
 
 def dgx1(
     gbs: float = 20.0, pcie_gbs: float = 12.0, cpu_gbs: float = 10.0, latency_us: float = 0.5
-) -> Machine:
+) -> Network:
     """DGX-1 with V100s: a hybrid cube mesh of NVLinks, PCIe for pairs without one.
 
     ``gbs``: of one NVLink one way (NCCL plans 20, of PCIe 12, between sockets 10). A pair with
@@ -333,7 +334,7 @@ def dgx1(
         return table[src, dst]
 
     names = (*(f"GPU{i}" for i in range(8)), *(f"PCIe{i}" for i in range(4)), "CPU0", "CPU1")
-    return Machine("dgx1", 8, 14, links, router, names=names)
+    return Network("dgx1", 8, 14, links, router, names=names)
 
 
 def _checked(kind: str, gpus: int, nodes: int) -> int:
@@ -349,7 +350,7 @@ def nvswitch(
     net_gbs: float = 50.0,
     latency_us: float = 0.5,
     net_latency_us: float = 1.5,
-) -> Machine:
+) -> Network:
     """Nodes of GPUs on one NVSwitch each; each GPU has a NIC on one network switch without limits.
 
     ``gbs``: a GPU's NVLinks one way (18 of NVLink 4: 450); ``net_gbs``: a NIC one way.
@@ -368,7 +369,7 @@ def nvswitch(
         net = np.where(src // gpus != dst // gpus, n, 0)
         return joined(src, dst, src + net, size + dst + net)
 
-    return Machine(f"nvswitch {nodes}x{gpus}", n, n + nodes + several, links, router)
+    return Network(f"nvswitch {nodes}x{gpus}", n, n + nodes + several, links, router)
 
 
 def rail(
@@ -380,7 +381,7 @@ def rail(
     net_gbs: float = 50.0,
     latency_us: float = 0.5,
     net_latency_us: float = 1.5,
-) -> Machine:
+) -> Network:
     """A rail-optimised pod: GPU i of every node is on rail switch i; ``nodes/taper`` spines above.
 
     Within a node messages go over the NVSwitch, along a rail over its switch. To another node and
@@ -424,12 +425,12 @@ def rail(
         )
 
     text = f"rail {nodes}x{gpus}" + (f" taper {taper}" if taper > 1 else "") + (" pxn" * pxn)
-    return Machine(text, n, top + spines, links, router)
+    return Network(text, n, top + spines, links, router)
 
 
 def fattree(
     down: Sequence[int], taper: int = 1, gbs: float = 25.0, latency_us: float = 0.5
-) -> Machine:
+) -> Network:
     """A fat tree; ``down``: links down from a switch, level by level, the leaves' first.
 
     A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
@@ -479,7 +480,7 @@ def fattree(
         return joined(src, dst, *columns[0::2], *columns[1::2][::-1])
 
     text = "x".join(map(str, sizes)) + (f" taper {taper}" if taper > 1 else "")
-    return Machine(f"fat tree {text}", n, int(first[-1]), links, router)
+    return Network(f"fat tree {text}", n, int(first[-1]), links, router)
 
 
 def dragonfly(
@@ -490,7 +491,7 @@ def dragonfly(
     taper: float = 1.0,
     gbs: float = 25.0,
     latency_us: float = 0.5,
-) -> Machine:
+) -> Network:
     """``g`` groups of ``a`` routers with ``p`` ranks and ``h`` global links each; 0: a·h+1 groups.
 
     Every two routers of a group have a cable, every two groups ⌊a·h/(g−1)⌋; port k of a group
@@ -557,14 +558,14 @@ def dragonfly(
         )
 
     name = f"dragonfly p={p} a={a} h={h} g={g}" + (f" taper {taper:g}" if taper != 1 else "")
-    return Machine(name, n, n + routers, links, router)
+    return Network(name, n, n + routers, links, router)
 
 
 class Generator(NamedTuple):
     """The generator of a machine, and the function that completes its parameters for n ranks."""
 
-    make: Callable[..., Machine]
-    sized: Callable[[int, Mapping[str, object]], Mapping[str, object]]
+    make: Callable[..., Network]
+    complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
 
 
 Given = Mapping[str, object]
@@ -619,27 +620,27 @@ _COMMON = {
 }
 
 
-def machine(text: str, nranks: int) -> Machine:
-    """The machine of a text: a generator's name, and parameters ``key=value`` behind colons.
+def build_network(text: str, nranks: int) -> Network:
+    """Build the network of a text: a generator's name, and parameters ``key=value`` behind colons.
 
     The first parameter needs no key: ``torus:8x8``. What gives the number of places may be left
     out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
     ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
-    none. Every machine takes ``overhead_us``, ``add_gbs``, the rate of additions in GB/s (without
+    none. Every network takes ``overhead_us``, ``add_gbs``, the rate of additions in GB/s (without
     it they take what the file's sweep says, else no time), ``buffer_kib``, what is taken for sent
     before it has left, and with it ``burst_kib``, what a link passes at once after a pause.
     Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator = Generator(partial(from_file, name), lambda n, given: {})
+        generator = Generator(partial(network_from_file, name), lambda n, given: {})
     elif name in GENERATORS:
         generator = GENERATORS[name]
     else:
         raise Unsupported(
             f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
         )
-    make, sized = generator
+    make, complete = generator
     known = {**inspect.signature(make).parameters, **_COMMON}
     if parts and "=" not in parts[0]:
         parts[0] = f"{next(iter(known))}={parts[0]}"
@@ -652,7 +653,7 @@ def machine(text: str, nranks: int) -> Machine:
         if "float" in _kind(known, key):
             _check_rate(text, key, value)
     common = {key: float(given.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
-    made = make(**{**given, **sized(nranks, given)})
+    made = make(**{**given, **complete(nranks, given)})
     if common["add_gbs"]:
         made = made.adding(1e-9 / common["add_gbs"])
     overhead = common["overhead_us"] * 1e-6
@@ -667,8 +668,19 @@ def _kind(known: Mapping[str, inspect.Parameter], key: str) -> str:
 
 
 def _check_rate(text: str, key: str, value: Any) -> None:
-    """Rates are what things are divided by; times and counts may be nothing."""
+    """Raise Unsupported for a rate that is not positive, or a negative time or count."""
     positive = key.endswith("gbs") or key == "taper"
     if not isfinite(value) or value < 0 or (value == 0 and positive):
         least = "above 0" if positive else "0 or more"
         raise Unsupported(f"{text!r}: {key}={value}; it must be {least}")
+
+
+def machine_from_ports(
+    hosts: int, rate: float, latency: float, *, buffer: float, burst: float
+) -> Machine:
+    """Hosts on one switch. ``rate``: bytes/s of a port; ``latency``: seconds from host to host.
+
+    ``buffer``: bytes that a sender counts as sent; ``burst``: that a port passes after a pause.
+    """
+    switch = fattree((hosts,), gbs=rate / GB, latency_us=latency / 2 * 1e6)
+    return Machine(network=replace(switch, buffer=buffer, burst=burst))

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from busbar.errors import Unsupported
+from collectives.predict.interface import LIBRARY, CollectivePredictor, Operation
+from collectives.predict.machine import Machine, NcclGraph, NcclSystem
 
 VERSION = "2.30.7"
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -97,57 +101,6 @@ _SERVED: Mapping[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True)
-class NcclGraph:
-    """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
-
-    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
-    from GPU to NIC, in NCCL's words (`PATHS`). ``latency_us``: of the network, as its plug-in
-    states it.
-    """
-
-    channels: int
-    intra: float
-    inter: float
-    within: str = "NVL"
-    between: str = "PIX"
-    same_channels: bool = True
-    latency_us: float = 0.0
-    pattern: int = 4
-
-    @property
-    def nvlink(self) -> bool:
-        """Whether all paths inside a node are NVLink."""
-        return self.within == "NVL"
-
-
-@dataclass(frozen=True)
-class System:
-    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
-
-    ``graphs``: by algorithm; one that has none is not available. ``cpu``: intel, amd or other.
-    """
-
-    sm: int
-    ranks: int
-    graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
-    nodes: int = 1
-    cpu: str = "intel"
-
-    @property
-    def architecture(self) -> str:
-        """The row of the tables."""
-        for least, name in ((100, "blackwell"), (90, "hopper"), (80, "ampere")):
-            if self.sm >= least:
-                return name
-        return "volta"
-
-    @property
-    def column(self) -> int:
-        """The column of the tables: 1, 2, or more nodes."""
-        return min(self.nodes, 3) - 1
-
-
 class NcclChoice(NamedTuple):
     """An algorithm and protocol: seconds of latency, bytes per second of the collective's size."""
 
@@ -188,7 +141,7 @@ def graphs(log: str) -> dict[str, NcclGraph]:
     return found
 
 
-def choices(system: System, collective: str) -> list[NcclChoice]:
+def choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
     """NCCL's candidates for a collective, each with latency and bandwidth.
 
     Raises Unsupported for a collective that NCCL's model does not have.
@@ -214,7 +167,7 @@ def choices(system: System, collective: str) -> list[NcclChoice]:
     return found
 
 
-def _available(system: System, algorithm: str, graph: NcclGraph) -> bool:
+def _available(system: NcclSystem, algorithm: str, graph: NcclGraph) -> bool:
     if algorithm in ("nvls", "nvls_tree") and (graph.channels < 2 or system.sm < 90):
         return False
     if algorithm == "nvls":
@@ -224,7 +177,7 @@ def _available(system: System, algorithm: str, graph: NcclGraph) -> bool:
     return algorithm != "pat" or system.nodes == system.ranks
 
 
-def _ll128(system: System, graph: NcclGraph) -> bool:
+def _ll128(system: NcclSystem, graph: NcclGraph) -> bool:
     """LL128 needs stores that arrive whole: NVLink inside a node, switches alone to the NIC.
 
     It needs Volta or later. From Hopper on it also goes over C2C and through another GPU.
@@ -241,7 +194,7 @@ def _steps(collective: str, ranks: int) -> int:
 
 
 def _bandwidth(
-    system: System, collective: str, algorithm: str, protocol: str, graph: NcclGraph
+    system: NcclSystem, collective: str, algorithm: str, protocol: str, graph: NcclGraph
 ) -> float:
     """GB/s of the collective's size."""
     kind, column = system.architecture, system.column
@@ -274,7 +227,7 @@ def _bandwidth(
     return bus * 0.5
 
 
-def _nvls_channel(system: System, collective: str, algorithm: str, graph: NcclGraph) -> float:
+def _nvls_channel(system: NcclSystem, collective: str, algorithm: str, graph: NcclGraph) -> float:
     """GB/s of a channel in which the switch adds; one channel's worth goes into control."""
     kind = system.architecture
     intra = graph.intra * NVLS_EFFICIENCY[kind] * (graph.channels - 1) / graph.channels
@@ -285,7 +238,9 @@ def _nvls_channel(system: System, collective: str, algorithm: str, graph: NcclGr
     return min(intra, inter, *([CHANNEL_NVLS_TREE[kind][system.column]] if tree else []))
 
 
-def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: NcclGraph) -> float:
+def _latency_us(
+    system: NcclSystem, collective: str, algorithm: str, p: int, graph: NcclGraph
+) -> float:
     each, simple = system.ranks / system.nodes, PROTOCOLS[p] == "Simple"
     inside = "nvlink" if graph.nvlink else "pci"
     base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
@@ -305,7 +260,7 @@ def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: 
 
 
 def _ring_us(
-    system: System, collective: str, p: int, graph: NcclGraph, intra: float, inter: float
+    system: NcclSystem, collective: str, p: int, graph: NcclGraph, intra: float, inter: float
 ) -> float:
     steps, simple = _steps(collective, system.ranks), PROTOCOLS[p] == "Simple"
     if collective in ("broadcast", "reduce"):
@@ -322,7 +277,7 @@ def _ring_us(
     return (steps - between) * max(intra, post) + between * inter
 
 
-def predict(system: System, collective: str, nbytes: int) -> tuple[float, NcclChoice] | None:
+def predict(system: NcclSystem, collective: str, nbytes: int) -> tuple[float, NcclChoice] | None:
     """Seconds of the fastest choice, and which it is; None where there is none.
 
     ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `choices` does.
@@ -331,7 +286,7 @@ def predict(system: System, collective: str, nbytes: int) -> tuple[float, NcclCh
     return min(timed, default=None, key=lambda pair: pair[0])
 
 
-def _seconds(system: System, collective: str, choice: NcclChoice, nbytes: int) -> float:
+def _seconds(system: NcclSystem, collective: str, choice: NcclChoice, nbytes: int) -> float:
     latency, bandwidth = choice.latency, choice.bandwidth
     if collective == "allreduce":
         # NCCL's counter: 0 for 64 to 127 bytes; below that the correction does not apply.
@@ -345,3 +300,40 @@ def _seconds(system: System, collective: str, choice: NcclChoice, nbytes: int) -
         if ring and nbytes / (system.graphs["ring"].channels * system.ranks) >= 64:
             latency *= 1.9 if system.sm < 80 else 1.4
     return latency + nbytes / bandwidth
+
+
+class NcclPredictor(CollectivePredictor):
+    """NCCL's model for ``library`` rows on GPUs."""
+
+    name = "nccl"
+
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`."""
+        system = self.machine.nccl
+        if system is None:
+            return "the machine has no graphs of NCCL"
+        if operation.algorithm != LIBRARY:
+            return f"{operation.algorithm} is not NCCL's; it chooses its algorithm itself"
+        try:
+            served = choices(system, operation.collective)
+        except Unsupported as error:
+            return str(error)
+        return "" if served else f"NCCL has no graph for {operation.collective} here"
+
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> NDArray[np.float64]:
+        assert self.machine.nccl is not None
+        found = (predict(self.machine.nccl, operation.collective, size) for size in sizes)
+        return np.array([best[0] for best in found if best is not None])
+
+
+def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
+    """The machine whose graphs a log of NCCL describes.
+
+    ``sm``: compute capability as 90. Raises Unsupported for a log without graphs.
+    """
+    found = graphs(log)
+    if not found:
+        raise Unsupported(
+            "no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH"
+        )
+    return Machine(nccl=NcclSystem(sm, ranks, found, nodes))

@@ -14,15 +14,13 @@ otherwise in the simulator.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.predict.caches import Caches
-from collectives.predict.machine import LinkCosts, PlacedRanks
-from collectives.predict.shm import Host, rates
+from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.machine import Machine, RankClasses
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
@@ -32,59 +30,39 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Priced:
-    """A machine with a link for each of its classes; ``start`` and ``cores`` as in `Costs`."""
+class PortPredictor(CollectivePredictor):
+    """Follows schedules by link costs; covers every schedule, also for thousands of ranks."""
 
-    machine: PlacedRanks
-    links: Sequence[LinkCosts]
-    start: float = 0.0
-    cores: tuple[int, ...] = ()
+    name = "ports"
 
-    @cached_property
-    def host(self) -> Host | None:
-        """The predictor that follows schedules pass by pass, for costs of shared memory."""
-        known = rates(self.links)
-        return Host(self.machine, known, self.cores) if known else None
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`."""
+        if self.machine.classes is None:
+            return "the machine has no costs of links"
+        return schedule_refusal(operation)
 
-
-def seconds(
-    schedule: Schedule,
-    spec: Collective,
-    priced: Priced,
-    sizes: Sequence[int],
-    *,
-    itemsize: int = 4,
-    root: int = 0,
-    in_place: bool = False,
-) -> Amounts:
-    """Predicted seconds of a schedule at each size of the collective, shape (sizes,).
-
-    ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
-    whole elements. Parts of all-to-all-v are taken as equal. ``root`` and ``in_place`` matter where
-    ranks share memory, whose executor is followed pass by pass (`collectives.predict.shm`).
-    """
-    if priced.host is not None:
-        return priced.start + priced.host.seconds(
-            schedule, spec, sizes, itemsize=itemsize, root=root, in_place=in_place
-        )
-    chunks, caches = _Chunks(schedule, spec, sizes, itemsize), Caches(schedule)
-    # One column as long as all ranks are equally far.
-    ready: Amounts = np.zeros((len(sizes), 1))
-    for step in schedule.steps:
-        m = step.moves().remote()
-        if not len(m):
-            continue
-        level = _level(m, schedule.nranks, chunks, caches, priced) if ready.shape[1] == 1 else None
-        if level is None:
-            wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
-            ready = _after(m.joined(), schedule.packed, chunks, caches, priced, wide)
-            if ready.max() == ready.min() or (ready == ready[:, :1]).all():
-                ready = ready[:, :1]
-        else:
-            ready = ready + level
-        caches.note(m)
-    return np.asarray(priced.start + ready.max(axis=1))
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        schedule, machine = operation.schedule, self.machine
+        chunks = _Chunks(schedule, operation.spec, sizes, operation.itemsize)
+        caches = Caches(schedule)
+        # One column as long as all ranks are equally far.
+        ready: Amounts = np.zeros((len(sizes), 1))
+        for step in schedule.steps:
+            m = step.moves().remote()
+            if not len(m):
+                continue
+            level = None
+            if ready.shape[1] == 1:
+                level = _level(m, schedule.nranks, chunks, caches, machine)
+            if level is None:
+                wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
+                ready = _after(m.joined(), schedule.packed, chunks, caches, machine, wide)
+                if ready.max() == ready.min() or (ready == ready[:, :1]).all():
+                    ready = ready[:, :1]
+            else:
+                ready = ready + level
+            caches.note(m)
+        return np.asarray(machine.start + ready.max(axis=1))
 
 
 class _Chunks:
@@ -118,8 +96,42 @@ class _Chunks:
         return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
 
 
+def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
+    """Bytes of a chunk of a collective of ``nbytes``, fractions included.
+
+    The simulator and the law take these, so that equal chunks stay equal at every size; `_Chunks`
+    has the whole elements that ranks send.
+
+    A token of a collective that moves nothing (a barrier) is one byte.
+    """
+    parts = spec.parts(nranks)
+    if spec.unit is Unit.NOTHING:
+        return parts / max(1, nchunks)
+    return nbytes / spec.total(nranks) * parts / max(1, nchunks)
+
+
+def port_volume(operation: Operation) -> float:
+    """Units of the collective's size that go through the busiest port, step after step.
+
+    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
+    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    A port sends and receives at once, so of its two directions the busier one counts.
+    """
+    schedule, ranks = operation.schedule, operation.ranks
+    total = 0.0
+    for step in schedule.steps:
+        m = step.moves().remote()
+        total += max(np.bincount(end, m.count, ranks).max(initial=0.0) for end in (m.src, m.dst))
+    return total * chunk_bytes(operation.spec, ranks, schedule.nchunks, 1.0)
+
+
+def _classes(machine: Machine) -> RankClasses:
+    assert machine.classes is not None  # see `PortPredictor.refusal`
+    return machine.classes
+
+
 def _level(
-    m: Moves, nranks: int, chunks: _Chunks, caches: Caches, priced: Priced
+    m: Moves, nranks: int, chunks: _Chunks, caches: Caches, machine: Machine
 ) -> Amounts | None:
     """Seconds of a step in which every rank sends and receives one message, all alike; else None.
 
@@ -132,17 +144,17 @@ def _level(
         return None
     if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
         return None
-    kinds = priced.machine.links(src.astype(np.int64), dst.astype(np.int64))
+    kinds = _classes(machine).links(src.astype(np.int64), dst.astype(np.int64))
     fresh, shared = caches.fresh(m), caches.shared(m)
     if any((flags != flags[0]).any() for flags in (kinds, fresh, shared)):
         return None
-    link, nbytes = priced.links[int(kinds[0])], chunks.same(m.count[:1])
+    link, nbytes = machine.costs[int(kinds[0])], chunks.same(m.count[:1])
     alone = link.alone(nbytes, np.ones(1, bool), fresh[:1])
     return alone + link.added(nbytes, shared[:1]) if m.reduce[0] else alone
 
 
 def _after(
-    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, priced: Priced, ready: Amounts
+    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, machine: Machine, ready: Amounts
 ) -> Amounts:
     """When ranks complete the step, from when they enter it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
@@ -156,7 +168,7 @@ def _after(
     n = ready.shape[1]
     out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
     both = (into[src] > 0) | (out[dst] > 0)
-    alone, further, added = _costs(priced, src, dst, nbytes, both, adds, fresh, shared)
+    alone, further, added = _costs(machine, src, dst, nbytes, both, adds, fresh, shared)
     begin = np.maximum(ready[:, src], ready[:, dst])
     done: Amounts = ready.copy()
     for end, count, cost in ((src, out, further), (dst, into, further + added)):
@@ -168,7 +180,7 @@ def _after(
 
 
 def _costs(
-    priced: Priced,
+    machine: Machine,
     src: Numbers,
     dst: Numbers,
     nbytes: Amounts,
@@ -178,11 +190,11 @@ def _costs(
     shared: Flags,
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Seconds of messages alone, as further ones, of their additions: each (sizes, messages)."""
-    kinds = priced.machine.links(src, dst)
+    kinds = _classes(machine).links(src, dst)
     found = np.zeros((3, *nbytes.shape))
     for kind in np.unique(kinds):
         at = np.flatnonzero(kinds == kind)
-        link, some = priced.links[int(kind)], nbytes[:, at]
+        link, some = machine.costs[int(kind)], nbytes[:, at]
         found[0][:, at] = link.alone(some, both[at], fresh[at])
         found[1][:, at] = link.further(some, both[at], fresh[at])
         if adds[at].any():

@@ -39,7 +39,8 @@ from collectives.execution.shm.dependences import (
 )
 from collectives.execution.shm.fast import EAGER_BYTES, window_bytes
 from collectives.execution.shm.tasks import Place, PlacedProgram, ordered
-from collectives.predict.machine import Curve, LinkCosts, PlacedRanks, Shared
+from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.machine import Curve, LinkCosts, Machine, Shared
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.place import place
@@ -412,46 +413,49 @@ def _local(moves: Sequence[Local], scale: float, own: Rates, mail: float) -> flo
 Key = tuple[int, int, bool]
 
 
-class Host:
-    """Ranks that share one memory: ``rates`` of each of the machine's classes of links.
+class SharedMemoryPredictor(CollectivePredictor):
+    """Follows the executor pass by pass; covers schedules of ranks that share one memory.
 
-    ``cores``: of each measured rank; further ranks go round them again, and without any every rank
-    has a core of its own. Schedules are lowered once.
+    `Machine.cores` are those of the measured ranks; further ranks go round them again, and without
+    any every rank has a core of its own. Schedules are lowered once.
     """
 
-    def __init__(self, machine: PlacedRanks, rates: Sequence[Rates], cores: Sequence[int]) -> None:
-        self._machine, self._rates, self._cores = machine, rates, cores
-        self._known: dict[Key, _Planned] = {}
+    name = "shm"
 
-    def seconds(
-        self,
-        schedule: Schedule,
-        spec: Collective,
-        sizes: Sequence[int],
-        *,
-        itemsize: int,
-        root: int = 0,
-        in_place: bool = False,
-    ) -> NDArray[np.float64]:
-        """Predicted seconds at each size of the collective, without the start; parts are equal."""
-        key = id(schedule), root, in_place
-        if key not in self._known:
-            self._known[key] = _Planned(schedule, spec, root, in_place, self)
-        planned, n = self._known[key], schedule.nranks
-        each = [spec.size(n, size, itemsize).elements for size in sizes]
-        return np.array([planned.seconds(elements, itemsize) for elements in each])
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._rates = rates(machine.costs)
+        self._planned: dict[Key, _Planned] = {}
+
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`."""
+        if not self._rates:
+            return "the costs were not measured over shared memory"
+        return schedule_refusal(operation)
+
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> NDArray[np.float64]:
+        schedule, what = operation.schedule, operation.spec
+        key = id(schedule), operation.root, operation.in_place
+        if key not in self._planned:
+            self._planned[key] = _Planned(operation, self)
+        planned, itemsize = self._planned[key], operation.itemsize
+        counts = [what.size(operation.ranks, size, itemsize).elements for size in sizes]
+        times = [planned.seconds(elements, itemsize) for elements in counts]
+        return self.machine.start + np.array(times)
 
     def core(self, rank: int) -> int:
         """The core of a rank."""
-        return self._cores[rank % len(self._cores)] if self._cores else rank
+        cores = self.machine.cores
+        return cores[rank % len(cores)] if cores else rank
 
     def between(self, cores: Sequence[int]) -> Between:
         """The rates between the cores of ranks; within a core those of the nearest class."""
+        assert self.machine.classes is not None
         first: dict[int, int] = {}
         for rank, core in enumerate(cores):
             first.setdefault(core, rank)
         ranks = np.array(list(first.values()))
-        table = self._machine.links(ranks[:, None], ranks[None, :])
+        table = self.machine.classes.links(ranks[:, None], ranks[None, :])
         apart = table[~np.eye(len(ranks), dtype=bool)]
         near = int(apart.min()) if apart.size else 0
         return {
@@ -463,12 +467,10 @@ class Host:
 class _Planned:
     """One schedule on a host; a reference to it keeps its identity unique."""
 
-    def __init__(
-        self, schedule: Schedule, spec: Collective, root: int, in_place: bool, host: Host
-    ) -> None:
-        self.schedule = schedule
-        self._drafts = Drafts(schedule, spec, root, in_place)
-        self._cores = [host.core(rank) for rank in range(schedule.nranks)]
+    def __init__(self, operation: Operation, host: SharedMemoryPredictor) -> None:
+        self.schedule = operation.schedule
+        self._drafts = Drafts(self.schedule, operation.spec, operation.root, operation.in_place)
+        self._cores = [host.core(rank) for rank in range(self.schedule.nranks)]
         self._between = host.between(self._cores)
         self._passes = cache(lambda draft: Passes(draft, self._cores, self._between))
 

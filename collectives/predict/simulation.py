@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,9 @@ from busbar.errors import Unsupported
 from collectives.predict.buffered import buffered
 from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, free, lockstep
 from collectives.predict.flows import alone, classes_of, flows_of, stages_of, traffic_of
-from collectives.predict.machine import Machine
+from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.machine import Network
+from collectives.predict.ports import chunk_bytes
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
 
@@ -31,7 +34,7 @@ _MOST_BUFFERED = 100_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """The result of a simulation.
 
     ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
@@ -39,26 +42,15 @@ class Outcome:
     rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
     of the slowest link of the route, ``sharing`` (what a message took longer, because links were
     shared), ``adding``; together they are ``seconds``. ``machine``: with the rates that this size
-    found (`Machine.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
+    found (`Network.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
     """
 
     seconds: float
     ranks: Amounts
     link_bytes: Amounts
     parts: dict[str, float]
-    machine: Machine
+    machine: Network
     slack: float = 0.0
-
-
-def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
-    """Bytes of a chunk of a collective of ``nbytes``, fractions included.
-
-    A token of a collective that moves nothing (a barrier) is one byte.
-    """
-    parts = spec.parts(nranks)
-    if spec.unit is Unit.NOTHING:
-        return parts / max(1, nchunks)
-    return nbytes / spec.total(nranks) * parts / max(1, nchunks)
 
 
 def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
@@ -76,11 +68,9 @@ class Simulation:
     Raises Unsupported where the machine has no place for a rank.
     """
 
-    def __init__(self, schedule: Schedule, spec: Collective, machine: Machine) -> None:
+    def __init__(self, schedule: Schedule, spec: Collective, machine: Network) -> None:
         if schedule.nranks > machine.nranks:
-            raise Unsupported(
-                f"{machine.name} has places for {machine.nranks} ranks, not for {schedule.nranks}"
-            )
+            raise Unsupported(_too_few_places(machine, schedule.nranks))
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
@@ -95,7 +85,7 @@ class Simulation:
 
     def run(
         self, nbytes: float, *, steps_at_once: bool = True, slack: float | None = None
-    ) -> Outcome:
+    ) -> SimulationResult:
         """With a size as nccl-tests counts it, in bytes.
 
         ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
@@ -107,7 +97,7 @@ class Simulation:
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
         schedule, machine = self._schedule, self._machine
-        if machine.sized is not None:
+        if machine.rates_at is not None:
             found = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
             sized = Simulation(schedule, self._spec, found)
             return sized.run(nbytes, steps_at_once=steps_at_once, slack=slack)
@@ -136,7 +126,7 @@ class Simulation:
             parts["sharing"] += late + parts["adding"] - adding
             seconds, parts["adding"] = seconds + late, adding
         ranks = clocks.now[self.classes.rank]
-        return Outcome(seconds, ranks, carried, parts, machine, used)
+        return SimulationResult(seconds, ranks, carried, parts, machine, used)
 
     def _check_buffered(self) -> None:
         messages = int(np.array([len(s.src) for s in self._stages])[self._steps].sum())
@@ -153,7 +143,45 @@ class Simulation:
         return SLACK if work >= MOST_EXACT else 0.0
 
 
-def simulate(schedule: Schedule, spec: Collective, machine: Machine, nbytes: float) -> Outcome:
+class NetworkPredictor(CollectivePredictor):
+    """Simulates schedules on the machine's network, where messages share links."""
+
+    name = "network"
+
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`.
+
+        More messages through buffers than are simulated are refused when a size is predicted.
+        """
+        network = self.machine.network
+        if network is None:
+            return "the machine has no network"
+        if operation.ranks > network.nranks:
+            return _too_few_places(network, operation.ranks)
+        return schedule_refusal(operation)
+
+    def simulation(self, operation: Operation) -> Simulation:
+        """Everything that does not depend on the size, for times, loads of links and parts.
+
+        Raises Unsupported with `refusal`.
+        """
+        reason = self.refusal(operation)
+        if reason or self.machine.network is None:
+            raise Unsupported(reason)
+        return Simulation(operation.schedule, operation.spec, self.machine.network)
+
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        simulation = self.simulation(operation)
+        return np.array([simulation.run(size).seconds for size in sizes])
+
+
+def _too_few_places(network: Network, ranks: int) -> str:
+    return f"{network.name} has places for {network.nranks} ranks, not for {ranks}"
+
+
+def simulate(
+    schedule: Schedule, spec: Collective, machine: Network, nbytes: float
+) -> SimulationResult:
     """A schedule of a collective on a machine, rank i in place i. Raises as `Simulation` does."""
     return Simulation(schedule, spec, machine).run(nbytes)
 
@@ -167,7 +195,7 @@ class Busy(NamedTuple):
     busy: float
 
 
-def busiest(found: Outcome, most: int) -> list[Busy]:
+def busiest(found: SimulationResult, most: int) -> list[Busy]:
     """The groups of links that are busy for the greatest share of the time, at most so many."""
     machine = found.machine
     seconds = found.link_bytes / machine.links.rate

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.predict.machine import Machine
+from collectives.predict.machine import Network
 from collectives.schedule.schedule import Schedule
 
 INFINITY = float("inf")
@@ -39,7 +39,7 @@ class Rank:
     finished: bool = True  # with its step
 
 
-def messages(schedule: Schedule, machine: Machine, chunk: float) -> list[Message]:
+def messages(schedule: Schedule, machine: Network, chunk: float) -> list[Message]:
     """Everything that is sent."""
     found = []
     for number, moves in enumerate(schedule.all_moves):
@@ -60,7 +60,7 @@ def messages(schedule: Schedule, machine: Machine, chunk: float) -> list[Message
     return found
 
 
-def fair(active: list[Message], machine: Machine) -> list[float]:
+def fair(active: list[Message], machine: Network) -> list[float]:
     """Max-min fair rates by filling one link after the other, the tightest first."""
     free = {link: float(machine.links.rate[link]) for m in active for link in m.links}
     rate = [0.0] * len(active)
@@ -79,7 +79,7 @@ def fair(active: list[Message], machine: Machine) -> list[float]:
     return rate
 
 
-def reference(schedule: Schedule, machine: Machine, chunk: float) -> list[float]:
+def reference(schedule: Schedule, machine: Network, chunk: float) -> list[float]:
     """When every rank is through."""
     every = messages(schedule, machine, chunk)
     ranks = [Rank() for _ in range(schedule.nranks)]
@@ -121,7 +121,7 @@ def _enter(
     number: int,
     every: list[Message],
     local: list[list[float]],
-    machine: Machine,
+    machine: Network,
     steps: int,
 ) -> None:
     rank.step += 1
@@ -135,7 +135,7 @@ def _enter(
 
 
 def _arrive(
-    m: Message, ranks: list[Rank], every: list[Message], local: list[list[float]], machine: Machine
+    m: Message, ranks: list[Rank], every: list[Message], local: list[list[float]], machine: Network
 ) -> None:
     for number in (m.src, m.dst):
         rank = ranks[number]

@@ -23,7 +23,7 @@ from collectives.predict.fit import (
     read_fit,
 )
 from collectives.predict.machine import Costs, Curve, LinkCosts
-from collectives.predict.maps import costs_of, fitted
+from collectives.predict.maps import fit_map, fit_maps
 from tests.conftest import examples
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import BURST, SWEPT, sizes
@@ -151,7 +151,7 @@ def measured(ranks: int = 2, factor: float = 1.0, transport: str = "mpi") -> Top
 def test_a_sweep_becomes_costs() -> None:
     """Rule: from the file that measure writes come α, β, γ, the gap of bursts and the start."""
     topology = own_json.parse(own_json.dump(measured()))
-    costs = costs_of(topology, "abc")
+    costs = fit_map(topology, "abc")
     (link,) = costs.links.values()
     m = np.array([64.0, 1 << 20])
     alone = np.array([SEND[0] + SEND[1] * x for x in m])
@@ -168,7 +168,7 @@ def test_a_map_without_a_sweep_is_two_points() -> None:
     whole = measured()
     pairs = tuple(p for p in whole.pairs if "_" not in p.fact.name.replace("bandwidth_both", ""))
     old = Topology(whole.devices, (), pairs, whole.facts)
-    costs = costs_of(old)
+    costs = fit_map(old)
     (link,) = costs.links.values()
     assert float(link.trip(1)) == pytest.approx(2.0)
     assert "no sweep" in costs.notes[0]
@@ -178,7 +178,7 @@ def test_crowded_ranks_are_said() -> None:
     """Rule: where ranks share CPUs, the costs say that they hold for that many ranks only."""
     topology = measured(4)
     squeezed = own_json.parse(own_json.dump(topology).replace('"3"', '"2"'))
-    assert "4 ranks shared 3 CPUs" in costs_of(squeezed).notes[0]
+    assert "4 ranks shared 3 CPUs" in fit_map(squeezed).notes[0]
 
 
 def test_files_of_as_many_ranks_go_together(tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ def test_files_of_as_many_ranks_go_together(tmp_path: Path) -> None:
         "d": measured(transport="shm"),
     }.items():
         (tmp_path / name).write_text(own_json.dump(topology))
-    two, three = fitted([str(tmp_path / name) for name in "abc"])
+    two, three = fit_maps([str(tmp_path / name) for name in "abc"])
     assert (two.ranks, three.ranks, len(two.sources)) == (2, 3, 2)
     assert float(next(iter(two.links.values())).trip(8)) == pytest.approx(1.1 * 2e-6, rel=0.01)
     with pytest.raises(Unsupported, match="d: transport shm, but mpi in"):
-        fitted([str(tmp_path / "a"), str(tmp_path / "d")])
+        fit_maps([str(tmp_path / "a"), str(tmp_path / "d")])
 
 
 # -- files

@@ -13,13 +13,13 @@ from collectives.predict.nccl import (
     TREE_SHARE,
     NcclChoice,
     NcclGraph,
-    System,
+    NcclSystem,
     choices,
     graphs,
     predict,
 )
 
-H100 = System(
+H100 = NcclSystem(
     90,
     8,
     {
@@ -28,10 +28,10 @@ H100 = System(
         "nvls": NcclGraph(16, 22.0, 22.0, pattern=5),
     },
 )
-A100X2 = System(80, 16, {"ring": NcclGraph(10, 20.0, 20.0)}, nodes=2)
+A100X2 = NcclSystem(80, 16, {"ring": NcclGraph(10, 20.0, 20.0)}, nodes=2)
 
 
-def _of(system: System, collective: str) -> dict[tuple[str, str], NcclChoice]:
+def _of(system: NcclSystem, collective: str) -> dict[tuple[str, str], NcclChoice]:
     return {(c.algorithm, c.protocol): c for c in choices(system, collective)}
 
 
@@ -118,7 +118,7 @@ def test_what_is_not_available() -> None:
     pci = replace(H100, graphs={"ring": NcclGraph(2, 12.0, 12.0, within="PIX")})
     assert {c.protocol for c in choices(pci, "allreduce")} == {"LL", "Simple"}
     assert _of(pci, "allreduce")["ring", "LL"].latency == pytest.approx((6.6 + 14 * 1.0) * 1e-6)
-    single = System(90, 8, {"pat": NcclGraph(1, 40.0, 40.0)}, nodes=8)
+    single = NcclSystem(90, 8, {"pat": NcclGraph(1, 40.0, 40.0)}, nodes=8)
     pat = _of(single, "allgather")["pat", "Simple"]
     assert pat.latency == pytest.approx((8 + 3 * 14 / 3.5 + 8 * 2.8) * 1e-6)
     assert predict(replace(H100, ranks=1), "allreduce", 1024) is None
@@ -140,7 +140,7 @@ def test_what_is_not_available() -> None:
 )
 def test_where_ll128_runs(sm: int, within: str, between: str, runs: bool) -> None:
     """Rule: LL128 wants NVLink inside, switches to the NIC; from Hopper on C2C and others too."""
-    system = System(sm, 8, {"ring": NcclGraph(4, 20.0, 20.0, within=within, between=between)})
+    system = NcclSystem(sm, 8, {"ring": NcclGraph(4, 20.0, 20.0, within=within, between=between)})
     assert (("ring", "LL128") in _of(system, "allreduce")) == runs
 
 
@@ -148,7 +148,7 @@ def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
     """Rule: on Blackwell the correction by size is for Intel's and AMD's hosts, not for Grace."""
     graph = NcclGraph(16, 40.0, 40.0, pattern=5)
     times = [
-        predict(System(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24)
+        predict(NcclSystem(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24)
         for cpu in ("intel", "amd", "other")
     ]
     assert all(found is not None for found in times)

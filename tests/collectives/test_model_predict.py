@@ -11,15 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.compare import crossovers, least, sweep
-from collectives.predict.machine import Costs, Curve, LinkCosts, PlacedRanks, one_class, placed
-from collectives.predict.maps import resolve
-from collectives.predict.ports import Priced, seconds
+from collectives.predict.compare import crossovers, sweep
+from collectives.predict.machine import (
+    Costs,
+    Curve,
+    LinkCosts,
+    Machine,
+    RankClasses,
+    one_class,
+    rank_classes_of,
+)
+from collectives.predict.maps import resolve_costs
+from collectives.predict.ports import PortPredictor
 from collectives.schedule.catalogue import algorithms, draft, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import lg
+from tests.collectives.predicting import seconds
 from tests.collectives.test_simulate_times import FORMS
 from tests.conftest import examples
 from topology.model.topology import Device, Fact, Kind, LinkKind, PairFact, Topology
@@ -27,7 +36,7 @@ from topology.model.topology import Link as Wire
 
 A, B, G = 3e-6, 2e-10, 5e-11
 LINK = LinkCosts.assumed(A, B, "by hand", G)
-FLAT = Priced(one_class(), [LINK])
+FLAT = Machine(one_class(), [LINK])
 N = 1 << 22
 
 
@@ -52,7 +61,7 @@ def test_closed_forms(p: int) -> None:
         name, _, parameter = label.partition(":segments=")
         given_ = {"segments": int(parameter)} if parameter else {}
         schedule = draft(collective, name, p, **given_)  # type: ignore[arg-type]
-        found = seconds(schedule, spec(collective), FLAT, [N])
+        found = seconds(schedule, collective, FLAT, [N])
         assert found[0] == pytest.approx(formula, rel=1e-9), label
 
 
@@ -72,23 +81,22 @@ CACHED = LinkCosts(
 def test_nothing_beats_the_lower_bound(collective: str, link: LinkCosts) -> None:
     """Rule: no algorithm is predicted below Chan et al.'s bound, for powers of two or not."""
     sizes = [256 * 4**k for k in range(9)]
-    priced = Priced(one_class(), [link])
+    machine = Machine(one_class(), [link])
     for n in (2, 3, 5, 8, 12, 16):
-        bound = least(collective, n, priced, sizes)
+        bound = PortPredictor(machine).lower_bound(collective, n, sizes)
         assert bound is not None
         for name in algorithms(collective):
             try:
                 schedule = draft(collective, name, n)
             except Unsupported:
                 continue
-            found = seconds(schedule, spec(collective), priced, sizes)
+            found = seconds(schedule, collective, machine, sizes)
             assert (found >= bound * (1 - 1e-9)).all(), (name, n)
 
 
 # -- the rule, read naively
 
 IN = Slot(Buffer.OUT, 0)
-PAIRS = spec("allreduce")
 
 
 def _schedule(nranks: int, steps: list[list[tuple[int, int, int]]]) -> Schedule:
@@ -99,7 +107,9 @@ def _schedule(nranks: int, steps: list[list[tuple[int, int, int]]]) -> Schedule:
     return Schedule.of(nranks, 4, moves, vector=True)
 
 
-def naive(nranks: int, steps: list[list[tuple[int, int, int]]], priced: Priced, size: int) -> float:
+def naive(
+    nranks: int, steps: list[list[tuple[int, int, int]]], machine: Machine, size: int
+) -> float:
     """Message by message, as the module's docstring says; chunks of one pair join if neighbours."""
     ready = [0.0] * nranks
     for step in steps:
@@ -119,8 +129,8 @@ def naive(nranks: int, steps: list[list[tuple[int, int, int]]], priced: Priced, 
                 busy, lead = -inf, 0.0
                 for a, b, nbytes, _ in mine:
                     both = np.array([a in gets or b in sends])
-                    link = priced.links[
-                        int(priced.machine.links(np.array([int(a)]), np.array([int(b)]))[0])
+                    link = machine.costs[
+                        int(machine.classes.links(np.array([int(a)]), np.array([int(b)]))[0])
                     ]
                     alone = float(link.alone(np.array([nbytes]), both)[0])
                     more = float(link.further(np.array([nbytes]), both)[0])
@@ -152,34 +162,36 @@ def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None
         some = draw.sample(every, draw.randint(1, min(6, len(every))))
         steps.append([(a, b, draw.randrange(4)) for a, b in some])
     table = np.array([[draw.randrange(2) for _ in range(nranks)] for _ in range(nranks)])
-    priced = Priced(PlacedRanks(("x", "y"), table, 0), [LINK, CURVED])
+    machine = Machine(RankClasses(("x", "y"), table, 0), [LINK, CURVED])
     size = 16 * chunk
-    found = seconds(_schedule(nranks, steps), PAIRS, priced, [size])
-    assert found[0] == pytest.approx(naive(nranks, steps, priced, size), rel=1e-9)
+    found = seconds(_schedule(nranks, steps), "allreduce", machine, [size])
+    assert found[0] == pytest.approx(naive(nranks, steps, machine, size), rel=1e-9)
 
 
 def test_what_was_left_alone_is_cheaper() -> None:
     """Rule: input costs `still`; what a rank has written, or others read, does not."""
-    priced, m = Priced(one_class(), [CACHED]), 1 << 20
+    machine, m = Machine(one_class(), [CACHED]), 1 << 20
     still = 1e-6 + 1e-10 * m / 2
     swap = 2e-6 + 1.5e-9 * m / 2
     half = {"reduce_scatter": still + 1e-10 * m / 2, "allgather": still}
     for collective, time in half.items():
-        found = seconds(draft(collective, "ring", 2), spec(collective), priced, [m])[0]
+        found = seconds(draft(collective, "ring", 2), collective, machine, [m])[0]
         assert found == pytest.approx(time)
     # In an all-reduce others read the sums, and then they are sent: `add` and `swap`.
-    ring = seconds(draft("allreduce", "ring", 2), spec("allreduce"), priced, [m])[0]
+    ring = seconds(draft("allreduce", "ring", 2), "allreduce", machine, [m])[0]
     assert ring == pytest.approx(still + (2e-9 - 1.5e-9) * m / 2 + swap)
     # Everyone's whole vector at once: nobody reads the sum.
-    once = seconds(draft("allreduce", "one_shot", 2), spec("allreduce"), priced, [m])[0]
+    once = seconds(draft("allreduce", "one_shot", 2), "allreduce", machine, [m])[0]
     assert once == pytest.approx(1e-6 + 2e-10 * m)
 
 
 def test_start_and_ranks_alone() -> None:
     """Rule: one rank takes what every collective takes; that comes on top for others."""
-    late = Priced(one_class(), [LINK], start=7e-6)
-    assert seconds(draft("allreduce", "ring", 1), spec("allreduce"), late, [64])[0] == 7e-6
-    found = [seconds(draft("allreduce", "ring", 4), PAIRS, p, [4096])[0] for p in (FLAT, late)]
+    late = Machine(one_class(), [LINK], start=7e-6)
+    assert seconds(draft("allreduce", "ring", 1), "allreduce", late, [64])[0] == 7e-6
+    found = [
+        seconds(draft("allreduce", "ring", 4), "allreduce", p, [4096])[0] for p in (FLAT, late)
+    ]
     assert found[1] - found[0] == pytest.approx(7e-6)
 
 
@@ -187,10 +199,14 @@ def test_crossovers_are_where_the_lines_cross() -> None:
     """Rule: doubling wins small messages, halving-doubling large ones, from where the forms say."""
     p, sizes = 8, [2**k for k in range(6, 25)]
     found, refused = sweep(
-        "allreduce", ["recursive_doubling", "halving_doubling"], p, priced=FLAT, sizes=sizes
+        "allreduce",
+        ["recursive_doubling", "halving_doubling"],
+        p,
+        predictor=PortPredictor(FLAT),
+        sizes=sizes,
     )
     assert not refused
-    (cross,) = crossovers("allreduce", found, FLAT, sizes)
+    (cross,) = crossovers("allreduce", found, PortPredictor(FLAT), sizes)
     # lg p (A + (B + G) n) = 2 lg p A + (2B + G) n (p-1)/p
     exact = lg(p) * A / (lg(p) * (B + G) - (2 * B + G) * (p - 1) / p)
     assert (cross.than, cross.better) == ("recursive_doubling", "halving_doubling")
@@ -227,7 +243,7 @@ def _two_gpus_a_socket() -> Topology:
 
 def test_classes_of_gpus_and_nodes() -> None:
     """Rule: pairs are NVLinked, behind PCIe levels, or on other nodes, which are alike."""
-    machine = placed(_two_gpus_a_socket())
+    machine = rank_classes_of(_two_gpus_a_socket())
     ranks = np.arange(8)
     names = [[machine.classes[k] for k in machine.links(np.full(8, r), ranks)] for r in (0, 5)]
     assert names[0][1:] == ["NV2", "SYS", "SYS", *["network"] * 4]
@@ -242,12 +258,12 @@ def test_measured_bandwidth_comes_before_rates() -> None:
         for a, b in ((0, 2), (2, 0), (1, 3))
     )
     topology = Topology(bare.devices, bare.links, (*bare.pairs, *measured))
-    machine = placed(topology)
-    links, notes = resolve(machine, None, topology)
+    machine = rank_classes_of(topology)
+    links, notes = resolve_costs(machine, None, topology)
     sys, nvlink, network = (machine.classes.index(k) for k in ("SYS", "NV2", "network"))
     assert links[sys].trip.beta == (1 / 3e9,) and "3 GB/s (measured)" in notes[sys]
     assert "link rates" in notes[nvlink] and "assumed" in notes[network]
-    fitted, said = resolve(machine, Costs({"PHB": LINK}), topology)
+    fitted, said = resolve_costs(machine, Costs({"PHB": LINK}), topology)
     assert fitted[sys] is LINK and "not in the fit; as PHB" in said[sys]
 
 
@@ -267,6 +283,6 @@ def test_classes_of_ranks() -> None:
         Device(f"RANK{i}", Kind.RANK, i, parent="HOST", facts=(Fact("cpu_affinity", c, "x"),))
         for i, c in enumerate(places)
     ]
-    machine = placed(Topology(tuple(host)))
+    machine = rank_classes_of(Topology(tuple(host)))
     found = [machine.classes[k] for k in machine.table[0, 1:]]
     assert found == ["core complex", "socket", "node", "node"]

@@ -16,14 +16,17 @@ from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
 from collectives.predict import shm
 from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, shared
-from collectives.predict.machine import Costs, Curve, LinkCosts, Shared, one_class
-from collectives.predict.maps import costs_of
-from collectives.predict.ports import Priced, seconds
-from collectives.predict.predictor import Predictor
-from collectives.predict.shm import Drafts, Host, Rates, in_order, touched
+from collectives.predict.interface import Operation
+from collectives.predict.machine import Costs, Curve, LinkCosts, Machine, Shared, one_class
+from collectives.predict.maps import fit_map
+from collectives.predict.predictor import FitPredictor, choose_predictor
+from collectives.predict.shm import Drafts, Rates, SharedMemoryPredictor, in_order, touched
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
 from reports.analysis.predicted import predictions
 from reports.records.rows import Row, Run
+from tests.collectives.predicting import seconds
 from tests.conftest import examples
 from topology.measured.sweep import BURST, TRIPS, Swept
 
@@ -46,10 +49,10 @@ LINK = replace(LinkCosts.assumed(1e-6, 1e-9, "by hand"), shared=CURVES)
 START = 7e-9
 
 
-def priced(ranks: int, cores: int = 0) -> Priced:
+def priced(ranks: int, cores: int = 0) -> Machine:
     """Ranks on cores of their own, or on so many in turn."""
     places = tuple(rank % (cores or ranks) for rank in range(ranks))
-    return Priced(one_class(), [LINK], START, places)
+    return Machine(one_class(), [LINK], START, places)
 
 
 def predicted(collective: str, name: str, ranks: int, size: int, **options: object) -> float:
@@ -57,7 +60,7 @@ def predicted(collective: str, name: str, ranks: int, size: int, **options: obje
     given_ = {key: options.pop(key) for key in ("segments",) if key in options}
     schedule = draft(collective, name, ranks, **given_)  # type: ignore[arg-type]
     machine = priced(ranks, int(options.pop("cores", 0)))  # type: ignore[call-overload]
-    found = seconds(schedule, spec(collective), machine, [size], **options)  # type: ignore[arg-type]
+    found = seconds(schedule, collective, machine, [size], **options)  # type: ignore[arg-type]
     return float(found[0]) - START
 
 
@@ -119,8 +122,8 @@ def test_the_way_through_mailboxes_ends_where_the_executor_ends_it(collective: s
     name = {"allreduce": "one_shot", "broadcast": "flat", "allgather": "direct"}[collective]
     at = EAGER_BYTES * (2 if collective == "allgather" else 1)
     slow = replace(LINK, shared=replace(CURVES, pull=line(1.0, 1e-10), mail_join=CURVES.mail))
-    machine = Priced(one_class(), [slow], 0.0, (0, 1))
-    found = seconds(draft(collective, name, 2), spec(collective), machine, [at, at + 64])
+    machine = Machine(one_class(), [slow], 0.0, (0, 1))
+    found = seconds(draft(collective, name, 2), collective, machine, [at, at + 64])
     assert found[0] < 0.1 < found[1]
 
 
@@ -190,10 +193,10 @@ def test_one_draft_serves_all_sizes(
     small, scale = drafts.of(times * split)
     assert scale == times
     large = exact._draft(times * split)
-    machine = priced(ranks)
-    assert machine.host is not None
-    cores = [machine.host.core(rank) for rank in range(ranks)]
-    between = machine.host.between(cores)
+    host = choose_predictor(priced(ranks))
+    assert isinstance(host, SharedMemoryPredictor)
+    cores = [host.core(rank) for rank in range(ranks)]
+    between = host.between(cores)
     found = [
         shm.Passes(one, cores, between).seconds(4 * by) for one, by in ((small, times), (large, 1))
     ]
@@ -238,9 +241,8 @@ def test_in_place_copies_less() -> None:
     costs = Fit((Costs({"network": LINK}, 0.0, 2, transport="shm"),))
     rows = [Row(Run("x", 0, "x"), 1, "allgather", N, p, "ring", "shm", 2) for p in ("out", "in")]
     assert predictions(rows, costs) == pytest.approx([out, inside])
-    assert Predictor(costs).seconds("allgather", "ring", 2, [N], in_place=True) == [
-        pytest.approx(inside)
-    ]
+    operation = Operation("allgather", "ring", 2, in_place=True)
+    assert FitPredictor(costs).on(2).seconds(operation, [N]) == pytest.approx([inside])
 
 
 # -- from measurements to curves
@@ -293,10 +295,24 @@ def test_a_sweep_of_one_way_only_gives_no_curves() -> None:
     assert shared(short, _fit, 2, 2) is None
 
 
+class _Exchange(Operation):
+    """An operation whose specification stands in no catalogue."""
+
+    def __init__(self, what: Collective, schedule: Schedule) -> None:
+        super().__init__(what.name, "", schedule.nranks, given=schedule)
+        self.__dict__["what"] = what
+
+    @property
+    def spec(self) -> Collective:
+        """See `Operation`."""
+        found: Collective = self.__dict__["what"]
+        return found
+
+
 @pytest.mark.parametrize("kind", ["still", "sum", "trip"])
 def test_the_model_gives_back_what_it_was_made_of(kind: str) -> None:
     """Rule: the sweep's own schedules, predicted, take the bytes' time that was measured."""
-    host = Host(one_class(), [Rates(CURVES)], (0, 1))
+    host = SharedMemoryPredictor(Machine(one_class(), [LINK], 0.0, (0, 1)))
     name = "latency" if kind == "trip" else kind
     schedule, what = exchange(PATTERNS[name], [(0, 1)], 2, TRIPS if kind == "trip" else 1)
     if kind == "trip":
@@ -304,7 +320,7 @@ def test_the_model_gives_back_what_it_was_made_of(kind: str) -> None:
     else:
         curve, hops = (CURVES.warm if kind == "still" else CURVES.join), 1
     sizes = [1 << 16, 1 << 18]
-    found = host.seconds(schedule, what, sizes, itemsize=4)
+    found = host.seconds(_Exchange(what, schedule), sizes)
     slope = (found[1] - found[0]) / (sizes[1] - sizes[0])
     # Of a trip's 16 hops the first sends what was left alone.
     assert slope == pytest.approx(hops * curve.beta[0], rel=0.06)
@@ -312,10 +328,10 @@ def test_the_model_gives_back_what_it_was_made_of(kind: str) -> None:
 
 def test_a_measured_map_of_shared_memory_has_the_curves() -> None:
     """Rule: only fits over shm have curves, which read back equal and are never negative."""
-    found = costs_of(measured(transport="shm"))
+    found = fit_map(measured(transport="shm"))
     link = next(iter(found.links.values()))
     assert link.shared is not None and found.cores == (0, 1)
     assert load_fit(dump_fit([found])).costs == (found,)
-    assert next(iter(costs_of(measured()).links.values())).shared is None
+    assert next(iter(fit_map(measured()).links.values())).shared is None
     for curve in vars(link.shared).values():
         assert min(*curve.alpha, *curve.beta) >= 0 and len(curve.edges) <= MOST_EDGES

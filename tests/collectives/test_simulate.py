@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.machine import Machine
-from collectives.predict.named import machine
-from collectives.predict.simulation import Outcome, Simulation, chunk_bytes
+from collectives.predict.machine import Network
+from collectives.predict.named import build_network
+from collectives.predict.simulation import Simulation, SimulationResult, chunk_bytes
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
@@ -36,7 +36,7 @@ SMALL = (
 ALPHA, BETA, GAMMA = 3e-6, 1e-9, 0.25e-9
 
 
-def uneven(made: Machine, seed: int) -> Machine:
+def uneven(made: Network, seed: int) -> Network:
     """The machine with a few different rates and latencies, so that little is alike."""
     random = np.random.default_rng(seed)
     size = len(made.links)
@@ -62,7 +62,7 @@ def schedules(draw: Any, nranks: int) -> Schedule:
     return Schedule.of(nranks, 11, steps)
 
 
-def times(schedule: Schedule, made: Machine, chunk: float, **how: bool) -> Outcome:
+def times(schedule: Schedule, made: Network, chunk: float, **how: bool) -> SimulationResult:
     """A simulation with chunks of so many bytes: all-reduce's chunks are shares of its size."""
     found = Simulation(schedule, spec("allreduce"), made)
     return found.run(chunk * schedule.nchunks, **how)
@@ -74,7 +74,7 @@ def test_any_schedule_takes_what_a_slow_reading_of_the_rules_says(
     data: Any, text: str, seed: int, alike: bool
 ) -> None:
     """Whatever the schedule and machine, every rank ends when the slow simulator says."""
-    made = machine(text, 4)
+    made = build_network(text, 4)
     made = replace(made, overhead=0.3e-6, gamma=GAMMA) if alike else uneven(made, seed)
     schedule = data.draw(schedules(min(made.nranks, 6)))
     wanted = reference(schedule, made, 1000.0)
@@ -90,7 +90,7 @@ def test_every_algorithm_takes_what_the_slow_reading_says(
     collective: str, name: str, text: str
 ) -> None:
     """Every schedule of the catalogue, with and without symmetry to exploit."""
-    made = machine(text, 8)
+    made = build_network(text, 8)
     for n, one in (
         (min(8, made.nranks), replace(made, gamma=GAMMA)),
         (4, uneven(made, n_seed(name))),

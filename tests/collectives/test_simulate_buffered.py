@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.named import machine
-from collectives.predict.simulation import Outcome, simulate
+from collectives.predict.named import build_network
+from collectives.predict.simulation import SimulationResult, simulate
 from collectives.schedule.catalogue import draft, spec
 from tests.conftest import examples
 
@@ -22,9 +22,9 @@ SWITCH = "fattree:{}:gbs=0.001048576:latency_us=0"
 
 def _took(
     collective: str, name: str, ranks: int, buffer: float, text: str = SWITCH, burst: float = 0.0
-) -> Outcome:
+) -> SimulationResult:
     schedule = draft(collective, name, ranks, root=0)
-    on = replace(machine(text.format(ranks), ranks), buffer=buffer, burst=burst)
+    on = replace(build_network(text.format(ranks), ranks), buffer=buffer, burst=burst)
     return simulate(schedule, spec(collective), on, MIB)
 
 

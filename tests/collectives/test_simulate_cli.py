@@ -9,7 +9,7 @@ import pytest
 
 from collectives.formats.load import load
 from collectives.formats.write import write
-from collectives.predict.named import machine
+from collectives.predict.named import build_network
 from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.msccl_files import exported
@@ -108,7 +108,7 @@ def test_an_imported_schedule_is_simulated_like_our_own(tmp_path: Path) -> None:
     """A ring that went through a file takes what the ring takes; the file says how many ranks."""
     file = tmp_path / "ring.xml"
     file.write_bytes(write(exported("allreduce", "ring", 8)))
-    made = machine("torus:4x2:add_gbs=20", 8)
+    made = build_network("torus:4x2:add_gbs=20", 8)
     what = spec("allreduce")
     back = simulate(load(file, "allreduce", 8), what, made, 10**6)
     ours = simulate(draft("allreduce", "ring", 8), what, made, 10**6)

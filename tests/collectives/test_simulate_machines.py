@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.machine import NO_LINK, Machine
-from collectives.predict.maps import from_map
+from collectives.predict.machine import NO_LINK, Network
+from collectives.predict.maps import network_from_map
 from collectives.predict.named import (
     GENERATORS,
+    build_network,
     dgx1,
     dragonfly,
     fattree,
     full,
-    machine,
     nvswitch,
     rail,
     ring,
@@ -35,7 +35,7 @@ GB = 1e9
 TREES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 
-def every_way(made: Machine) -> np.ndarray[Any, Any]:
+def every_way(made: Network) -> np.ndarray[Any, Any]:
     """The routes of all pairs, after checking that each leads from sender to receiver."""
     n = made.nranks
     src, dst = np.divmod(np.arange(n * n), n)
@@ -55,7 +55,7 @@ def every_way(made: Machine) -> np.ndarray[Any, Any]:
     return hops.reshape(n, n)
 
 
-def sound(made: Machine, nodes: int) -> np.ndarray[Any, Any]:
+def sound(made: Network, nodes: int) -> np.ndarray[Any, Any]:
     """The hops of all pairs of a machine with so many nodes and cables of one rate both ways."""
     links = made.links
     assert made.nnodes == nodes
@@ -66,7 +66,7 @@ def sound(made: Machine, nodes: int) -> np.ndarray[Any, Any]:
     return every_way(made)
 
 
-def cut(made: Machine, half: Iterable[int]) -> float:
+def cut(made: Network, half: Iterable[int]) -> float:
     """The most that can flow from some ranks to all others, bytes per second."""
     graph: nx.DiGraph[Any] = nx.DiGraph()
     for a, b, rate in zip(made.links.tail, made.links.head, made.links.rate, strict=True):
@@ -173,8 +173,8 @@ def test_dragonflies(p: int, a: int, h: int, g: int, taper: int) -> None:
 def test_a_balanced_dragonfly_of_the_paper() -> None:
     """p=4, a=8, h=4 has 1056 places (Kim et al. 2008); one is chosen that is large enough."""
     assert dragonfly(4, 8, 4).nranks == 1056
-    assert machine("dragonfly", 343).nranks == 1056
-    assert machine("dragonfly", 72).nranks == 72
+    assert build_network("dragonfly", 343).nranks == 1056
+    assert build_network("dragonfly", 72).nranks == 72
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (4, 3), (1, 5)])
@@ -227,7 +227,7 @@ def test_a_dgx1() -> None:
 def test_any_map_of_gpus_is_a_machine(shape: list[list[int]], nvlinks: int) -> None:
     """Messages take the map's routes, at its bandwidths; each direction is a link of its own."""
     found = switched(shape, nvlinks)
-    made = from_map(found)
+    made = network_from_map(found)
     every_way(made)
     names = [gpu.id for gpu in found.gpus]
     assert list(made.names[: made.nranks]) == names
@@ -249,23 +249,23 @@ def test_a_measured_map_is_a_machine() -> None:
         if a is not b
         for name, value in facts.items()
     )
-    made = from_map(Topology(ranks, (), pairs))
+    made = network_from_map(Topology(ranks, (), pairs))
     there, back = made.route_table(np.array([0, 1]), np.array([1, 0]))
     assert there[0] != back[0]
     assert there[1] == back[1]
     assert made.links.rate[there].tolist() == [8e9, 10e9]
     assert made.links.latency[there].sum() == 2e-6
     with pytest.raises(Unsupported, match="nothing was measured"):
-        from_map(Topology(ranks, (), pairs[:-3]))
+        network_from_map(Topology(ranks, (), pairs[:-3]))
     with pytest.raises(Unsupported, match="neither GPUs nor measured ranks"):
-        from_map(Topology((Device("HOST", Kind.HOST),)))
+        network_from_map(Topology((Device("HOST", Kind.HOST),)))
 
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_without_a_size_a_machine_has_places_for_the_ranks(name: str) -> None:
     """What a text leaves out is chosen so that the ranks fit."""
     for n in (1, 2, 7, 8):
-        assert machine(name, n).nranks >= n
+        assert build_network(name, n).nranks >= n
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_without_a_size_a_machine_has_places_for_the_ranks(name: str) -> None:
 def test_a_text_that_is_no_machine_says_what_is_wrong(text: str, says: str) -> None:
     """One line with the value and what would do."""
     with pytest.raises(Unsupported) as error:
-        machine(text, 16)
+        build_network(text, 16)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 

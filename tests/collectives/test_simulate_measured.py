@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
-from collectives.predict.machine import Machine, Weights
-from collectives.predict.maps import from_map
-from collectives.predict.named import machine
+from collectives.predict.machine import Network, Weights
+from collectives.predict.maps import network_from_map
+from collectives.predict.named import build_network
 from collectives.predict.simulation import buffer_bytes, busiest, simulate
 from collectives.schedule.catalogue import draft, spec
 from topology.measured.matrix import Estimate, RankPlace
@@ -28,7 +28,7 @@ from .test_simulate import drafted
 
 def test_a_sweep_gives_the_rate_of_additions() -> None:
     """Rule: what a swap with additions takes beyond one without is γ; the ring takes half of it."""
-    made = from_map(measured())
+    made = network_from_map(measured())
     assert made.gamma == pytest.approx(GAMMA)
     size = 1 << 20
     ring, what = draft("allreduce", "ring", 2), spec("allreduce")
@@ -43,7 +43,7 @@ def test_without_a_sweep_additions_take_no_time() -> None:
     whole = measured()
     names = {f"{one.quantity}_{one.nbytes}" for one in swept(whole)}
     bare = replace(whole, pairs=tuple(p for p in whole.pairs if p.fact.name not in names))
-    assert from_map(bare).gamma == 0.0
+    assert network_from_map(bare).gamma == 0.0
 
 
 LATENCY, TRIP, SWAP = 1e-6, 1e-10, 1.6e-10
@@ -70,7 +70,7 @@ def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topolo
     return as_topology(Measured(places, False, cells, "an MPI"), Settings(), samples)
 
 
-def _seconds(made: Machine, collective: str, name: str, size: int) -> float:
+def _seconds(made: Network, collective: str, name: str, size: int) -> float:
     return simulate(draft(collective, name, 2), spec(collective), made, size).seconds
 
 
@@ -80,7 +80,7 @@ def test_a_sweep_gives_the_rates_of_what_was_just_written(half: int) -> None:
 
     What was measured of data that nobody had written since stays out of it.
     """
-    made, size = from_map(_swept()), 2 * half
+    made, size = network_from_map(_swept()), 2 * half
     assert _seconds(made, "broadcast", "flat", size) == pytest.approx(LATENCY + TRIP * size)
     ring = 2 * (LATENCY + SWAP * half) + GAMMA * half
     assert _seconds(made, "allreduce", "ring", size) == pytest.approx(ring)
@@ -92,7 +92,7 @@ def test_rates_are_those_of_buffers_as_large(size: int, factor: float) -> None:
 
     An all-gather's ``in`` is half as large as its ``out`` here, and so counts three quarters.
     """
-    made = from_map(_swept(factor))
+    made = network_from_map(_swept(factor))
     ring = 2 * LATENCY + factor * (SWAP + GAMMA / 2) * size
     assert _seconds(made, "allreduce", "ring", size) == pytest.approx(ring)
     assert buffer_bytes(spec("allreduce"), 2, size) == size
@@ -105,7 +105,7 @@ def test_rates_are_those_of_buffers_as_large(size: int, factor: float) -> None:
 @given(st.integers(8, 1 << 21), st.integers(8, 1 << 21))
 def test_between_measured_sizes_bytes_take_what_lies_between(one: int, other: int) -> None:
     """Rule: larger buffers are never faster between sizes, and the same past the ends."""
-    made = from_map(_swept(3.0))
+    made = network_from_map(_swept(3.0))
     low, high = (made.at(size).links.rate for size in sorted((one, other)))
     assert (low >= high * (1 - 1e-12)).all()
     assert (made.at(1 << 30).links.rate == made.at(1 << 20).links.rate).all()
@@ -117,9 +117,9 @@ def test_what_caches_spare() -> None:
     A ring of two sends its input, whose sums it sends on; a reduce-scatter's sums stay. Links carry
     the same bytes whatever these cost.
     """
-    plain = from_map(_swept())
+    plain = network_from_map(_swept())
     still, sums = SWAP / 4, SWAP / 4 + GAMMA / 3
-    made = from_map(_swept(still=still, sum=sums))
+    made = network_from_map(_swept(still=still, sum=sums))
     size = 1 << 20
     times = {
         name: _seconds(made, name, "ring", size)
@@ -142,7 +142,7 @@ def test_what_caches_spare() -> None:
 )
 def test_caches_that_spare_nothing_change_nothing(text: str) -> None:
     """Rule: telling fresh data from other data splits no message and moves no byte."""
-    made = machine(text, 6)
+    made = build_network(text, 6)
     told = replace(made, weights=Weights(1.0 - 1e-12, 1.0))
     for collective, name in PAIRS:
         schedule = drafted(collective, name, 6)
@@ -156,6 +156,6 @@ def test_a_given_rate_goes_first(tmp_path: Path) -> None:
     """Rule: add_gbs replaces what the file says."""
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(measured()))
-    assert machine(str(file), 2).gamma == pytest.approx(GAMMA)
-    given_rate = machine(f"{file}:add_gbs=4", 2)
+    assert build_network(str(file), 2).gamma == pytest.approx(GAMMA)
+    given_rate = build_network(f"{file}:add_gbs=4", 2)
     assert [given_rate.gamma, given_rate.at(1 << 20).gamma] == pytest.approx([1 / 4e9] * 2)

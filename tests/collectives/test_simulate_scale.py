@@ -14,7 +14,7 @@ from collectives.predict import engines
 from collectives.predict import simulation as simulator
 from collectives.predict.fluid import fair
 from collectives.predict.machine import NO_LINK, RankRoutes
-from collectives.predict.named import machine
+from collectives.predict.named import build_network
 from collectives.predict.simulation import Simulation, simulate
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.cases import PAIRS
@@ -33,7 +33,7 @@ def links_of(routes: RankRoutes) -> list[list[int]]:
 @given(SIDES, st.integers(0, 10**6), st.integers(0, 40), st.booleans())
 def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int, few: bool) -> None:
     """Sums, minima and loads over stretches of circles are those over each link, also of some."""
-    made = machine("torus:" + "x".join(map(str, sides)), 1)
+    made = build_network("torus:" + "x".join(map(str, sides)), 1)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
     routes = made.routes(src, dst)
@@ -60,7 +60,7 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
 
 def test_equal_ways_have_equal_latencies() -> None:
     """To the last bit, wherever on the ring they are: symmetry is found by equal numbers."""
-    made = machine("ring:1000:latency_us=0.3", 1000)
+    made = build_network("ring:1000:latency_us=0.3", 1000)
     rank = np.arange(1000)
     routes = made.routes(rank, (rank + 317) % 1000)
     assert len(np.unique(routes.total(made.links.latency))) == 1
@@ -70,7 +70,7 @@ def test_equal_ways_have_equal_latencies() -> None:
 @pytest.mark.parametrize("n", [64, 700])
 def test_all_pairs_of_a_ring(n: int) -> None:
     """Without latency each upward link (the busier way) has 1 + 2 + … + n/2 parts at one rate."""
-    made = machine(f"ring:{n}:latency_us=0:gbs=10", n)
+    made = build_network(f"ring:{n}:latency_us=0:gbs=10", n)
     found = simulate(draft("alltoall", "direct", n), spec("alltoall"), made, n * 1e6)
     parts = n // 2 * (n // 2 + 1) / 2
     assert found.seconds == pytest.approx(parts * 1e6 / 10e9, rel=1e-9)
@@ -80,7 +80,7 @@ def test_all_pairs_of_a_ring(n: int) -> None:
 @pytest.mark.parametrize("text", ["ring:40", "torus:5x8", "fattree:5x8:taper=5"])
 def test_links_inside_others_hold_nobody_up(text: str) -> None:
     """What goes to one rank shares the last link alone, and takes what the other engine says."""
-    made = replace(machine(text, 40), gamma=0.0)
+    made = replace(build_network(text, 40), gamma=0.0)
     simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
     routes = made.route_table(np.arange(1, 40), np.zeros(39, np.int64))
@@ -102,7 +102,7 @@ def test_steps_that_come_again_are_not_computed_again(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(engines._Lockstep, "_move", counted)
     n = 1024
-    made = machine("fattree:16x8x8:taper=2", n)
+    made = build_network("fattree:16x8x8:taper=2", n)
     simulate(draft("allreduce", "ring", n), spec("allreduce"), made, 64 << 20)
     assert len(computed) < n // 4
 
@@ -119,7 +119,7 @@ CROWDED = ("torus:4x3", "fattree:4x3:taper=4", "dragonfly:p=2:a=2:h=1:g=3")
 )
 def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
     """Every algorithm: the time is within the error that is stated of the exact one."""
-    made = machine(text, 12) if slack < 0.1 else uneven(machine(text, 12), 3)
+    made = build_network(text, 12) if slack < 0.1 else uneven(build_network(text, 12), 3)
     for collective, name in PAIRS:
         schedule = drafted(collective, name, 12)
         if schedule is None:
@@ -144,7 +144,7 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     simulation = Simulation(
         draft("alltoall", "pairwise", 30),
         spec("alltoall"),
-        machine("dragonfly:p=2:a=4:h=2:g=4", 30),
+        build_network("dragonfly:p=2:a=4:h=2:g=4", 30),
     )
     assert simulation.run(1e7).slack == 0.0
     exact = simulation.run(1e7).seconds
@@ -152,7 +152,9 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     near = simulation.run(1e7)
     assert near.slack == 0.1
     assert near.seconds == pytest.approx(exact, rel=0.1)
-    ring = Simulation(draft("allreduce", "ring", 30), spec("allreduce"), machine("ring:30", 30))
+    ring = Simulation(
+        draft("allreduce", "ring", 30), spec("allreduce"), build_network("ring:30", 30)
+    )
     assert ring.run(1e7).slack == 0.0
     line = ["simulate", "pairwise", "-n", "30", "--machine", "dragonfly:p=2:a=4:h=2:g=4"]
     assert main(line) == 0

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.predict.machine import NO_LINK, Ids, Links, Machine, Numbers
-from collectives.predict.named import machine
+from collectives.predict.machine import NO_LINK, Ids, Links, Network, Numbers
+from collectives.predict.named import build_network
 from collectives.predict.simulation import Simulation, busiest, simulate
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
@@ -72,7 +72,7 @@ def test_without_contention_times_are_the_closed_forms(
 ) -> None:
     """To 1e-9: latency, overheads, bytes and additions of algorithms that share no link."""
     made = replace(
-        machine(f"full:{p}:latency_us={a * 1e6}:gbs={rate / 1e9}", p), overhead=o, gamma=g
+        build_network(f"full:{p}:latency_us={a * 1e6}:gbs={rate / 1e9}", p), overhead=o, gamma=g
     )
     found = simulate(draft(*which, p), spec(which[0]), made, n)
     assert found.seconds == pytest.approx(FORMS[which](p, a, o, 1 / rate, g, n), rel=1e-9)
@@ -82,7 +82,7 @@ def test_without_contention_times_are_the_closed_forms(
 def test_a_parameter_server_shares_its_port() -> None:
     """Behind one port each way the server takes 2(P−1)nβ: workers get equal shares of it."""
     p, n = 8, 10**6
-    made = machine("nvswitch:gpus=8:gbs=10:latency_us=1", p)
+    made = build_network("nvswitch:gpus=8:gbs=10:latency_us=1", p)
     found = simulate(draft("allreduce", "ps", p), spec("allreduce"), made, n)
     assert found.seconds == pytest.approx(2 * (2e-6 + (p - 1) * n / 10e9), rel=1e-9)
     alone = n / 10e9
@@ -97,7 +97,7 @@ def test_a_parameter_server_shares_its_port() -> None:
 
 def wired(
     rates: list[float], delays: list[float], routes: dict[tuple[int, int], list[int]]
-) -> Machine:
+) -> Network:
     """A machine of links with given rates, and what route each pair takes; ends do not matter."""
     size = len(rates)
     links = Links(
@@ -109,10 +109,10 @@ def wired(
         rows = [routes[pair] for pair in zip(src.tolist(), dst.tolist(), strict=True)]
         return np.array([row + [NO_LINK] * (longest - len(row)) for row in rows], np.int32)
 
-    return Machine("by hand", 8, 8, links, router)
+    return Network("by hand", 8, 8, links, router)
 
 
-def ends(made: Machine, *steps: list[tuple[int, int, int, bool]]) -> list[float]:
+def ends(made: Network, *steps: list[tuple[int, int, int, bool]]) -> list[float]:
     """When each of 6 ranks ends, to 1e-9; a move is (src, dst, bytes, reduce)."""
     moves = [
         [Move(s, d, Slot(Buffer.OUT, 0, n), Slot(Buffer.OUT, 0, n), r) for s, d, n, r in step]
@@ -198,7 +198,7 @@ def test_a_large_ring_is_made_of_few_steps() -> None:
     """Rings say that their steps are alike, so a simulation's work does not grow with them."""
     schedule = draft("allreduce", "bidirectional_ring", 64)
     assert len({step.signature for step in schedule.steps}) == 2
-    made = machine("ring:64", 64)
+    made = build_network("ring:64", 64)
     simulation = Simulation(schedule, spec("allreduce"), made)
     assert simulation.classes.rank.max() == 0
     assert math.isclose(simulation.run(2**20).seconds, 126 * (0.5e-6 + 2**20 / 128 / 25e9))
