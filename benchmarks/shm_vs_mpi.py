@@ -123,14 +123,15 @@ def _latency(pythons: list[str], common: list[str]) -> None:
     for python in pythons:
         with tempfile.TemporaryDirectory() as folder:
             loop = str(Path(folder) / "loop")
-            source = str(HERE / "allreduce_loop.c")
+            source = str(HERE / "collective_loop.c")
             compiler = str(Path(python).parent / "mpicc")
             subprocess.run([compiler, "-O2", source, "-o", loop], env=_environment(), check=True)
             ours: list[float] = []
             theirs: dict[str, list[float]] = {"single": [], "multiple": []}
             for _ in range(5):
                 for level, times in theirs.items():
-                    times.append(float(_launch(python, 2, [loop, level])))
+                    said = _launch(python, 2, [loop, "allreduce", level, "0.02", "8"])
+                    times.append(float(said.split()[1]))
                 found = _run(python, 2, ["--bytes", "8", *common])[0]
                 shm = {n: t for n, t in found["times"].items() if n.startswith("shm")}
                 ours.append(min(statistics.median(t) for t in shm.values()) * 1e6)

@@ -7,13 +7,17 @@ library; the caller says which one it has.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.cpulist import members
 from busbar.errors import Unsupported
+from busbar.host import cores
 
 _OPEN_MPI = "Open MPI"
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
@@ -26,6 +30,14 @@ _SIGNS = (
     ("PALS", "PALS_RANKID", "PALS_SIZE"),
     ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
+# Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
+_LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+# Processes of launchers whose children ranks are, as the kernel names them (15 characters).
+_PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
+            "slurmstepd", "palsd")  # fmt: skip
+# How often a launcher's cores are looked at before they are believed to be too few, and how long
+# apart, in seconds.
+_LOOKS, _LOOK_S = 4, 0.01
 
 
 class Launched(NamedTuple):
@@ -51,6 +63,54 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             return Launched(by, int(env[rank]), int(env[size]))
     return None
+
+
+def local_size(env: Mapping[str, str] = os.environ) -> int | None:
+    """The number of ranks on this host by the launcher's variables; None where it does not say."""
+    for name in _LOCAL_SIZE:
+        if env.get(name, "").isdigit():
+            return int(env[name])
+    # Slurm counts node by node: 4(x2),3 is 4, 4 and 3.
+    counts = list[int]()
+    for part in env.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        found = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
+        counts += [int(found[1])] * int(found[2] or 1) if found else []
+    node = env.get("SLURM_NODEID", "")
+    return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
+
+
+def share_cores(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether ranks outnumber the cores of this host, as far as that can be known before MPI.
+
+    A rank may be bound to a core of its own; the cores of all ranks here are those of the launcher
+    whose children they are. Where it is not seen, this rank's own cores count.
+    """
+    ranks = local_size(env)
+    if ranks is None:
+        return False
+    available = set[int]()
+    for _ in range(_LOOKS):
+        # A process that explores the machine binds itself to each core in turn for a moment.
+        available |= {*(_launchers_cores() or cores())}
+        if not 0 < len(available) < ranks:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[int]:
+    """The cores of all ancestors that are launchers; none where there is none to be seen."""
+    found = set[int]()
+    try:
+        while process != "0":
+            lines = (proc / process / "status").read_text().splitlines()
+            status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            if process != "self" and status["Name"] in _PARENTS:
+                found |= {*(members(status["Cpus_allowed_list"]) or ())}
+            process = status["PPid"]
+    except (OSError, KeyError):
+        pass
+    return found
 
 
 def speaks() -> bool:

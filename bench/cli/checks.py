@@ -31,6 +31,7 @@ from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.rooms import ROOMS, owners
 from busbar.sizes import human
+from busbar.start import python
 from collectives.execution.gpu import take
 from collectives.execution.gpu.load import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
@@ -98,7 +99,7 @@ def _first(error: Exception) -> str:
 
 def _mpi() -> Check:
     try:
-        return Check("MPI", GOOD, library_version(load_mpi(initialize=False)))
+        return Check("MPI", GOOD, library_version(load_mpi()))
     except Unavailable as error:
         return Check("MPI", ABSENT, f"{_first(error)}; ranks are threads", extra("mpi"))
 
@@ -106,6 +107,20 @@ def _mpi() -> Check:
 def _library() -> str | None:
     found = _mpi()
     return found.found if found.state is GOOD else None
+
+
+def _threads() -> Check:
+    """The level that MPI provides, in a process that starts it; here it stays unstarted."""
+    name = "MPI threads"
+    if _library() is None:
+        return Check(name, ABSENT, "not needed without MPI")
+    status, said = _said(python("busbar.mpi"))
+    found = [line for line in said.splitlines() if line.startswith("level ")]
+    if status or not found:
+        last = (said.strip().splitlines() or ["nothing said"])[-1]
+        return Check(name, WRONG, f"MPI cannot be started: {last}", "see what its launcher says")
+    level, why = found[-1].split(" ", 2)[1:]
+    return Check(name, GOOD, f"{level}: {why}")
 
 
 def family(text: str) -> str:
@@ -258,6 +273,6 @@ def _default() -> Check:
 
 
 CHECKS: Sequence[Callable[[], Check]] = (
-    _busbar, _python, _cores, _memory, _native, _mpi, _launcher, _shm, _files, _gpus, _nccl,
-    _namespaces, _reports, _completion, _default,
+    _busbar, _python, _cores, _memory, _native, _mpi, _threads, _launcher, _shm, _files, _gpus,
+    _nccl, _namespaces, _reports, _completion, _default,
 )  # fmt: skip

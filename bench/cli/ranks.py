@@ -35,7 +35,7 @@ def start(
     find too little shared memory.
     """
     room_for_files(ranks)
-    library = library_version(load_mpi(initialize=False))
+    library = library_version(load_mpi())
     mpirun = mpirun_beside()
     if mpirun is None:
         raise Unavailable(

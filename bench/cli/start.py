@@ -24,7 +24,7 @@ from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.launchers import check_library, check_world, launched
-from busbar.mpi import library_version, load_mpi
+from busbar.mpi import NEEDED, library_version, load_mpi
 from busbar.printable import note
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
@@ -110,10 +110,10 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def mpi(first: Options, line: Hotline, run_it: Body) -> int:
+def mpi(first: Options, line: Hotline, run_it: Body, needed: str = NEEDED) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
-    ``line``: to whoever started this rank.
+    ``line``: to whoever started this rank. ``needed``: the lowest thread level that serves.
     """
     from collectives.execution.mpi.world import MpiWorld
     from collectives.execution.shm.affinity import set_affinity
@@ -122,14 +122,14 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     if entry is not None and entry.on_gpu and launched() is None:
         take.visible()  # what is missing is said before MPI is looked for
     try:
-        library = library_version(load_mpi(initialize=False))
+        library = library_version(load_mpi())
         check_library(library)
         if launched() is not None:
             writable(library)
         if (sign := launched()) is not None:
             line.limit = patience(first.timeout, sign.size)
         line.stage(Phase.STARTING)
-        world = MpiWorld()
+        world = MpiWorld(threads=first.mpi_threads, needed=needed)
     except Unavailable:
         if first.transport == "auto" and launched() is None:
             note("no MPI here, so ranks are threads of this process (--threads)")

@@ -69,7 +69,7 @@ def launching(command: list[str], ranks: int) -> list[str]:
         return command
     if "--launches" in command:
         return [*command, "--ranks", str(ranks)]
-    library_version(load_mpi(initialize=False))
+    library_version(load_mpi())
     mpirun = mpirun_beside()
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")

@@ -20,6 +20,8 @@ class Peer:
     def __init__(self, end: socket.socket, pid: int) -> None:
         self.end, self.pid = end, pid
         self.rank, self.stage, self.row = -1, Phase.STARTING, -1
+        #: Grows with every progress that the rank makes.
+        self.signs = 0
         #: Its exit status, once it has said that it leaves; whether its process is gone.
         self.left: int | None = None
         self.gone = False
@@ -122,6 +124,7 @@ class Callers:
             peer.rank = int(word.get("rank", peer.rank))
             peer.stage = str(word.get("stage", peer.stage))
             peer.row = int(word.get("row", peer.row))
+            peer.signs = int(word.get("signs", peer.signs))
             peer.signalled = int(word.get("signalled", peer.signalled))
             self.reported |= bool(word.get("reported"))
             if "left" in word and peer.left is None:

@@ -129,7 +129,7 @@ class RankRun:
                 peer.say(self._word())
 
     def _hear(self, peer: Peer) -> None:
-        before, end = (peer.stage, peer.row), peer.end
+        before, end = (peer.stage, peer.row, peer.signs), peer.end
         if not self._peers.hear(peer):
             self._selector.unregister(end)
             end.close()
@@ -139,7 +139,7 @@ class RankRun:
             elif peer.left not in (None, 0, _WRONG):
                 # A launcher may not mind; the others wait for it, in MPI's start for ever.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
-        elif (peer.stage, peer.row) != before:
+        elif (peer.stage, peer.row, peer.signs) != before:
             if before[0] == Phase.STARTING != peer.stage:
                 self._segments.look(peer.pid)
             self._stage, self._since = peer.stage, time.monotonic()

@@ -46,6 +46,7 @@ def as_topology(
     swept, machine = sweep.facts(samples, SOURCE)
     facts = (
         Fact("mpi_library", measured.library, SOURCE),
+        *([Fact("mpi_threads", measured.threads, SOURCE)] if measured.threads else ()),
         Fact("transport", settings.transport, SOURCE),
         Fact("message_bytes", settings.nbytes, SOURCE),
         Fact("repetitions", settings.repetitions, SOURCE),

@@ -19,6 +19,7 @@ from busbar.arguments import Parser, whole
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
+from busbar.mpi import LEVELS, OPTION
 from busbar.printable import printable_lines
 from busbar.sizes import parse_size
 from busbar.status import BAD
@@ -45,6 +46,7 @@ def options(parser: Parser) -> None:
     windows = whole(1, "windows", 100_000)
     add("--repetitions N", "windows timed (default: 30)", type=windows, default=30)
     add("--transport NAME", "what moves the bytes: mpi (default) or shm", default="mpi")
+    add(OPTION, "thread level that MPI is started with (default: the lowest)", choices=LEVELS)
     add(
         "--sweep N",
         "also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models are"
@@ -74,7 +76,7 @@ def run(
 ) -> int:
     """Measure, or show what the files of --from hold. Returns the exit status."""
     try:
-        world = measuring.world()
+        world = measuring.world(args.mpi_threads)
     except BusbarError:
         if not args.files:
             raise
@@ -207,7 +209,7 @@ def _report(
     if args.json:
         sys.stdout.write(own_json.dump(topology))
     else:
-        for name in ("mpi_library", "transport", "message_bytes", "racks"):
+        for name in ("mpi_library", "mpi_threads", "transport", "message_bytes", "racks"):
             value = topology.get(name)
             if value is not None:
                 shown = printable_lines(str(value))

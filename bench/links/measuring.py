@@ -71,7 +71,8 @@ class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
-    that are no cells, since the clocks of the pair's ends do not allow them.
+    that are no cells, since the clocks of the pair's ends do not allow them. ``threads``: MPI's
+    thread level.
     """
 
     places: tuple[RankPlace, ...]
@@ -79,17 +80,18 @@ class Measured:
     cells: dict[str, dict[Pair, Estimate]]
     library: str
     refused: Mapping[str, Mapping[Pair, Refused]] = field(default_factory=dict)
+    threads: str = ""
 
 
-def world() -> MpiWorld:
-    """Return MPI's world.
+def world(threads: str | None = None) -> MpiWorld:
+    """Return MPI's world; ``threads``: the thread level that is asked for.
 
     Raises Unavailable without mpi4py or MPI, Unsupported where the launcher is another MPI's, and
     ProbeError for one rank.
     """
     # Loaded, not started: under another MPI's launcher some libraries end the process there.
-    check_library(library_version(load_mpi(initialize=False)))
-    found = MpiWorld()
+    check_library(library_version(load_mpi()))
+    found = MpiWorld(threads=threads)
     if found.size < 2:
         raise ProbeError(
             "measure",
@@ -140,7 +142,10 @@ def measure(run: PairRun) -> Measured:
     mine = [cell for together in run.rounds() for cell in _round(run, together)]
     cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)
-    return Measured(run.places, at_once, cells, library_version(load_mpi()), refused)
+    level = run.world.threads()
+    library = library_version(load_mpi())
+    threads = "" if level is None else level.name
+    return Measured(run.places, at_once, cells, library, refused, threads)
 
 
 def sorted_out(

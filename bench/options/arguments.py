@@ -24,6 +24,7 @@ from bench.options.pairs import DEFAULTS, PT2PT, add_options
 from bench.options.timing_arguments import timing_options
 from busbar.arguments import Add, Parser, program
 from busbar.completion import offer
+from busbar.mpi import LEVELS, OPTION
 from busbar.sizes import MOST_RANKS, Unsaid
 from collectives.execution.registry import transports
 from collectives.schedule.catalogue import algorithms
@@ -190,6 +191,7 @@ def _ranks(add: Add, pairs: bool) -> None:
         "seed of the order of rows with --launches (default: drawn, and kept in the records)",
         type=at_least(0, "as seed", MOST_SEED),
     )
+    mpi_threads(add)
     add(
         "--affinity",
         "pin ranks to a core each, or to the cores of a NUMA node (default none)",
@@ -201,6 +203,16 @@ def _ranks(add: Add, pairs: bool) -> None:
         "split the ranks into groups that run at the same time, by rank mod N, div N, and N,"
         " or or N; every group has a table of its own",
         type=split,
+    )
+
+
+def mpi_threads(add: Add) -> None:
+    """Add the option for MPI's thread level."""
+    add(
+        OPTION,
+        "thread level that MPI is started with (default: the lowest that the run needs, and"
+        " multiple where ranks of MPICH share cores)",
+        choices=LEVELS,
     )
 
 

@@ -33,9 +33,9 @@ ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 # Fields of `Options` that are what the grammar gives under their names, where it has them.
 _AS_GIVEN = (
     "affinity", "after", "budget", "check", "counts", "cycles", "dry_run", "energy", "factor",
-    "gpus", "grid", "inject", "iterations", "launch", "launches", "layout", "limit", "nccl_json",
-    "oversubscribe_gpu", "per_rank", "root", "seed", "split", "spread", "statistic", "timeout",
-    "timing", "transport", "wait_quiet",
+    "gpus", "grid", "inject", "iterations", "launch", "launches", "layout", "limit", "mpi_threads",
+    "nccl_json", "oversubscribe_gpu", "per_rank", "root", "seed", "split", "spread", "statistic",
+    "timeout", "timing", "transport", "wait_quiet",
 )  # fmt: skip
 
 
@@ -98,6 +98,7 @@ class Options:
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     affinity: str = "none"
+    mpi_threads: str | None = None
     gpus: tuple[int, ...] | None = ()
     ngpus: bool = False
     oversubscribe_gpu: bool = False

@@ -104,12 +104,13 @@ def describe(
     """
     nodes = list(world.nodes)
     firsts = [nodes.index(node) for node in range(max(nodes) + 1)]
+    level = world.threads()
     known = {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "busbar": busbar_version(),
         "revision": revision(),
         "library": library,
-        "mpi_threads": world.threads(),
+        "mpi_threads": None if level is None else level.name,
         "python": platform.python_version(),
         "numpy": version("numpy"),
         "kernel": platform.release(),

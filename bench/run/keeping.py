@@ -114,7 +114,8 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
     """The closing report: a table for each collective, as wide as the terminal."""
     from reports.tables.summary import summary  # not before the first row
 
-    lines: list[str] = []
+    levels = {r.environment.get("mpi_threads") for r in results if r.transport == "mpi"}
+    lines = [f"# MPI thread level {level}" for level in levels if level]
     for name in dict.fromkeys(result.collective for result in results):
         mine = [r for r in results if r.collective == name]
         if name in TESTS:

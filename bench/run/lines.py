@@ -10,6 +10,8 @@ from bench.run.groups import Group
 from bench.run.layout import TableLayout
 from bench.run.noise import cause, noted
 from busbar.installation import busbar_version
+from busbar.mpi import ThreadLevel
+from busbar.mpi import remarks as level_remarks
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
@@ -64,11 +66,24 @@ def banner(
     )
 
 
-def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Transport) -> list[str]:
-    """The remarks above a table: its group, shared cores, and the transport's remarks."""
+def remarks(
+    group: Group | None,
+    crowd: Load | None,
+    ranks: int,
+    transport: Transport,
+    mpi: ThreadLevel | None,
+    library: str,
+) -> list[str]:
+    """The remarks above a table: its group, shared cores, MPI's level, the transport's remarks.
+
+    ``mpi``: the thread level of a table with rows over MPI; None of any other.
+    """
     found = [] if group is None else [group.title]
-    if crowd is not None and crowd.per_core > 1:
+    shared = crowd is not None and crowd.per_core > 1
+    if crowd is not None and shared:
         found.append(crowd.remark(ranks if group is None else group.every))
+    if mpi is not None:
+        found += level_remarks(mpi, library, shared)
     return [*found, *transport.remarks]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -68,11 +68,14 @@ class Bench:
         rooflines: Rooflines,
         gauges: Gauges,
         pace: Pace,
+        follow: Callable[[Action | None], object] = lambda action: None,
     ) -> None:
         """``room``: what there is to take memory from.
 
-        ``pace``: what a row may take of the sweep's time; rank 0's decides.
+        ``pace``: what a row may take of the sweep's time; rank 0's decides. ``follow``: called with
+        the action that runs next, and with None when it is closed.
         """
+        self._follow = follow
         self._rooflines, self._gauges = rooflines, gauges
         self._world, self._transport = opened.world, opened.transport
         self._baseline = opened.baseline
@@ -110,6 +113,7 @@ class Bench:
         if slower is not None:
             action = Slowed(action, slower, self._transport.clock())
         proof = self._proof(case, inputs, source, target)
+        self._follow(action)
         try:
             timing = self._checked(case, action, proof) if self._check.timed else action
             self._gauges.begin()
@@ -136,6 +140,7 @@ class Bench:
                 most = taken(sizes, self._world.rank, growth.nbytes())
                 self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
+            self._follow(None)
             action.close()
         sample, complaint = self._record(case, timed, proof, moved)
         return Half(replace(sample, limit=limit), complaint, *noise.gather(), overlap)

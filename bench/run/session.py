@@ -85,6 +85,7 @@ class Session:
             rooflines=self._rooflines,
             gauges=self._gauges,
             pace=self._pace,
+            follow=self._watch.follow,
         )
         self._rows = RowResults(
             opened, self._bench, self._entering, self._gauges, self._screen, environment, crowd
@@ -155,11 +156,14 @@ class Session:
     def _table(self, first: PlannedRow, results: Iterable[Result], *, kept: bool) -> None:
         """A table; ``kept``: its rows are on disk already."""
         options, chosen = first.job.options, first.chosen
-        program = f"{first.job.spec.name} {chosen.label} ({self._rows.through(chosen)})"
+        through = self._rows.through(chosen)
+        program = f"{first.job.spec.name} {chosen.label} ({through})"
         library = self._opened.library
         graph = bool(self._opened.transport.facts.get("graph"))
         top = banner(program, options, library, self._people, self._group, self._listed, graph)
-        said = remarks(self._group, self._crowd, self._world.size, self._opened.transport)
+        level = self._world.threads() if "mpi" in through.split(", ") else None
+        transport = self._opened.transport
+        said = remarks(self._group, self._crowd, self._world.size, transport, level, library)
         said += self._entering.remarks(first.arrival)
         checked = check_remark(options.check)
         said += [checked] if checked and not self._listed else []

@@ -41,6 +41,10 @@ class Slowed(Action):
         """See `Action.received`."""
         return self._action.received
 
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self._action.begun()
+
     def close(self) -> None:
         """See `Action.close`."""
         self._action.close()

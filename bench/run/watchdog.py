@@ -1,8 +1,10 @@
 """A thread beside the measuring one: ends the run on a signal, and explains a stuck row.
 
 Python runs signal handlers in the main thread, between byte codes. A rank that waits inside MPI for
-a dead peer executes none. So signals only wake this thread, which acts on them. It also sends the
-state of its rank to the others, on a communicator of its own.
+a dead peer executes none. So signals only wake this thread, which acts on them. Where a row makes
+no progress it tells rank 0 how far its rank is, over a socket (`bench.run.states`): MPI runs at a
+thread level at which only the measuring thread may call it. MPI_Abort is the one call that this
+thread makes, when all ranks end; it asks the launcher to end them and waits for nothing in MPI.
 """
 
 from __future__ import annotations
@@ -14,21 +16,28 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-
-import numpy as np
 
 from bench.launch.child import SOFTLY
 from bench.launch.line import Hotline, Phase
 from bench.launch.segments import Segments
+from bench.run.states import RankStates
 from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.transport import Action
 from collectives.execution.world import State, World
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
-# How long rank 0 waits for the other watching threads to say where their ranks are.
-_ANSWER_S = 2.0
+# How long a rank waits for rank 0's answer; and how long rank 0 waits for ranks that have not told
+# how far they are: so long at least, and half of the time-out, by which ranks may be late, up to
+# the last one.
+_ANSWER_S, _LATEST_S = 2.0, 5.0
+# Without progress for this share of the time-out a rank tells rank 0 how far it is, and then again
+# and again after so many seconds.
+_TELL, _AGAIN_S = 0.5, 1.5
 _POLL_S = 0.2
+# Seconds between two words of progress to the starter.
+_WORD_EVERY_S = 1.0
 # How long a rank that was interrupted leaves the report to rank 0.
 _GRACE_S = 5.0
 # How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to
@@ -111,23 +120,35 @@ class Watchdog:
         main = threading.current_thread() is threading.main_thread()
         self._signals = self._ends.enter_context(_caught_signals()) if main else None
         self._row, self._iteration = -1, -1
-        #: Whether the run is ended since a row takes too long.
+        # What grows with every sign of progress; the action that is run, and its count before.
+        self._signs, self._lock = 0, threading.Lock()
+        self._action: Action | None = None
+        self._before = 0
+        self._states = None if timeout is None else _states(world)
+        #: Whether the run is ended since a row makes no progress.
         self.stuck = False
         self._explain: Callable[[Mapping[int, State], int], str] = explain
-        self._deadline = float("inf")
+        # The last signs that were seen, and when; since when rank 0 has not answered.
+        self._seen, self._since = (-1, 0), float("inf")
+        self._next_word, self._next_tell, self._deaf = 0.0, 0.0, float("inf")
         self._over = threading.Event()
         line.stage(Phase.ROWS)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
     def row(self) -> None:
-        """A new row begins; its time-out starts now."""
-        self._row, self._iteration = self._row + 1, -1
+        """A new row begins; its time-out starts now, and again with every progress."""
+        with self._lock:
+            self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
         self._explain = explain
         self._world.states[self._world.rank] = self._row, self._iteration
         self._line.tell(row=self._row)
-        if self._timeout is not None:
-            self._deadline = time.monotonic() + self._timeout
+
+    def follow(self, action: Action | None) -> None:
+        """See `bench.run.rows.Bench`: the action whose count of iterations is progress."""
+        with self._lock:
+            self._action = action
+            self._before = 0 if action is None else action.begun()
 
     def explained(self, how: Callable[[Mapping[int, State], int], str]) -> None:
         """Until the next row ``how``, called as `explain` is, says what is waited for."""
@@ -135,7 +156,11 @@ class Watchdog:
 
     def arrived(self, iteration: int) -> None:
         """See `bench.run.batches.Arrived`."""
-        self._iteration = iteration
+        with self._lock:
+            # A server asks again and again whether its updates are enough; warm-ups are all -1.
+            self._signs += iteration != self._iteration or iteration < 0
+            self._iteration = iteration
+            self._before = 0 if self._action is None else self._action.begun()
         self._world.states[self._world.rank] = self._row, iteration
 
     def depart(self, status: int) -> None:
@@ -154,6 +179,8 @@ class Watchdog:
         self._thread.join(2 * _POLL_S + _ANSWER_S)
         if not self._thread.is_alive():
             self._ends.close()
+            if self._states is not None:
+                self._states.close()
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -163,14 +190,16 @@ class Watchdog:
                 self._told(word)
             elif taken in SIGNALS:
                 self._signalled(signal.Signals(taken))
-            elif time.monotonic() > self._deadline:
-                self._stuck()
+            elif self._timeout is not None and self._row >= 0:
+                self._look(time.monotonic(), self._timeout)
 
     def _taken(self) -> tuple[int, str | None]:
         """The number of a signal that has come, or 0 after a while, and the starter's word."""
         listening: list[socket.socket | Hotline] = [] if self._signals is None else [self._signals]
         if self._line.here:
             listening.append(self._line)
+        if self._states is not None:
+            listening += self._states.ends()
         if not listening:
             self._over.wait(_POLL_S)
             return 0, None
@@ -178,10 +207,83 @@ class Watchdog:
             ready, _, _ = select.select(listening, [], [], _POLL_S)
         except (OSError, ValueError, AssertionError):  # this rank leaves
             return 0, None
+        if self._states is not None:
+            self._hear(ready)
         word = self._line.heard() if self._line in ready else None
         if self._signals is None or self._signals not in ready:
             return 0, word
         return self._signals.recv(1)[0], word
+
+    # -- progress
+
+    def _hear(self, ready: Sequence[object]) -> None:
+        """Rank 0: take what ranks tell of themselves."""
+        assert self._states is not None
+        self._world.states.update(self._states.hear(ready))
+
+    def _state(self) -> tuple[State, tuple[int, int]]:
+        """How far this rank is, and what has changed where there was any progress."""
+        with self._lock:
+            begun = 0 if self._action is None else self._action.begun()
+            # Of a batch its first iteration was told of.
+            more = max(0, begun - self._before - 1) if self._iteration >= 0 else 0
+            return (self._row, self._iteration + more), (self._signs, begun)
+
+    def _look(self, now: float, timeout: float) -> None:
+        """Notice progress; tell rank 0 of none, and end the run where there is none too long."""
+        state, signs = self._state()
+        if signs != self._seen:
+            self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
+            self._deaf = float("inf")
+            self._world.states[self._world.rank] = state
+            if now >= self._next_word and self._line.here:
+                self._next_word = now + _WORD_EVERY_S
+                self._line.tell(row=state[0], signs=sum(signs))
+            return
+        if self._world.rank == 0:
+            if now > self._since + timeout:
+                self._stuck(timeout)
+        elif self._states is not None and self._states.address and now > self._next_tell:
+            if self._states.tell(state, _ANSWER_S):
+                self._next_tell, self._deaf = now + _AGAIN_S, float("inf")
+            elif now > self._since + timeout:
+                self._unanswered(now, timeout)
+
+    def _stuck(self, timeout: float) -> None:
+        """Rank 0: find out who is missing, and end the run."""
+        self.stuck = True
+        size, states = self._world.size, self._world.states
+        states[0] = self._state()[0]
+        if self._states is not None:
+            # What was told earlier may no longer be so: who is gone since does not tell it again.
+            for rank in [rank for rank in states if rank]:
+                del states[rank]
+            stop = time.monotonic() + min(_LATEST_S, max(_ANSWER_S, _TELL * timeout))
+            while len(states) < size and (left := stop - time.monotonic()) > 0:
+                self._hear(select.select(self._states.ends(), [], [], left)[0])
+        found = dict(states)
+        reason = f"{_late(timeout)}; {self._explain(found, size)}{self._unreached(found)}"
+        self._leave(reason, 4)
+
+    def _unreached(self, states: Mapping[int, State]) -> str:
+        """What else may be the matter where no rank of a host has told anything."""
+        nodes = self._world.nodes
+        silent = sorted(set(nodes) - {nodes[rank] for rank in states})
+        if not silent or self._states is None:
+            return ""
+        hosts = f"{len(silent)} host{'s' * (len(silent) > 1)}"
+        return f" (no rank of {hosts} could tell rank 0 at {self._states.where})"
+
+    def _unanswered(self, now: float, timeout: float) -> None:
+        """Another rank: end the run where rank 0 neither ends it nor answers."""
+        self._deaf = min(self._deaf, now)
+        if now > self._deaf + _GRACE_S:
+            self.stuck = True
+            if self._world.rank == 1:
+                print(
+                    f"busbar: {_late(timeout)}; rank 0 gave no answer", file=sys.stderr, flush=True
+                )
+            self._leave("", 4)
 
     def _signalled(self, which: signal.Signals) -> None:
         if self._line.here and select.select([self._line], [], [], _WORD_S)[0]:
@@ -202,20 +304,6 @@ class Watchdog:
             self._leave(word, 4, _GRACE_S)
         self._leave(reason, int(status), _GRACE_S, aloud=False)  # the starter says it
 
-    def _stuck(self) -> None:
-        self._deadline, self.stuck = float("inf"), True
-        states = dict(self._world.states)
-        if isinstance(self._world, MpiWorld) and self._world.threaded():
-            states |= _answers(self._world, states[self._world.rank])
-        late = f"the row took longer than {self._timeout:g} s (-T)"
-        if self._world.rank == 0:
-            self._leave(f"{late}; {self._explain(states, self._world.size)}", 4)
-        # Rank 0 ends all by now, unless it is the one that is missing.
-        elif isinstance(self._world, MpiWorld) and not self._over.wait(_GRACE_S):
-            if self._world.rank == 1:
-                print(f"busbar: {late}; rank 0 gave no answer", file=sys.stderr, flush=True)
-            self._leave("", 4)
-
     def _leave(self, reason: str, status: int, grace: float = 0.0, aloud: bool = True) -> None:
         """Report on rank 0, after ``grace`` on others nothing, and end all ranks. Never returns."""
         timer = threading.Timer(grace + _LAST_WORDS_S, os._exit, [status])
@@ -234,22 +322,10 @@ class Watchdog:
             os._exit(status)
 
 
-def _answers(world: MpiWorld, mine: State) -> dict[int, State]:
-    """Rank 0 collects what the other ranks' watching threads send; the others send it."""
-    if world.rank != 0:
-        request = world.side.Isend(np.array(mine, np.int64), 0)
-        stop = time.monotonic() + 2 * _ANSWER_S
-        while not request.Test() and time.monotonic() < stop:
-            time.sleep(_POLL_S / 10)
-        return {}
-    found: dict[int, State] = {}
-    stop = time.monotonic() + _ANSWER_S
-    while len(found) < world.size - 1 and time.monotonic() < stop:
-        status = world.mpi.Status()
-        if not world.side.Iprobe(status=status):
-            time.sleep(_POLL_S / 10)
-            continue
-        state = np.empty(2, np.int64)
-        world.side.Recv(state, source=status.Get_source())
-        found[int(status.Get_source())] = (int(state[0]), int(state[1]))
-    return found
+def _late(timeout: float) -> str:
+    return f"the row made no progress for {timeout:g} s (-T)"
+
+
+def _states(world: World) -> RankStates | None:
+    """Sockets for what ranks tell each other; None where they share one process."""
+    return RankStates(world) if isinstance(world, MpiWorld) else None

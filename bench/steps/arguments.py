@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.arguments import AFFINITIES, TUNING
+from bench.options.arguments import AFFINITIES, TUNING, mpi_threads
 from bench.steps.workloads.file import PRECISIONS
 from busbar.arguments import Add, Parser, number, program
 from busbar.sizes import MOST_RANKS
@@ -198,6 +198,7 @@ def _ranks(add: Add) -> None:
         "join a run with --learners on this host as a learner; that run prints its NAME",
         default="",
     )
+    mpi_threads(add)
     add("--affinity", "pin ranks to cores (default none)", choices=AFFINITIES, default="none")
 
 

@@ -16,6 +16,7 @@ from bench.steps.table import ASYNCHRONOUS, UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
+from busbar.mpi import NEEDED
 from busbar.process import load, serve
 from busbar.sizes import human
 
@@ -59,7 +60,9 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
 
         alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
         return start_ranks(_MODULE, argv, run.ranks, run, _LOST if alone else "")
-    return start.mpi(run, line, partial(_measure, options))
+    # While the first thread computes a second one exchanges; only one of them speaks MPI at a time.
+    needed = "serialized" if options.overlap else NEEDED
+    return start.mpi(run, line, partial(_measure, options), needed)
 
 
 def _measure(options: StepOptions, opened: Opened) -> int:

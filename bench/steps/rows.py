@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bench.steps.options import StepOptions
 from bench.steps.table import update
+from busbar.mpi import ThreadLevel, remarks
 from busbar.sizes import short
 from reports.analysis.steps import StepFigures, figures
 from reports.records.cores import Load
@@ -20,8 +21,10 @@ from reports.statistics.uncertain import Uncertain
 _NAME = 20
 
 
-def header(options: StepOptions, nranks: int, crowd: Load | None) -> list[str]:
-    """The lines above the rows."""
+def header(
+    options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
+) -> list[str]:
+    """The lines above the rows; ``mpi``: the thread level where ranks are MPI's."""
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
@@ -33,6 +36,8 @@ def header(options: StepOptions, nranks: int, crowd: Load | None) -> list[str]:
     ]
     if crowd is not None and crowd.per_core > 1:
         said.append(crowd.remark(nranks))
+    if mpi is not None:
+        said += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
     said.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
     lines = [f"# {line}" for text in said for line in wrap(text, table.terminal - 2)]
     names = "".join(f"{one.head:>{one.width}}" for one in table.columns)

@@ -69,7 +69,9 @@ class _StepSession:
         self._screen.start(len(cases), pace)
         try:
             if not options.json:
-                self._keeper.say(header(options, self._world.size + options.learners, self._crowd))
+                ranks = self._world.size + options.learners
+                level = self._world.threads()
+                self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
             for choice, mine in cases:
                 self._screen.advance(f"{choice.label} {mine.fusion.label}")
                 self._watch.row()

@@ -60,8 +60,11 @@ class TrainingStep(Action):
         self._thread: Exchanger | None = None
         if job.options.overlap:
             level = job.world.threads()
-            if level is not None and level not in _THREADED:
-                raise Unsupported(f"MPI's thread level is {level}; use --overlap off")
+            if level is not None and level.name not in _THREADED:
+                raise Unsupported(
+                    f"MPI's thread level is {level.name} ({level.why}), and overlapped exchange"
+                    " needs serialized; use --overlap off"
+                )
             self._thread = Exchanger()
 
     def __call__(self) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
-from statistics import mean, variance
+from math import exp, log, sqrt
+from statistics import mean, median, variance
 
 import numpy as np
 
 from busbar.statistics import interval
 from reports.analysis.compare import compare, join
 from reports.records.rows import Row, grouped
-from reports.records.shown import size_text
+from reports.records.shown import seconds, size_text
+from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import launch_scatter, least_seen
 
 #: A window of a row's iterations, and of how many windows around it, half before and half after,
@@ -201,3 +202,14 @@ def covered(hits: int, total: int) -> CheckLine:
     share = hits / total if total else 0.0
     text = f"{100 * share:.1f} % of {total} intervals hold the median of {WINDOWS} times as many"
     return CheckLine("coverage", text, "93 % at least", share >= 0.93)
+
+
+def against_c(name: str, pairs: Sequence[tuple[float, float]]) -> CheckLine:
+    """The result for pairs of (our time, C's time) in seconds of the same collective, in turns."""
+    logs = [log(ours / theirs) for ours, theirs in pairs]
+    middle, error = mean(logs), sqrt(variance(logs) / len(logs))
+    off = student_quantile(0.025, len(logs) - 1) * error
+    ends = " to ".join(f"{100 * (exp(middle + x) - 1):+.1f}" for x in (-off, off))
+    mine, theirs = (seconds(median(times)) for times in zip(*pairs, strict=True))
+    text = f"{mine} and {theirs}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
+    return CheckLine(name, text, "within 5 %", abs(exp(middle) - 1) <= 0.05)

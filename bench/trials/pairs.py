@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.errors import ReportError
 from reports.analysis.compare import samples
-from reports.records.rows import Row, grouped
+from reports.records.rows import Row, grouped, level_of
 from reports.records.shown import seconds, size_text
 from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
@@ -95,8 +95,12 @@ class PairedRows:
             values = [{attrgetter(name)(row) for row in rows} for rows in (a, b)]
             if values[0] != values[1] and len(values[0]) == len(values[1]) == 1:
                 told[name] = [str(one.pop()) for one in values]
+        dropped = tuple(told)
+        levels = [", ".join(sorted({level_of(r) for r in rows} - {""})) for rows in (a, b)]
+        if all(levels) and levels[0] != levels[1]:
+            told["MPI thread level"] = levels
         self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
-        return tuple(told)
+        return dropped
 
     def _measured(self, rows: Sequence[Row]) -> dict[Key, list[Row]]:
         """The rows that have a time, by what they measured."""

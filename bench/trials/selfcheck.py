@@ -10,8 +10,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from math import exp, log
 from pathlib import Path
 from random import Random
 from secrets import randbelow
@@ -19,17 +19,23 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import numpy as np
-
 from bench.launch import child
 from bench.launch.launch import Interrupted, launcher
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
-from bench.trials.checks import CheckLine, SlowedSides, coverage, covered, equal_sides, words
+from bench.trials.checks import (
+    CheckLine,
+    SlowedSides,
+    against_c,
+    coverage,
+    covered,
+    equal_sides,
+    words,
+)
 from bench.trials.sides import launch, side
 from bench.trials.stopping import stopping_lines
-from busbar.arguments import Parser, program
+from busbar.arguments import Parser, program, unknown
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
@@ -39,15 +45,20 @@ from busbar.start import python
 from reports.readers import own
 from reports.records.rows import Row, grouped
 from reports.records.shown import seconds as shown
-from reports.statistics.distributions import student_quantile
+from reports.records.shown import size_text
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
 _LONG = 3  # launches of long rows
+_PARTS = ("stopping", "equal", "slowed", "coverage", "harness")
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
-_LOOP = Path(__file__).parents[2] / "benchmarks" / "allreduce_loop.c"
+_LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
+# What is held against it, and how: MPI has a broadcast in place only.
+_AGAINST_C = {"allreduce": "out", "broadcast": "in", "allgather": "out"}
+_SIZES = (8, 4096, 65536, 1 << 20)
+_LOOP_S, _LOOPS = 0.02, 21  # seconds of a loop, and loops a launch
 
 
 class _Form(NamedTuple):
@@ -92,10 +103,20 @@ def _run(argv: Sequence[str]) -> int:
         metavar="SECONDS",
         help="time limit of the whole check (default 1140)",
     )
+    add(
+        "--parts",
+        type=lambda text: tuple(text.split(",")),
+        default=_PARTS,
+        metavar="NAMES",
+        help=f"these parts only, joined by commas: {', '.join(_PARTS)}",
+    )
     add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N", help="of all orders")
     given = p.parse_args(argv)
     if launched() is not None:
         raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
+    for name in given.parts:
+        if name not in _PARTS:
+            raise unknown("part", name, _PARTS)
     form = _QUICK if given.quick else _WHOLE
     form = form if given.budget is None else form._replace(budget=given.budget)
     seed = randbelow(MOST_SEED) if given.seed is None else given.seed
@@ -104,8 +125,10 @@ def _run(argv: Sequence[str]) -> int:
         check = _Check(Path(folder), given.ranks, transports, form, seed)
         check.screen.lines([f"{given.ranks} ranks, {', '.join(transports)}, seed {seed}"])
         try:
-            for part in (check.ends, check.equal, check.slowed, check.covers, check.harness):
-                for line in part():
+            checks = (check.ends, check.equal, check.slowed, check.covers, check.harness)
+            parts = dict(zip(_PARTS, checks, strict=True))
+            for name in given.parts:
+                for line in parts[name]():
                     check.screen.lines([str(line)])
                     kept = kept and line.kept is not False
         except Interrupted as end:
@@ -123,7 +146,7 @@ class _Check:
         self._form, self._seed, self._random = form, seed, Random(seed)
         self.screen, self._number, self._begun = Screen(0), 0, time.monotonic()
 
-    def _launch(self, name: str, transport: str, *more: str) -> Path:
+    def _launch(self, name: str, transport: str, *more: str, collective: str = "allreduce") -> Path:
         """Launch once; gives the file of its records."""
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
@@ -140,7 +163,7 @@ class _Check:
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
-        launch(side(name, ["allreduce", *options]), file, turn)
+        launch(side(name, [collective, *options]), file, turn)
         return file
 
     def _until(self, part: int) -> float:
@@ -199,7 +222,7 @@ class _Check:
         yield covered(hits, total)
 
     def harness(self) -> Iterator[CheckLine]:
-        """What the harness costs, subtracted nowhere; and MPI's 8 B all-reduce against C's."""
+        """What the harness costs, subtracted nowhere; and MPI's collectives against C's."""
         costs = json.loads(self._ranks_of(python("bench.trials.harness")))
         yield CheckLine("a reading of the clock", shown(costs["clock"]))
         yield CheckLine("a barrier, the slowest rank's", shown(costs["barrier"]))
@@ -207,46 +230,51 @@ class _Check:
         beside = str(Path(sys.executable).parent)
         compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
         if compiler is None or not _LOOP.exists():
-            yield CheckLine(
-                "8 B all-reduce against C", "not measured: no mpicc, or no source for it"
-            )
+            yield CheckLine("against C", "not measured: no mpicc, or no source for it")
             return
         loop = self._folder / "loop"
         done = subprocess.run(
             [compiler, "-O2", "-o", str(loop), str(_LOOP)], capture_output=True, check=False
         )
         if done.returncode:
-            yield CheckLine("8 B all-reduce against C", "not measured: mpicc failed")
+            yield CheckLine("against C", "not measured: mpicc failed")
             return
-        yield self._against_c(loop)
+        for collective in _AGAINST_C:
+            yield from self._against_c(loop, collective)
 
-    def _against_c(self, loop: Path) -> CheckLine:
-        logs, both = [], []
+    def _against_c(self, loop: Path, collective: str) -> Iterator[CheckLine]:
+        """Rows of the library and the loop in C, as a user starts either, in turns."""
+        pairs: list[tuple[Mapping[int, float], Mapping[int, float]]] = []
         for _ in range(self._form.pairs):
-            pair = {}
+            sides: dict[bool, Mapping[int, float]] = {}
             for ours in self._random.sample([False, True], 2):
-                pair[ours] = self._loop_of_ours() if ours else self._loop_in_c(loop)
-            logs.append(log(pair[True] / pair[False]))
-            both.append((pair[True], pair[False]))
-        middle, error = float(np.mean(logs)), float(np.std(logs, ddof=1)) / len(logs) ** 0.5
-        off = student_quantile(0.025, len(logs) - 1) * error
-        ends = " to ".join(f"{100 * (exp(middle + x) - 1):+.1f}" for x in (-off, off))
-        mine, theirs = (shown(median(times)) for times in zip(*both, strict=True))
-        text = f"{mine} against {theirs}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
-        near = abs(exp(middle) - 1) <= 0.05
-        return CheckLine("MPI's 8 B all-reduce against the loop in C", text, "within 5 %", near)
+                run = self._loops_of_ours if ours else partial(self._loops_in_c, loop)
+                sides[ours] = run(collective)
+            pairs.append((sides[True], sides[False]))
+        for size in _SIZES:
+            name = f"MPI's {size_text(size)} {collective} against the loop in C"
+            yield against_c(name, [(mine[size], theirs[size]) for mine, theirs in pairs])
 
-    def _loop_of_ours(self) -> float:
-        more = ("-A", "library", "-b", "8", "-e", "8", "-d", "double", "--timing", "loop")
-        file = self._launch("loop of ours", "mpi", *more, "-n", "20000", "-N", "21")
-        return median(row.time_s or 0.0 for row in _rows(file)[0.0])
+    def _loops_of_ours(self, collective: str) -> Mapping[int, float]:
+        """Seconds of a call by size."""
+        more = (
+            *("-A", "library", "--sizes", ",".join(map(str, _SIZES)), "--affinity", "none"),
+            *("--placement", _AGAINST_C[collective], "--timing", "loop"),
+            *("--budget", str(_LOOP_S), "-N", str(_LOOPS)),
+        )
+        file = self._launch("loops of ours", "mpi", *more, collective=collective)
+        rows = grouped(_rows(file)[0.0], lambda row: row.size or 0)
+        return {size: median(row.time_s or 0.0 for row in some) for size, some in rows.items()}
 
-    def _loop_in_c(self, loop: Path) -> float:
-        return float(self._ranks_of([str(loop), "multiple"])) * 1e-6
+    def _loops_in_c(self, loop: Path, collective: str) -> Mapping[int, float]:
+        sizes = map(str, _SIZES)
+        said = self._ranks_of([str(loop), collective, "init", str(_LOOP_S), *sizes])
+        lines = (line.split() for line in said.splitlines())
+        return {int(size): float(time) * 1e-6 for size, time, _ in lines}
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""
-        library, mpirun = library_version(load_mpi(initialize=False)), mpirun_beside()
+        library, mpirun = library_version(load_mpi()), mpirun_beside()
         if mpirun is None:
             raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
         words_, env = launcher(self._ranks, library, mpirun, os.environ)

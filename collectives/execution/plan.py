@@ -93,6 +93,10 @@ class Plan(Action):
         """Bytes received so far, as the transport counted them."""
         return self.action.received
 
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self.action.begun()
+
     def close(self) -> None:
         """Free requests, staging and scratch."""
         self.action.close()

@@ -32,8 +32,8 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Its name, as in ``graph`` for ``--graph``."""
-        return self.flag.removeprefix("--")
+        """Its name, as in ``add_order`` for ``--add-order``."""
+        return self.flag.removeprefix("--").replace("-", "_")
 
     def of(self, chosen: Mapping[str, str]) -> str:
         """Its value where these were chosen, by name."""

@@ -131,6 +131,13 @@ class Action(ABC):
         """
         raise Unsupported("this operation has no non-blocking form")
 
+    def begun(self) -> int:
+        """The iterations that have begun so far, also those inside `times` and `spans`.
+
+        Another thread, the watchdog's, asks while they go on. 0 where the transport cannot tell.
+        """
+        return 0
+
     @abstractmethod
     def close(self) -> None:
         """Free what was taken; it runs no more."""
@@ -154,6 +161,10 @@ class Counted(Action):
     def received(self) -> int:
         """See `Action.received`."""
         return self._runs * self._per_iteration[1]
+
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self._runs
 
 
 class Transport(ABC):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
+from busbar.mpi import ThreadLevel
 
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
@@ -73,11 +74,8 @@ class World(Protocol):
     def once(self, make: Callable[[], T]) -> T:
         """The result of ``make``, which ranks of one process share. All ranks call this."""
 
-    def threads(self) -> str | None:
-        """The thread level that MPI gave, which decides what some libraries choose.
-
-        None without.
-        """
+    def threads(self) -> ThreadLevel | None:
+        """MPI's thread level, by which some libraries choose their collectives; None without."""
 
     def split(self, color: int, key: int) -> World:
         """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""

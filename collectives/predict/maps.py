@@ -45,7 +45,7 @@ from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
 from topology.model.topology import Device, Kind, Topology
 from topology.sources.gather import gather
 
-_ABOUT = ("mpi_library", "transport", "kernel", "arch")
+_ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
 
 
 def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:

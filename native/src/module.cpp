@@ -221,6 +221,7 @@ PYBIND11_MODULE(_core, m) {
              released)
         .def("each", &Timed::each, py::arg("n"), released)
         .def("loop", &Timed::loop, py::arg("n"), released)
+        .def("begun", &Timed::begun)
         .def("barrier", &Timed::barrier, released);
     py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
 
@@ -240,7 +241,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 8;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 9;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

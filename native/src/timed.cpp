@@ -15,6 +15,7 @@ Timed::Spans Timed::spans(int n, const std::vector<double>& starts, double slowe
     Spans found{std::vector<double>(size), std::vector<double>(size)};
     for (std::size_t i = 0; i < size; ++i) {
         look();
+        count();
         if (starts.empty()) barrier();
         else until(starts[i]);
         const double begin = now();
@@ -42,6 +43,7 @@ double Timed::loop(int n) {
     const double start = now();
     for (int i = 0; i < n; ++i) {
         if (i % kSeldom == 0) look();
+        count();
         run();
     }
     return now() - start;

@@ -1,6 +1,8 @@
 // What is run again and again and timed here, so that the interpreter takes no part in what is timed.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -22,12 +24,20 @@ public:
     std::vector<double> each(int n);
     // Seconds of n iterations, one directly after the other; begun together.
     double loop(int n);
+    // Iterations of `spans` and `loop` that have begun so far, those that wait behind their barrier
+    // among them; any thread may ask while they go on.
+    std::int64_t begun() const { return begun_.load(std::memory_order_relaxed); }
 
 protected:
     // Returns when `now` shows a time.
     virtual void until(double time) const = 0;
     // Called now and then between iterations; throws where they are to end.
     virtual void look() {}
+
+private:
+    // Only the thread that runs iterations writes, so this costs a plain store.
+    void count() { begun_.store(begun() + 1, std::memory_order_relaxed); }
+    std::atomic<std::int64_t> begun_{0};
 };
 
 // Cycles a second of the core that this runs on: additions that each need the one before take a

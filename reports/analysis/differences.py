@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.analysis.compare import Key, by_key
+from reports.analysis.compare import Key, by_key, row_key
 from reports.records.cores import per_core_text
-from reports.records.rows import Row, flat
+from reports.records.rows import Row, flat, level_of
 
 _KINDS = {
     "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
     "mapping": ("ranks_per_node", "mapping", "binding", "order"),
     "hosts": ("hosts",),
 }
-_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch")  # differs by its nature and explains nothing
+#: Of rows over MPI: its library chooses other algorithms by its thread level.
+_LEVEL = "MPI thread level"
+# Differs by its nature and explains nothing, or is said of the rows that it matters to.
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads")
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Difference:
     @property
     def forbids(self) -> bool:
         """Whether a ratio would compare two machines and not two states of one."""
-        return self.kind in ("machine", "mapping") and bool(self.base and self.new)
+        return self.kind in ("machine", "mapping", _LEVEL) and bool(self.base and self.new)
 
     def __str__(self) -> str:
         """One line."""
@@ -57,7 +60,16 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
             found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
-    return found + _shared(by_key(base), by_key(new))
+    return found + _levels(base, new) + _shared(by_key(base), by_key(new))
+
+
+def _levels(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
+    """Whether rows over MPI that both measured ran at different thread levels."""
+    over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
+    shared = [key for key in over[0] if key in over[1]]
+    left, right = (", ".join(sorted({side[key] for key in shared})) for side in over)
+    what = f"{len(shared)} rows over MPI,"
+    return [Difference(_LEVEL, what, left, right)] if left != right else []
 
 
 def _shared(

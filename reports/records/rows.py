@@ -135,6 +135,11 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
+def level_of(row: Row) -> str:
+    """MPI's thread level of a row over MPI; empty for any other, and where it is not known."""
+    return str(row.run.environment.get("mpi_threads", "")) if row.transport == "mpi" else ""
+
+
 def flat(environment: Mapping[str, Any], between: str) -> dict[str, Any]:
     """An environment with the facts of its objects as its own: name, ``between``, inner name."""
     found: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from reports.records.metrics import (
     metric_of,
     present,
 )
-from reports.records.rows import Expected, Row, grouped
+from reports.records.rows import Expected, Row, grouped, level_of
 from reports.records.shown import (
     interval_text,
     known,
@@ -53,12 +53,13 @@ def by_table(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def heading(rows: Sequence[Row]) -> str:
-    """The heading of a table, in one line, with the units of what stands bare in its cells."""
+    """The heading of a table of rows of one run, in a line, with the units of its bare figures."""
     row = rows[0]
     words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
+    words += sorted({f"MPI thread level {level}" for r in rows if (level := level_of(r))})
     units = ", ".join(f"{m.name} in {m.unit}" for m in present(rows, (BUSBW, *BESIDE)) if m.unit)
     return "; ".join(filter(None, (", ".join(filter(None, words)), units)))
 

@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, thorough, under
+from tests.conftest import (
+    LIMIT_S,
+    REPO,
+    Mpi,
+    Run,
+    good,
+    popen,
+    table_rows,
+    thorough,
+    under,
+)
 from tests.together import together
 
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")
@@ -124,7 +134,24 @@ def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
     done = run(*under(mpi, 3, FAULTS, "wait", *FAULTY, "-T", "6"))
     assert done.returncode != 0
     # On a starved machine rank 1, too, may be too late to say where it is.
-    assert re.search(r"longer than 6 s \(-T\); ranks? (1, )?2 had not arrived", done.stderr)
+    assert re.search(r"no progress for 6 s \(-T\); ranks? (1, )?2 had not arrived", done.stderr)
+
+
+@pytest.mark.parametrize("timing", ["each", *thorough("loop")])
+@pytest.mark.parametrize("transport", ["shm", *thorough("mpi")], indirect=True)
+def test_a_long_row_that_makes_progress_goes_on(
+    mpich: Mpi, transport: str, timing: str, run: Run
+) -> None:
+    """Rule: -T counts from the last progress, inside a batch or a loop that C++ times, too.
+
+    So neither a rank nor the starter ends a row that takes several times as long.
+    """
+    algorithm, times = ("ring", "800") if transport == "shm" else ("library", "250")
+    long = ("--sizes", "16M", "-n", times, "-w", "0", "-T", "2", "--placement", "out")
+    more = ("--limit", "none", "-c", "0", "--timing", timing, "-A", algorithm)
+    done = run(mpich.python, *BENCH, "--ranks", "2", "--transport", transport, *long, *more)
+    assert done.returncode == 0, done.stderr
+    assert len(table_rows(done.stdout)) == 1
 
 
 def _until_a_row(process: "subprocess.Popen[str]") -> str:
@@ -246,7 +273,8 @@ def test_a_hangup_ends_what_has_started_mpi(mpi: Mpi, run: Run) -> None:
     """Rule: before a rank has a watch SIGHUP does what it always does; UCX would let it live."""
     code = (
         "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
-        "from busbar.mpi import load_mpi; load_mpi(); assert 'UCX_DEBUG_SIGNO' not in os.environ; "
+        "from busbar.mpi import start_mpi; start_mpi(); "
+        "assert 'UCX_DEBUG_SIGNO' not in os.environ; "
         "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
     )
     done = run(mpi.python, "-c", code)

@@ -43,8 +43,10 @@ def test_precise_takes_iterations_and_time(usual: float) -> None:
     hardly later.
     """  # noqa: D205
     for row in ended_rows(lambda random: IndependentSeries(random, usual, 0.001), 3):
-        least = max(ENOUGH, ENOUGH_S / usual)
-        assert row.stopped == "precise" and 0.98 * least <= row.iterations <= 1.1 * least
+        least = max(ENOUGH * usual, ENOUGH_S)
+        assert row.stopped == "precise" and 0.98 * least <= row.seconds <= 1.1 * least
+        # Of iterations of 10 us the last 50 of each batch of 1,000 are kept.
+        assert row.iterations >= ENOUGH and row.iterations <= 10_000 * row.seconds / 2 * 1.2
 
 
 def test_a_budget_that_is_too_short_says_so() -> None:

@@ -108,6 +108,14 @@ def test_learners_as_processes(tmp_path: Path) -> None:
             assert queued and all(a <= b + 0.01 for a, b in zip(pushed, queued, strict=False))
 
 
+@pytest.mark.parametrize("update", ["ring", "async"])
+def test_steps_that_go_on_are_no_stuck_row(update: str) -> None:
+    """Rule: -T counts from the last step, not from the row's beginning."""
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "--compute", "fixed:100")
+    code, _, err = called(step, *words, "--update", update, "-n", "50", "-T", "1")
+    assert code == 0, err
+
+
 def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
     """Rule: when time is over it is said who pushed nothing for how long; all rows are kept."""
     times, rows = tmp_path / "times.csv", tmp_path / "rows.jsonl"
@@ -131,9 +139,11 @@ def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
     assert (kept.algorithm, stuck.algorithm) == ("k-sync:1", "sync")
     # What hung has a record with its state, and `reports show` has its reason.
     assert kept.out and kept.out.times and "stuck" not in kept.step
-    assert stuck.out and stuck.out.skipped.startswith("the row took longer than 3 s (-T); server 0")
+    assert stuck.out and stuck.out.skipped.startswith(
+        "the row made no progress for 3 s (-T); server 0"
+    )
     state = stuck.step["stuck"]
     assert state["updates"] == 2 and state["last_push"]["2"]["version"] == 1
     _, shown, _ = called(reports_main, "show", str(rows))
     assert "rank 2 pushed last" in " ".join(shown.split()), shown
-    assert "k-sync:1" in done.stdout and "# ended early: the row took longer" in done.stdout
+    assert "k-sync:1" in done.stdout and "# ended early: the row made no progress" in done.stdout

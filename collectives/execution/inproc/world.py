@@ -143,9 +143,8 @@ class InprocWorld:
             raise refusal
         return found[0]
 
-    def threads(self) -> str | None:
+    def threads(self) -> None:
         """See `World.threads`: there is no MPI."""
-        return None
 
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""

@@ -76,6 +76,10 @@ class NativeCalls(Counted):
         self._runs += n
         return self._guarded(lambda: self._timed.spans(n, list(starts), slower))
 
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self._timed.begun()
+
     def close(self) -> None:
         """Let go of the buffers."""
         del self._timed

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.mpi import library_version, load_mpi
+from busbar.errors import Unsupported
+from busbar.mpi import NEEDED, OPTION, ThreadLevel, library_version, start_mpi
 from collectives.execution.world import How, Json, State
 
 T = TypeVar("T")
@@ -23,17 +24,29 @@ _READ_S = 0.3  # what a launcher is given to read a rank's last words
 
 
 class MpiWorld:
-    """See `World` for the methods. Raises Unavailable where there is no MPI."""
+    """See `World` for the methods.
+
+    Raises Unavailable where there is no MPI, and Unsupported as `busbar.mpi.start_mpi` does and
+    where ranks have different thread levels.
+    """
 
     name = "mpi"
 
-    def __init__(self, comm: Any = None) -> None:
-        """``comm``: the ranks that belong to it; MPI_COMM_WORLD where it is left out."""
-        self.mpi = load_mpi()
+    def __init__(
+        self, comm: Any = None, *, threads: str | None = None, needed: str = NEEDED
+    ) -> None:
+        """``comm``: the ranks that belong to it; MPI_COMM_WORLD where it is left out.
+
+        ``threads``, ``needed``: the thread level that is asked for, and the lowest that serves,
+        where MPI has not started yet.
+        """
+        self.mpi, self._level = start_mpi(threads, needed)
+        if comm is None:
+            _check_levels(self.mpi, self._level)
         whole = self.mpi.COMM_WORLD if comm is None else comm
         # Our own communicators: nothing that a caller sends can meet our messages, nor can late
-        # status messages meet data.
-        self.comm, self.side = whole.Dup(), whole.Dup()
+        # alarms meet data.
+        self.comm = whole.Dup()
         self._alarm, self._told = whole.Dup(), list[Any]()
         self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
         self.nodes: Sequence[int] = self._find_nodes()
@@ -119,20 +132,19 @@ class MpiWorld:
         """See `World.once`: every rank is a process of its own."""
         return make()
 
-    def threads(self) -> str | None:
+    def threads(self) -> ThreadLevel:
         """See `World.threads`."""
-        mpi = self.mpi
-        levels = {
-            mpi.THREAD_SINGLE: "single",
-            mpi.THREAD_FUNNELED: "funneled",
-            mpi.THREAD_SERIALIZED: "serialized",
-            mpi.THREAD_MULTIPLE: "multiple",
-        }
-        return levels.get(mpi.Query_thread())
+        return self._level
 
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""
-        return MpiWorld(self.comm.Split(color, key))
+        return self._of(self.comm.Split(color, key))
+
+    def _of(self, comm: Any) -> MpiWorld:
+        """Some of these ranks, with the reason for the thread level that the whole has."""
+        world = MpiWorld(comm)
+        world._level = self._level
+        return world
 
     def survivors(self) -> MpiWorld:
         """The world of the ranks that are left; this one where all are, or MPI lets none be lost.
@@ -143,7 +155,7 @@ class MpiWorld:
         if not self.goes_on():
             return self
         left = self.comm.Shrink()
-        return self if left.Get_size() == self.size else MpiWorld(left)
+        return self if left.Get_size() == self.size else self._of(left)
 
     def goes_on(self) -> bool:
         """Whether MPI lets the others go on when a rank is lost: ``mpirun --with-ft ulfm``."""
@@ -159,10 +171,6 @@ class MpiWorld:
         """The MPI library's name and version, in one line."""
         return library_version(self.mpi)
 
-    def threaded(self) -> bool:
-        """Whether another thread may send while this one waits."""
-        return bool(self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE)
-
     def type_of(self, dtype: np.dtype[Any]) -> Any | None:
         """The MPI datatype of a NumPy type, or None where MPI has none (half, bfloat16)."""
         names = {
@@ -177,3 +185,30 @@ class MpiWorld:
         }
         name = names.get(dtype.name)
         return None if name is None else getattr(self.mpi, name)
+
+
+def _check_levels(mpi: Any, level: ThreadLevel) -> None:
+    """Raise Unsupported on all ranks where their thread levels differ, before any collective.
+
+    MPICH chooses its collectives by the level, and ranks that choose differently crash or hang.
+    Messages between two ranks are the same on every level.
+    """
+    comm, mine = mpi.COMM_WORLD, np.array([mpi.Query_thread()], np.int64)
+    rank, size = comm.Get_rank(), comm.Get_size()
+    other = np.array([-1], np.int64)
+    if rank == 0:
+        one = np.empty(1, np.int64)
+        for peer in range(1, size):
+            comm.Recv(one, peer)
+            if one[0] != mine[0] and other[0] < 0:
+                other[0] = peer
+        for peer in range(1, size):
+            comm.Send(other, peer)
+    else:
+        comm.Send(mine, 0)
+        comm.Recv(other, 0)
+    if other[0] >= 0:
+        raise Unsupported(
+            f"ranks 0 and {other[0]} have different thread levels of MPI; rank {rank} has"
+            f" {level.name}: {level.why}. Give {OPTION} LEVEL to all"
+        )

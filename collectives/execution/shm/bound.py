@@ -148,6 +148,10 @@ class Bound(Action):
         plan = self._built.plan
         return self.transport.guarded(lambda: plan.spans(n, list(starts), slower))
 
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self._built.plan.begun()
+
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""
         del self._built, self.segments, self.counts

@@ -1,0 +1,78 @@
+/* A collective of MPI back to back, timed in C: what no binding's overhead is in.
+
+   mpirun -n 2 ./collective_loop allreduce|broadcast|allgather LEVEL SECONDS BYTES...
+
+   LEVEL: single, funneled, serialized or multiple; init: MPI_Init, as C programs have it. SECONDS
+   that a loop should take. BYTES as nccl-tests counts them: of all-gather all ranks' together.
+   Prints a line a size: bytes, the microseconds of one call (the slowest rank's, the median of 21
+   loops), and the thread level that MPI provides. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOPS = 21, LEVELS = 4 };
+
+static const char *const names[LEVELS] = {"single", "funneled", "serialized", "multiple"};
+static const int levels[LEVELS] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                                   MPI_THREAD_MULTIPLE};
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static const char *name_of(int level) {
+    for (int i = 0; i < LEVELS; ++i)
+        if (levels[i] == level) return names[i];
+    return "unknown";
+}
+
+static int start(int *argc, char ***argv) {
+    int provided;
+    for (int i = 0; i < LEVELS; ++i)
+        if (!strcmp((*argv)[2], names[i])) return MPI_Init_thread(argc, argv, levels[i], &provided);
+    return MPI_Init(argc, argv);
+}
+
+/* Seconds of one of so many calls, on this rank. */
+static double loop(char kind, int calls, float *in, float *out, int count, int size) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (int i = 0; i < calls; ++i)
+        if (kind == 'b') MPI_Bcast(out, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        else if (kind == 'g')
+            MPI_Allgather(in, count / size, MPI_FLOAT, out, count / size, MPI_FLOAT, MPI_COMM_WORLD);
+        else MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return (MPI_Wtime() - begin) / calls;
+}
+
+int main(int argc, char **argv) {
+    int provided, rank, size;
+    if (argc < 5 || start(&argc, &argv) != MPI_SUCCESS) return 2;
+    const char kind = argv[1][0] == 'b' ? 'b' : argv[1][3]; /* b, r (allreduce) or g (allgather) */
+    const double seconds = atof(argv[3]);
+    MPI_Query_thread(&provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int at = 4; at < argc; ++at) {
+        const int count = atoi(argv[at]) / (int)sizeof(float);
+        float *in = malloc((count + 1) * sizeof *in), *out = malloc((count + 1) * sizeof *out);
+        double times[LOOPS];
+        if (!in || !out) return 3;
+        for (int i = 0; i <= count; ++i) in[i] = (float)(rank + i % 8), out[i] = 0; /* touched */
+        loop(kind, 3, in, out, count, size);
+        int calls = (int)(seconds / loop(kind, 20, in, out, count, size));
+        calls = calls < 6 ? 6 : calls > 100000 ? 100000 : calls;
+        MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        for (int n = 0; n < LOOPS; ++n) {
+            const double mine = loop(kind, calls, in, out, count, size);
+            MPI_Allreduce(&mine, &times[n], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        }
+        qsort(times, LOOPS, sizeof *times, ascending);
+        if (rank == 0) printf("%s %.4f %s\n", argv[at], times[LOOPS / 2] * 1e6, name_of(provided));
+        free(in), free(out);
+    }
+    MPI_Finalize();
+    return 0;
+}
