@@ -20,7 +20,7 @@ import reports
 from busbar.start import python
 from collectives.predict.machine import Network
 from collectives.predict.maps import network_from_map
-from collectives.predict.simulation import simulate
+from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import draft, spec
 from topology.measured.sweep import swept
 from topology.sources.gather import gather
@@ -52,7 +52,7 @@ def _simulated(made: Network) -> Times:
     """The same of simulations."""
     what = spec("allreduce")
     return {
-        (name, size): simulate(draft("allreduce", name, RANKS), what, made, size).seconds
+        (name, size): Simulation(draft("allreduce", name, RANKS), what, made).run(size).seconds
         for name in NAMES
         for size in SIZES
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -87,7 +88,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("bench.clock", "busbar collectives.execution"),
     (
         "bench.cluster",
-        "busbar topology.* collectives.* reports.* bench.launch bench.options bench.clock",
+        "busbar topology.* collectives.schedule collectives.predict reports.* bench.launch"
+        " bench.options bench.clock",
     ),
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
@@ -208,6 +210,16 @@ def test_no_arrow_that_the_table_does_not_allow(arrows: dict[str, set[str]]) -> 
     modules = _modules()
     wrong = _wrong(arrows, {module: _room(module, modules) for module in modules})
     assert not wrong, "\n".join(wrong)
+
+
+def test_predictors_are_used_through_their_interface(arrows: dict[str, set[str]]) -> None:
+    """Rule: outside `collectives.predict` nobody imports a predictor's inner modules."""
+    room = "collectives.predict"
+    public = "interface|predictor|machine|maps|named|compare|fit|nccl|simulation|draw"
+    inner = {m for m in arrows if re.fullmatch(rf"{room}\.(?!({public})$)\w+", m)}
+    wrong = {m: found & inner for m, found in arrows.items() if not m.startswith(room)}
+    assert inner
+    assert not any(wrong.values()), wrong
 
 
 def test_the_table_lets_no_arrow_turn() -> None:

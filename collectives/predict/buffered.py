@@ -39,7 +39,7 @@ _FRAME, _MOST_FRAMES = 9000, 200_000
 
 @dataclass
 class _Message:
-    """A message on its way. ``posted``: when, with the parts of that time in ``chain``.
+    """A message in flight. ``posted``: when, with the parts of that time in ``chain``.
 
     ``unsent``: bytes that are not yet in the first link; ``missing``: that have not arrived.
     """
@@ -58,7 +58,7 @@ class _Message:
 
 @dataclass
 class _Connection:
-    """The bytes from one rank to another: what waits, what is in the first link, what is known.
+    """State of one sender and receiver: messages that wait, and bytes handed over so far.
 
     ``handed``, ``arrived``: bytes since the start. ``held``: messages whose sender waits until they
     fit into the buffer, with the bytes that must have arrived by then.
@@ -112,7 +112,7 @@ class _Buffered:
         return Clocks(self.entered, self.parts)
 
     def _enter(self, rank: int) -> None:
-        """A rank enters its next steps, until one has something to wait for."""
+        """Let a rank enter its next steps, until it has to wait for a message."""
         for step in range(self.step[rank] + 1, len(self.problem.steps)):
             timed = self.problem.stages[self.problem.steps[step]]
             stage = timed.stage
@@ -137,7 +137,7 @@ class _Buffered:
         self.step[rank] = len(self.problem.steps)
 
     def _post(self, step: int, row: int, posted: float) -> bool:
-        """Hand a message over; gives whether its sender waits until it fits into the buffer."""
+        """Hand a message over. True if its sender waits until it fits into the buffer."""
         stage = self.problem.stages[self.problem.steps[step]].stage
         src, dst = int(stage.src[row]), int(stage.dst[row])
         links = [link for link in stage.links[row].tolist() if link < len(self.rate)]
@@ -157,7 +157,7 @@ class _Buffered:
         heapq.heappush(self.events, (when, next(self.numbers), message, nbytes, hop))
 
     def _fill(self, connection: _Connection, now: float) -> None:
-        """Let frames into the first link, as many as may be there."""
+        """Put frames into the first link, up to its limit for one connection."""
         while connection.waiting and connection.queued < QUEUED and connection.flying < self.window:
             message = connection.waiting[0]
             nbytes = min(self.frame, message.unsent)
@@ -169,7 +169,7 @@ class _Buffered:
             self._pass(message, nbytes, 0, now)
 
     def _pass(self, message: _Message, nbytes: float, hop: int, now: float) -> None:
-        """A frame has come to a link: it leaves behind those before it, when there are tokens."""
+        """Queue a frame at a link. It leaves after earlier frames, when there are tokens."""
         if not message.links:
             self._at(now + message.latency, message, nbytes, hop)
             return
@@ -185,7 +185,7 @@ class _Buffered:
     def _arrived(
         self, connection: _Connection, message: _Message, nbytes: float, now: float
     ) -> None:
-        """A frame has arrived: who waited for it goes on."""
+        """Count a frame that has arrived, and continue ranks that waited for it."""
         connection.arrived += nbytes
         connection.flying -= nbytes
         message.missing -= nbytes
@@ -221,7 +221,7 @@ class _Buffered:
         return chain
 
     def _got(self, rank: int, step: int, row: int, now: float, chain: Amounts) -> None:
-        """A rank has a message, and adds what it brings."""
+        """Deliver a message to a rank, which adds it if it is to be reduced."""
         self._waited(rank, now, chain)
         self.done[rank] += self.problem.stages[self.problem.steps[step]].adds[row]
 
@@ -239,14 +239,14 @@ class _Buffered:
 
 
 def _amounts(problem: Problem, step: int) -> Amounts:
-    """Bytes of each row of a step; equal messages of a pair are one row."""
+    """Bytes of each row of a step, where equal messages of a pair are one row."""
     timed = problem.stages[problem.steps[step]]
     amounts: Amounts = timed.nbytes * timed.stage.into
     return amounts
 
 
 def buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
-    """From the start to the end, every rank of a class of its own.
+    """Simulate all steps with buffers; every rank is a class of its own.
 
     ``buffer``: bytes from one rank to another that count as sent before they have left. ``burst``:
     the depth of every link's bucket in bytes, 0 for none.

@@ -51,7 +51,7 @@ class Caches:
         return np.asarray(known if self._vector else known & (m.src_buffer != Buffer.IN))
 
     def shared(self, m: Moves) -> Flags:
-        """For every move whether the first chunk that it writes is one that others read afterwards.
+        """Flags of the moves whose first written chunk is read by other ranks afterwards.
 
         Since collectives are repeated, it must be taken from their caches before it can be written.
         Out of place: what a rank sends before it has written it lies in ``in``, and stays there.
@@ -61,5 +61,5 @@ class Caches:
         return np.asarray(self._sent[m.dst, 0])
 
     def note(self, m: Moves) -> None:
-        """Note the writes of a step that is done."""
+        """Record the writes of a completed step."""
         self._mark(self._written, m, m.dst, 5)

@@ -14,6 +14,7 @@ from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 from collectives.formats.load import draft, from_file
 from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.ports import chunk_bytes
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule
@@ -48,7 +49,7 @@ class Crossover:
 
 
 def moves_about(collective: str, name: str, nranks: int) -> float:
-    """About how many moves a schedule has, without building it where it would be large.
+    """Estimate the moves of a schedule, without building it where it would be large.
 
     Beyond some hundred ranks, by the growth from 64 to 128. Raises Unsupported as `draft` does.
     """
@@ -60,7 +61,7 @@ def moves_about(collective: str, name: str, nranks: int) -> float:
 
 
 def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]) -> float:
-    """About what a simulation has to go through: moves of steps that are not alike, and steps.
+    """Estimate the work of a simulation: moves of steps that differ, and steps.
 
     In moves; as `moves_about`, 0 where that cannot be told because parameters fit one rank count.
     """
@@ -79,11 +80,26 @@ def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]
 
 
 def _grown(count: Callable[[int], int], name: str, nranks: int) -> float:
-    """A count for so many ranks by its growth from 64 to 128; 0 where there are not many more."""
+    """Extrapolate a count from 64 and 128 ranks; 0 up to 256 ranks, where nothing is estimated."""
     if nranks <= 2 * _SAMPLES[-1] or from_file(name):
         return 0.0
     small, large = [max(1, count(n)) for n in _SAMPLES]
     return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))
+
+
+def port_volume(operation: Operation) -> float:
+    """Units of the collective's size that go through the busiest port, step after step.
+
+    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
+    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    A port sends and receives at once, so of its two directions the busier one counts.
+    """
+    schedule, ranks = operation.schedule, operation.ranks
+    total = 0.0
+    for step in schedule.steps:
+        m = step.moves().remote()
+        total += max(np.bincount(end, m.count, ranks).max(initial=0.0) for end in (m.src, m.dst))
+    return total * chunk_bytes(operation.spec, ranks, schedule.nchunks, 1.0)
 
 
 def sweep(
@@ -97,7 +113,7 @@ def sweep(
     given: Mapping[str, object] | None = None,
     strict: bool = False,
 ) -> tuple[list[Contender], dict[str, str]]:
-    """The algorithms that serve so many ranks, and for each of the others why it does not.
+    """Cost and predict algorithms. Also returns, by name, why others do not run on so many ranks.
 
     ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on
     with the other names.
@@ -136,7 +152,7 @@ def crossovers(
     predictor: CollectivePredictor,
     sizes: Sequence[int],
 ) -> list[Crossover]:
-    """The sizes at which the best of the candidates changes, within about 2 %.
+    """Find the sizes at which the best of the candidates changes, within about 2 %.
 
     Of two that are equal the one before stays the best.
     """
@@ -164,7 +180,7 @@ def _where(
     low: int,
     high: int,
 ) -> int:
-    """The first size above ``low``, up to ``high``, at which the other is faster."""
+    """Find the first size above ``low``, up to ``high``, at which the other is faster."""
     while high - low > max(4, low // 50):
         grid = np.unique(np.geomspace(low, high, 17).astype(np.int64))
         operations = (Operation.of(c.schedule, collective) for c in (one, other))

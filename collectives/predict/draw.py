@@ -29,7 +29,7 @@ Points = NDArray[np.float64]
 
 
 def _levels(machine: Network) -> NDArray[np.int64]:
-    """For every node its distance in links from the nearest place of a rank."""
+    """Distance in links of every node from the nearest place of a rank."""
     level: NDArray[np.int64] = np.full(machine.nnodes, -1)
     level[: machine.nranks] = 0
     here = 0

@@ -64,7 +64,7 @@ class TimedStage:
 
     @cached_property
     def waits(self) -> Numbers:
-        """The rows that every rank class sends or receives, counted; one to itself counts twice."""
+        """Number of rows that each rank class sends or receives; one to itself counts twice."""
         return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
 
     def rows_of(self, ranks: Numbers) -> Numbers:
@@ -132,7 +132,7 @@ class Clocks:
 
     @classmethod
     def begin(cls, nranks: int) -> Clocks:
-        """All at 0."""
+        """Clocks of the start, all at 0."""
         return cls(np.zeros(nranks), np.zeros((nranks, len(PARTS))))
 
 
@@ -140,14 +140,14 @@ _MOST_KEPT = 1 << 26  # bytes of clocks that are remembered
 
 
 class Checkpoint(NamedTuple):
-    """A step before which everything had ended, and the clocks there; no step: all is done."""
+    """A step before which every message had ended, and the clocks at that step."""
 
     step: int
     clocks: Clocks
 
 
 class _Move(NamedTuple):
-    """The effect of a step on clocks with the same differences.
+    """The effect of a step, which depends only on the differences between clocks.
 
     The earliest moves on by ``shift``, the differences become ``later``. A class's chain comes from
     class ``before`` and gains ``parts``. Links are busy from ``first`` to ``last``.
@@ -184,7 +184,7 @@ class _Lockstep:
         return min((time for time in shortest if time < np.inf), default=1.0)
 
     def grains(self, times: Amounts) -> Amounts:
-        """Times in whole grains."""
+        """Round times to whole multiples of a grain."""
         found: Amounts = np.rint(times / self.grain) * self.grain
         return found
 
@@ -283,7 +283,7 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
 
 
 def lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
-    """Carry out as many steps as possible; ``most``: work in all, as for `finishes`."""
+    """Simulate as many steps as possible; ``most``: the limit of work, as for `finishes`."""
     engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts
@@ -435,7 +435,7 @@ class _Free:
 
 
 def free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
-    """From the clocks at step ``first``, before which everything has ended, to the end.
+    """Simulate from the clocks at step ``first``, before which every message has ended.
 
     ``slack``: the share of its time by which a message may begin and end earlier or later than it
     would, so that more happens at once; see `Timed.sent`. With 0 all is exact.

@@ -33,17 +33,6 @@ _RESAMPLES = 200
 _SEED = 20070
 
 
-def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
-    """Fit time = alpha + beta x size, in seconds and seconds per byte, neither negative.
-
-    None for fewer than two sizes, or times that are not positive.
-    """
-    if len(set(sizes)) < 2 or min(times) <= 0:
-        return None
-    found = _lines(_sums(np.asarray(sizes, float), np.asarray(times, float)).sum(axis=1))
-    return float(found[0]), float(found[1])
-
-
 def _sums(m: Amounts, t: Amounts) -> Amounts:
     """The terms of the normal equations of relative errors: shape (6, points)."""
     return np.stack([1 / t**2, m / t**2, m**2 / t**2, 1 / t, m / t, np.ones_like(t)])
@@ -73,7 +62,7 @@ def _lines(s: Amounts) -> tuple[Amounts, Amounts, Amounts]:
 
 
 def _split(sums: Amounts, most: int) -> tuple[list[list[int]], list[float]]:
-    """The best way to cut sizes into 1, 2, … ranges, and its squared error, by dynamic programming.
+    """Cut sizes into 1, 2, … ranges with the least squared error, by dynamic programming.
 
     ``sums``: those of each size, shape (6, sizes). A way is the list of its cuts.
     """
@@ -163,7 +152,7 @@ class Fit:
     name: str = "fit"
 
     def for_ranks(self, nranks: int) -> Costs:
-        """The costs measured with that many ranks, else with the nearest number, which a note says.
+        """Costs measured with that many ranks, else with the nearest number and a note on it.
 
         Ranks that share cores or memory hinder each other, so costs are best taken as the run will
         be.
@@ -181,7 +170,7 @@ class Fit:
 
 
 def digest(data: bytes) -> str:
-    """The identity of a file."""
+    """SHA-256 of a file's bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -274,12 +263,12 @@ def shared(
 
 
 def _part(samples: Sequence[Swept], each: int, small: bool) -> list[Swept]:
-    """The samples whose messages went through mailboxes, or those of the others."""
+    """Samples whose messages went through mailboxes (``small``), or all other samples."""
     return [one for one in samples if (one.nbytes * each <= EAGER_BYTES) is small]
 
 
 def _alone(one: Swept, window: int) -> Swept:
-    """A trip of several windows as it would take if no hop began before the one before had ended.
+    """A trip of several windows, corrected as if hops did not overlap.
 
     In an iteration of h hops over w windows, h + w − 1 rounds follow each other
     (docs/shared-memory.md), in each of which a hop moves one window; alone it would take w.

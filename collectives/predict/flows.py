@@ -178,7 +178,7 @@ class Flows:
 
 
 def flows_of(traffic: Traffic, machine: Network) -> Flows:
-    """Route everything. Raises Unsupported where the machine has too few places."""
+    """Route all messages. Raises Unsupported where the network has too few places."""
     columns = {
         name: np.concatenate([getattr(p, name) for p in traffic.patterns] or [np.empty(0)])
         for name in ("src", "dst", "chunks", "added", "carried", "times")
@@ -208,7 +208,7 @@ def flows_of(traffic: Traffic, machine: Network) -> Flows:
 
 
 def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
-    """Without links that hold nobody up, and with one link for those that hold up the same."""
+    """Drop links that never limit a flow, and merge links that always limit the same flows."""
     flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0, buffered))
     if flows.routes.work <= _MOST_MERGED:
         flows = _only(flows, _slowest(flows))
@@ -218,13 +218,13 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
 
 
 def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
-    """With some of the links alone."""
+    """Keep only some of the links."""
     number: Ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     return replace(flows, routes=flows.routes.kept(number, int(keep.sum())), rate=flows.rate[keep])
 
 
 def _slowest(flows: Flows) -> NDArray[np.bool_]:
-    """Marks the slowest of the links that the same messages cross."""
+    """Mark the slowest of the links that the same messages cross."""
     tags = np.random.default_rng(0).integers(1, 1 << 63, len(flows), np.uint64)
     users = flows.routes.gather(tags)
     order = np.lexsort((flows.rate, users))
@@ -236,7 +236,7 @@ def _slowest(flows: Flows) -> NDArray[np.bool_]:
 
 
 def _nested(flows: Flows) -> NDArray[np.bool_]:
-    """Links all of whose messages come from one other, or go on to one other, that is no faster.
+    """Mark links whose messages all come from, or all go to, one other link that is no faster.
 
     They are never full before that one is. No two links have the same messages any more, so of two
     such links one has the other's and more.
@@ -258,7 +258,7 @@ def _nested(flows: Flows) -> NDArray[np.bool_]:
 
 
 def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[np.bool_]:
-    """Links that may carry more than they can if everyone got their ``cap``.
+    """Mark links whose load could exceed their rate if every message had its ``cap``.
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
     time. So what a link carries is at most the sum, over the senders, of the most that each gives
@@ -283,7 +283,7 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
 
 
 def _of_one(flows: Flows) -> NDArray[np.bool_]:
-    """Links that only one sender's messages cross, or only one receiver's."""
+    """Mark links that only one sender's, or only one receiver's, messages cross."""
     nranks = int(max(flows.src.max(initial=0), flows.dst.max(initial=0))) + 1
     tags = np.random.default_rng(0).integers(1, 1 << 63, nranks, np.uint64)
     count = flows.routes.gather(np.ones(len(flows), np.uint64))
@@ -300,7 +300,7 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
 def _bounded(
     flows: Flows, weight: Amounts, asked: NDArray[np.bool_], limit: Amounts
 ) -> NDArray[np.bool_]:
-    """The given links that the bound over senders or receivers shows never to be full."""
+    """Mark those of the given links that are never full by the bound over senders or receivers."""
     cleared = np.zeros(len(asked), bool)
     if not asked.any():
         return cleared
@@ -387,7 +387,7 @@ class _Refinement:
         self.message = self.own
 
     def round(self) -> None:
-        """Give messages the colours of their ranks and links, and these those of their messages."""
+        """Recolour messages by their ranks and links, then ranks and links by their messages."""
         flows = self.flows
         seen = flows.routes.hashes(_mix(self.link + np.uint64(7)))
         colour = _with(_with(self.own, self.rank[flows.src]), self.rank[flows.dst])

@@ -30,11 +30,11 @@ _CHANGE = 2_000
 
 
 class TooMuch(Exception):
-    """`finishes` has looked at more links than it may."""
+    """Raised when `finishes` exceeds its limit of work."""
 
 
 def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
-    """The max-min fair rate of every row, by progressive filling.
+    """Compute the max-min fair rate of every row, by progressive filling.
 
     Row i stands for messages that all get one rate of at most ``cap[i]``; ``load[i, j]`` of them
     cross each link ``links[i, j]``, padded with len(rate), which has no limit. All links that are
@@ -69,7 +69,7 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Messages that are to flow, as columns: bytes of each, the most it can have, its route.
+    """Messages as columns: bytes, maximum rate, and route.
 
     ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier
     or later than it would; see `Fluid`.
@@ -82,12 +82,12 @@ class Bytes:
     slack: Amounts
 
     def at(self, rows: Numbers) -> Bytes:
-        """Some of them."""
+        """Select rows."""
         return Bytes(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 class Fluid:
-    """Messages that wait for their time to begin, and messages in flight.
+    """The state of all flows: messages with a start time ahead, and messages in flight.
 
     `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at
     nearly one time changes rates at one: at the latest when the first of what is due has used up
@@ -121,7 +121,7 @@ class Fluid:
         return self._held
 
     def add(self, key: Numbers, begin: Amounts, what: Bytes) -> None:
-        """Messages that begin at known times; ``key``: two numbers each, shape (2, messages)."""
+        """Add messages with their times of beginning; ``key``: two numbers each, (2, messages)."""
         new, width = len(begin), what.links.shape[1]
         self._grow(new, width)
         rows = np.array(self._room[len(self._room) - new :], np.int64)
@@ -145,7 +145,7 @@ class Fluid:
             self._resize(np.flatnonzero(self._state[4] < np.inf), 2 * new, 0)
 
     def _resize(self, keep: Numbers, more: int, wider: int) -> None:
-        """Take along these rows, so many empty ones, and so many empty columns of links."""
+        """Copy these rows into arrays with more empty rows and columns of links."""
         size, none = len(keep), len(self._rate)
         margin = ((0, more), (0, wider))
         self._links = np.pad(self._links[keep], margin, constant_values=none)
@@ -159,7 +159,7 @@ class Fluid:
         self._room = np.flatnonzero(self._state[4] == np.inf).tolist()
 
     def settle(self) -> None:
-        """Give everyone whom a change reaches the rate that is fair now, and find what is next."""
+        """Recompute max-min fair rates of affected flows, and find the next event."""
         if self._dirty.any() or len(self._begun):
             self.work += self._links.size + _CHANGE
             reached = self._reached()
@@ -178,7 +178,7 @@ class Fluid:
         self.next = float((self._state[4] + self._state[5]).min(initial=np.inf))
 
     def _reached(self) -> Numbers:
-        """Rows that have begun, are on a dirty link, on a full link with such a row, and so on."""
+        """Rows that a change can affect: new ones, those on dirty links, and their neighbours."""
         dirty, width = self._dirty, self._links.shape[1]
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True
@@ -205,7 +205,7 @@ class Fluid:
         return np.flatnonzero(hit)
 
     def advance(self) -> tuple[Numbers, Amounts]:
-        """Let time pass until `next`; return the keys of messages that ended, and when they did."""
+        """Advance to `next`. Returns the keys of messages that ended, and the times."""
         self.now = max(self.now, self.next)
         due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
         waits = self._waits[due]
@@ -228,7 +228,7 @@ class Fluid:
         return self._key[:, ended], when
 
     def _change(self, links: Numbers, wanted: Amounts) -> None:
-        """So much more is wanted of links: those that are full, or were, are dirty."""
+        """Change the demand on links, and mark those that are or were full as dirty."""
         links, before = links.ravel(), self._full[links].ravel()
         np.add.at(self._wanted, links, wanted.ravel())
         self._wanted[-1] = 0.0
@@ -239,7 +239,7 @@ class Fluid:
 def finishes(
     begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
 ) -> tuple[Amounts, int]:
-    """The times at which messages end that begin at known times and meet no others, and the work.
+    """Compute when messages end that begin at known times and meet no others; also the work.
 
     Raises TooMuch for more work than ``most``, in links that were looked at.
     """

@@ -79,7 +79,7 @@ class Operation:
 
 
 class CollectivePredictor(ABC):
-    """Predicts the seconds of collectives on one machine."""
+    """A predictor of collectives on one machine."""
 
     name: ClassVar[str]
 
@@ -138,7 +138,7 @@ def schedule_refusal(operation: Operation) -> str:
 
 
 def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """The least that a message of each size takes: alone or among others, fresh data or not."""
+    """Least seconds of a message of each size: alone or among others, fresh data or not."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))

@@ -60,12 +60,12 @@ class RankClasses:
 
 
 def one_class(name: str = NETWORK) -> RankClasses:
-    """A machine on which all ranks have the same link to each other."""
+    """Classes of ranks that all have the same link to each other."""
     return RankClasses((name,), np.zeros((1, 1), np.int64), 0)
 
 
 def rank_classes_of(topology: Topology) -> RankClasses:
-    """The ranks of a topology: its measured ranks, else its GPUs, else its cores, by index.
+    """Classes of a topology's ranks: its measured ranks, else its GPUs, else its cores, by index.
 
     More ranks than that are further nodes of the same kind. Raises ValueError for a topology
     that has none of them.
@@ -82,7 +82,7 @@ def rank_classes_of(topology: Topology) -> RankClasses:
 
 
 def build_rank_classes(names: Sequence[Sequence[str]], devices: Sequence[str]) -> RankClasses:
-    """A machine from the names of the classes between devices, "" from one to itself."""
+    """Build classes from their names between devices, "" from a device to itself."""
     known = {name for row in names for name in row if name} | {NETWORK}
     classes = sorted(known, key=lambda name: (distance(name), name))
     at = {name: i for i, name in enumerate(classes)}
@@ -91,7 +91,7 @@ def build_rank_classes(names: Sequence[Sequence[str]], devices: Sequence[str]) -
 
 
 def distance(name: str) -> int:
-    """The place of a class in `CLASSES`, their number for one that is not there."""
+    """The position of a class in `CLASSES`, or their number for an unknown class."""
     head = "NV" if name[:2] == "NV" else name
     return CLASSES.index(head) if head in CLASSES else len(CLASSES)
 
@@ -114,7 +114,7 @@ class Classes:
         self._cpus: dict[str, frozenset[int]] = {}
 
     def of(self, a: Device, b: Device) -> str:
-        """The class of a pair."""
+        """The name of the class of link between two devices."""
         if Kind.GPU in (a.kind, b.kind):
             relation = self._topology.relation(a.id, b.id)
             if relation.nvlinks:
@@ -142,7 +142,7 @@ def _cpus(device: Device) -> frozenset[int]:
 
 
 def _inside(topology: Topology, device: Device) -> frozenset[int]:
-    """The CPUs of a device, or of all that hangs on it."""
+    """The CPUs of a device, or of all devices below it."""
     own = _cpus(device)
     if own:
         return own
@@ -186,7 +186,7 @@ class Curve:
         return cls((alpha,), (beta,))
 
     def __call__(self, nbytes: ArrayLike) -> Amounts:
-        """Seconds for sizes of any shape; a message of no bytes is none and takes none."""
+        """Seconds for sizes of any shape; 0 for no bytes, since then no message is sent."""
         m = np.asarray(nbytes, np.float64)
         alpha, beta, edges = map(np.asarray, (self.alpha, self.beta, self.edges))
         at = np.searchsorted(edges, m)
@@ -324,7 +324,7 @@ _BLOCK = 1 << 16
 
 
 def blocks(size: int) -> list[slice]:
-    """Messages in parts that a cache holds."""
+    """Slices of messages that fit into a cache."""
     return [slice(at, at + _BLOCK) for at in range(0, size, _BLOCK)]
 
 
@@ -348,7 +348,7 @@ class RankRoutes:
 
     @property
     def work(self) -> int:
-        """Numbers that a question about all routes looks at."""
+        """Numbers that a computation over all routes reads."""
         return self._links.size
 
     @property
@@ -426,7 +426,7 @@ Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
 class Weights(NamedTuple):
-    """What caches spare where ranks share memory, as shares of 1.
+    """Relative times of accesses that caches serve, where ranks share memory.
 
     ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time
     of additions whose sum nobody else reads.
@@ -511,7 +511,7 @@ class Network:
     rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
 
     def at(self, nbytes: float) -> Network:
-        """The machine as a rank finds it whose ``in`` and ``out`` take ``nbytes`` each."""
+        """The network with the rates for ranks whose ``in`` and ``out`` take ``nbytes`` each."""
         if self.rates_at is None:
             return self
         found = self.rates_at(nbytes)
@@ -519,7 +519,7 @@ class Network:
         return replace(self, links=links, gamma=found.gamma, weights=found.weights, rates_at=None)
 
     def adding(self, gamma: float) -> Network:
-        """The machine with additions of ``gamma`` seconds a byte, whatever was measured of them."""
+        """The network with additions of ``gamma`` seconds a byte instead of measured ones."""
         known = self.rates_at
 
         def fixed(nbytes: float) -> BufferDependentRates:
@@ -530,7 +530,7 @@ class Network:
         return replace(self, gamma=gamma, rates_at=fixed if known else None)
 
     def routes(self, src: Numbers, dst: Numbers) -> RankRoutes:
-        """The links that messages take. Raises Unsupported for a rank that has no place."""
+        """The routes of messages. Raises Unsupported for a rank that has no place."""
         top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
         if top >= self.nranks:
             raise Unsupported(

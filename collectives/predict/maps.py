@@ -49,7 +49,7 @@ _ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
 
 
 def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
-    """The costs that a measured map gives; ``source``: SHA-256 of its file, to be remembered.
+    """Fit costs to a measured map; ``source``: SHA-256 of its file, to be remembered.
 
     Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
     note. ``again``: maps of the same ranks, measured again; their sweeps are further blocks. Raises
@@ -130,7 +130,7 @@ KINDS = SWEPT.keys() - {"first"}
 
 
 def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> LinkCosts:
-    """The costs of one class; a kind that was not measured is taken as the nearest that was."""
+    """Costs of one class; a kind that was not measured is replaced by the nearest one."""
     found = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = found.get("trip") or found["swap"]
     swap = found.get("swap") or trip
@@ -141,7 +141,7 @@ def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> LinkCosts:
 
 
 def _curve(samples: Sequence[Swept]) -> Curve:
-    """The fit through all pairs of a class, each pair's block being one block of the bootstrap."""
+    """Fit all pairs of a class; each block of a pair is one block of the bootstrap."""
     sizes = sorted({one.nbytes for one in samples})
     blocks: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in samples:
@@ -155,7 +155,7 @@ def _curve(samples: Sequence[Swept]) -> Curve:
 
 
 def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
-    """Lines through the median latency and bandwidth of each class's pairs; perhaps none.
+    """Lines through the median latency and bandwidth of each class's pairs, by class.
 
     Where both directions at once were measured, that is the swap.
     """
@@ -186,7 +186,7 @@ _NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
 def resolve_costs(
     classes: RankClasses, costs: Costs | None, topology: Topology | None
 ) -> tuple[list[LinkCosts], list[str]]:
-    """A link for every class of a classes, and a line for each that says where it is from.
+    """Costs of every class, and a note for each that names their source.
 
     A fit comes first, then what the topology has measured, then its rates, then assumptions. A
     class that the fit lacks gets the fit's nearest other one.
@@ -207,7 +207,7 @@ def resolve_costs(
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """The next farther class that is known, so as not to promise too much, else the farthest."""
+    """The next farther known class, to avoid optimistic times, else the farthest one."""
     far = sorted(known, key=distance)
     beyond = (one for one in far if distance(one) >= distance(name))
     return next(beyond, far[-1] if far else None)
@@ -298,7 +298,7 @@ def assumed_machine() -> Machine:
 
 
 def machine_from_fit(costs: Costs, nranks: int) -> Machine:
-    """The machine that was measured, rank for rank; all of its first class where ranks are more."""
+    """Machine of a fit, rank by rank; with more ranks all are of the fit's first class."""
     if nranks <= len(costs.table):
         devices = [f"RANK{rank}" for rank in range(len(costs.table))]
         classes = build_rank_classes(costs.table, devices)
@@ -318,7 +318,7 @@ def _lines(notes: Sequence[str], costs: Costs | None) -> tuple[str, ...]:
 
 
 def fit_maps(files: Sequence[str]) -> list[Costs]:
-    """The costs of measured maps: one a number of ranks; of several maps of as many, one together.
+    """Fit measured maps: one `Costs` for each number of ranks, from all maps of that number.
 
     Raises Unsupported naming the file that has none, or where maps of as many ranks do not go
     together.
@@ -353,7 +353,7 @@ LATENCY_US = 0.5
 
 
 def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
-    """The machine of a file that ``python -m topology --from`` reads.
+    """The network of a file that ``python -m topology --from`` reads.
 
     Raises Unsupported for one that cannot be read, or that has neither GPUs nor measured ranks.
     """
@@ -366,7 +366,7 @@ def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
 def network_from_map(
     topology: Topology, name: str = "map", latency_us: float = LATENCY_US
 ) -> Network:
-    """A map as a machine: measured ranks where it has them, else its GPUs.
+    """The network of a map: measured ranks where it has them, else its GPUs.
 
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
@@ -389,7 +389,7 @@ def _measured(topology: Topology, rank: Device) -> bool:
 
 
 class _Wires:
-    """Links as they are met, and every pair's route."""
+    """Links in the order in which routes use them, and the route of every pair."""
 
     def __init__(self, places: tuple[str, ...]) -> None:
         self.nodes = {id: number for number, id in enumerate(places)}
@@ -398,7 +398,7 @@ class _Wires:
         self.routes: dict[tuple[int, int], list[int]] = {}
 
     def link(self, a: str, b: str, kind: str, rate: float, latency: float) -> int:
-        """The number of a link, a new one where it was not met before."""
+        """The number of a link, which is added if it is new."""
         if not (rate > 0 and isfinite(rate) and latency >= 0):
             raise Unsupported(
                 f"between {a} and {b}: {rate:g} bytes/s and {latency:g} s are no link"
@@ -480,7 +480,7 @@ _Timed = tuple[frozenset[str], str]
 
 
 class _Sweep:
-    """The effects of caches by a map's sweep; false without one.
+    """Costs by buffer size from a map's sweep; false without a sweep.
 
     A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
     memory gives a collective with buffers of that size, whatever its messages are. Between sizes

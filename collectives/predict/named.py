@@ -268,7 +268,7 @@ def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Network:
 
 
 def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Network:
-    """A cable between every two ranks, which is the route between them."""
+    """A full mesh: every two ranks have a cable of their own."""
     if not 1 <= n <= _MOST_FULL:
         raise Unsupported(f"full: n={n}; from 1 to {_MOST_FULL} places are fully connected")
     a, b = np.divmod(np.arange(n * n), n)
@@ -562,7 +562,7 @@ def dragonfly(
 
 
 class Generator(NamedTuple):
-    """The generator of a machine, and the function that completes its parameters for n ranks."""
+    """The generator of a network, and a function that completes its parameters for n ranks."""
 
     make: Callable[..., Network]
     complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
@@ -581,7 +581,7 @@ def _square(n: int, given: Given) -> Given:
 
 
 def _two_levels(n: int, given: Given) -> Given:
-    """Leaves that are about as many as they have ranks."""
+    """About as many leaf switches as ranks on each."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
     return {} if "down" in given else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 

@@ -178,7 +178,7 @@ def _available(system: NcclSystem, algorithm: str, graph: NcclGraph) -> bool:
 
 
 def _ll128(system: NcclSystem, graph: NcclGraph) -> bool:
-    """LL128 needs stores that arrive whole: NVLink inside a node, switches alone to the NIC.
+    """True if paths allow LL128: NVLink inside a node, and only switches to the NIC.
 
     It needs Volta or later. From Hopper on it also goes over C2C and through another GPU.
     """
@@ -278,7 +278,7 @@ def _ring_us(
 
 
 def predict(system: NcclSystem, collective: str, nbytes: int) -> tuple[float, NcclChoice] | None:
-    """Seconds of the fastest choice, and which it is; None where there is none.
+    """Seconds of NCCL's fastest choice, and the choice; None where there is none.
 
     ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `choices` does.
     """

@@ -110,21 +110,6 @@ def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> f
     return nbytes / spec.total(nranks) * parts / max(1, nchunks)
 
 
-def port_volume(operation: Operation) -> float:
-    """Units of the collective's size that go through the busiest port, step after step.
-
-    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
-    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
-    A port sends and receives at once, so of its two directions the busier one counts.
-    """
-    schedule, ranks = operation.schedule, operation.ranks
-    total = 0.0
-    for step in schedule.steps:
-        m = step.moves().remote()
-        total += max(np.bincount(end, m.count, ranks).max(initial=0.0) for end in (m.src, m.dst))
-    return total * chunk_bytes(operation.spec, ranks, schedule.nchunks, 1.0)
-
-
 def _classes(machine: Machine) -> RankClasses:
     assert machine.classes is not None  # see `PortPredictor.refusal`
     return machine.classes
@@ -133,7 +118,7 @@ def _classes(machine: Machine) -> RankClasses:
 def _level(
     m: Moves, nranks: int, chunks: _Chunks, caches: Caches, machine: Machine
 ) -> Amounts | None:
-    """Seconds of a step in which every rank sends and receives one message, all alike; else None.
+    """Seconds of a step whose ranks all send and receive one equal message; else None.
 
     Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
     """
@@ -156,7 +141,7 @@ def _level(
 def _after(
     m: Moves, packed: bool, chunks: _Chunks, caches: Caches, machine: Machine, ready: Amounts
 ) -> Amounts:
-    """When ranks complete the step, from when they enter it: shape (sizes, ranks)."""
+    """Times at which ranks complete a step, from those at which they enter it: (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
     nbytes = chunks.bytes(m)
     adds, fresh, shared = m.reduce, caches.fresh(m), caches.shared(m)
@@ -189,7 +174,7 @@ def _costs(
     fresh: Flags,
     shared: Flags,
 ) -> tuple[Amounts, Amounts, Amounts]:
-    """Seconds of messages alone, as further ones, of their additions: each (sizes, messages)."""
+    """Seconds of messages alone, as further messages, and of additions: (sizes, messages) each."""
     kinds = _classes(machine).links(src, dst)
     found = np.zeros((3, *nbytes.shape))
     for kind in np.unique(kinds):
@@ -203,7 +188,7 @@ def _costs(
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:
-    """Serve the ports with several messages: one begins when it can and those before are done."""
+    """Complete the messages of ports that have several, in order, each after those before it."""
     order = np.argsort(end, kind="stable")
     ranks = end[order]
     first = np.flatnonzero(np.diff(ranks, prepend=-1))

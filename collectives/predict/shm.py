@@ -59,7 +59,7 @@ class Rates:
 
     @cached_property
     def flag(self) -> float:
-        """From a rank's having done a pass until another that waits for it goes on."""
+        """Seconds from the end of a pass until a rank that waits for it continues."""
         return max(0.0, self.curves.pull.alpha[0] - self.call)
 
     @cached_property
@@ -77,11 +77,11 @@ class Rates:
         return min(self._per_byte("warm", distance / 2), self._per_byte("join", distance / 2)) / 2
 
     def far(self, distance: float) -> float:
-        """Per byte of a line that another core has changed, or holds and must give up."""
+        """Seconds per byte of a line that another core has changed or holds."""
         return max(self._per_byte("pull", distance) / 2, self.own(distance))
 
     def added(self, distance: float) -> float:
-        """Per byte of each source but the first that a pass joins."""
+        """Seconds per byte of each further source of a pass that adds."""
         nbytes = distance / 2
         return max(0.0, self._per_byte("join", nbytes) - self._per_byte("warm", nbytes))
 
@@ -102,7 +102,7 @@ class Rates:
 
     @cached_property
     def flight(self) -> float:
-        """From a message's having been posted until it can be taken."""
+        """Seconds from the posting of a message until its receiver can read it."""
         return max(0.0, float(self.curves.hop(_WORD)) - 2 * self.post)
 
     def eager_message(self, mail: float) -> float:
@@ -120,7 +120,7 @@ Between = Mapping[int, Mapping[int, Rates]]
 
 
 def rates(links: Sequence[LinkCosts]) -> list[Rates]:
-    """The rates of each class; of classes that were not measured over shared memory the first's."""
+    """Rates of each class; unmeasured classes have those of the first measured one."""
     known = [link.shared for link in links if link.shared is not None]
     return [Rates(link.shared or known[0]) for link in links] if known else []
 
@@ -138,17 +138,17 @@ class NodePrograms:
 
     @cached_property
     def dependence_graph(self) -> DependenceGraph:
-        """The passes of every rank, with whom they wait for."""
+        """The passes of every rank, and the passes that they wait for."""
         return dependence_graph(ordered(self.programs), self.nranks)
 
     @property
     def most_sent(self) -> int:
-        """Elements that the rank sends which sends most."""
+        """The largest number of elements that any rank sends."""
         return max(program.sent for program in self.programs)
 
 
 class Drafts:
-    """The drafts of one schedule; with equal chunks one of one element a chunk serves all sizes."""
+    """Programs of one schedule by size; with equal chunks one program is scaled to all sizes."""
 
     def __init__(self, schedule: Schedule, spec: Collective, root: int, in_place: bool) -> None:
         self._schedule = place(schedule, spec, root)
@@ -159,7 +159,7 @@ class Drafts:
         self._made: dict[int, NodePrograms] = {}
 
     def of(self, elements: int) -> tuple[NodePrograms, float]:
-        """The draft for so many elements a part, and elements that one of its own stands for."""
+        """Programs for ``elements`` per part, and the real elements that one of theirs stands for."""
         split = self.split
         if elements and (elements % split == 0 or elements >= _EVEN * split):
             return self._draft(split), elements / split
@@ -179,7 +179,7 @@ class Drafts:
 
 
 class Touch(NamedTuple):
-    """A place that a pass reads or writes: whose core had it last if that matters, else -1.
+    """A place that a pass reads or writes. ``other``: the core that holds its line, or -1.
 
     ``again``: the core has touched it in this iteration before.
     """
@@ -190,7 +190,7 @@ class Touch(NamedTuple):
 
 @dataclass
 class Touched:
-    """The elements that each pass touches, by (rank, number), and the working set of each core."""
+    """Elements that each pass touches, by (rank, number), and the working set of each core."""
 
     of: dict[tuple[int, int], list[Touch]] = field(default_factory=dict)
     through: dict[int, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ _NOBODY = _Line(frozenset(), -1)
 
 
 def in_order(found: DependenceGraph) -> list[tuple[int, int, Work]]:
-    """All passes in an order in which one could do them: (rank, number, pass)."""
+    """All passes in an order that respects their waits: (rank, number, pass)."""
     done = [0] * len(found.works)
     order: list[tuple[int, int, Work]] = []
     while len(order) < sum(map(len, found.works)):
@@ -238,7 +238,7 @@ def touched(found: DependenceGraph, cores: Sequence[int]) -> Touched:
 def _pass(
     work: Work, core: int, lines: dict[Place, _Line], seen: dict[Place, int]
 ) -> Iterator[Touch]:
-    """The touches of one pass, which change the lines."""
+    """Yield the touches of one pass, and update the state of the lines."""
     read = set[Place]()
     for where in work.sources:
         if where.segment == STAGE:
@@ -269,7 +269,7 @@ _FOLLOWED = 8
 
 
 class Passes:
-    """A draft's passes on a machine: ``between[a][b]`` are the rates between two cores.
+    """The passes of a program on a machine; ``between[a][b]``: rates between two cores.
 
     ``cores[r]`` is the core of rank r.
     """
@@ -299,7 +299,7 @@ class Passes:
         return whole + (size / window - followed) * (whole - few) / (_FOLLOWED // 2)
 
     def _shares(self, scale: float, window: float) -> dict[tuple[int, int], float]:
-        """Seconds per byte of each pass; ``window``: the share of the whole that one is."""
+        """Seconds per byte of each pass; ``window``: the fraction of the data in one window."""
         known: dict[tuple[int, Touch], float] = {}
         found = {}
         for rank, number, work in self._order:
@@ -333,7 +333,7 @@ class Passes:
         done: dict[tuple[int, int, int], float] = {}
 
         def after(rank: int, waits: Sequence[tuple[int, int]], at: int) -> float:
-            """The time at which a rank goes on that waits for others' passes on window ``at``."""
+            """The time at which a rank continues that waits for passes on window ``at``."""
             begin = now[rank]
             for peer, task in waits:
                 flag = between[cores[rank]][cores[peer]].flag
@@ -398,7 +398,7 @@ def _mail(of: PlacedProgram) -> float:
 def _arrived(
     rank: int, receives: Sequence[Receive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
-    """Say whether all messages of a step have been posted."""
+    """True if all messages of a step have been posted."""
     wanted: dict[int, int] = defaultdict(int)
     for receive in receives:
         wanted[receive.peer] += 1
@@ -465,7 +465,7 @@ class SharedMemoryPredictor(CollectivePredictor):
 
 
 class _Planned:
-    """One schedule on a host; a reference to it keeps its identity unique."""
+    """One lowered schedule. It holds the schedule, so that no other gets the same id."""
 
     def __init__(self, operation: Operation, host: SharedMemoryPredictor) -> None:
         self.schedule = operation.schedule

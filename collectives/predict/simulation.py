@@ -63,7 +63,7 @@ def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
 
 
 class Simulation:
-    """A schedule on a machine, with everything that does not depend on its size done once.
+    """A schedule on a network; what does not depend on the size is computed once.
 
     Raises Unsupported where the machine has no place for a rank.
     """
@@ -86,7 +86,7 @@ class Simulation:
     def run(
         self, nbytes: float, *, steps_at_once: bool = True, slack: float | None = None
     ) -> SimulationResult:
-        """With a size as nccl-tests counts it, in bytes.
+        """Simulate one size, in bytes as nccl-tests counts it.
 
         ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
         rank runs at its own pace, rates may be computed earlier or later than they change, by up to
@@ -137,7 +137,7 @@ class Simulation:
             )
 
     def _slack(self, first: int) -> float:
-        """The slack for the steps from ``first`` on: none unless there is much to do."""
+        """The slack for the steps from ``first`` on: 0 unless exact times would take long."""
         each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
         work = int(each[self._steps[first:]].sum())
         return SLACK if work >= MOST_EXACT else 0.0
@@ -179,15 +179,8 @@ def _too_few_places(network: Network, ranks: int) -> str:
     return f"{network.name} has places for {network.nranks} ranks, not for {ranks}"
 
 
-def simulate(
-    schedule: Schedule, spec: Collective, machine: Network, nbytes: float
-) -> SimulationResult:
-    """A schedule of a collective on a machine, rank i in place i. Raises as `Simulation` does."""
-    return Simulation(schedule, spec, machine).run(nbytes)
-
-
 class Busy(NamedTuple):
-    """Links that carry as much at one rate: the first, how many, bytes, share of the time."""
+    """Links of one rate and load: the first, their number, bytes of each, busy fraction."""
 
     link: int
     links: int
@@ -196,7 +189,7 @@ class Busy(NamedTuple):
 
 
 def busiest(found: SimulationResult, most: int) -> list[Busy]:
-    """The groups of links that are busy for the greatest share of the time, at most so many."""
+    """Find the busiest groups of links, at most so many."""
     machine = found.machine
     seconds = found.link_bytes / machine.links.rate
     key = np.round(seconds / max(found.seconds, np.finfo(float).tiny), 12)

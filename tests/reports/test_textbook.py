@@ -17,7 +17,7 @@ from reports.readers import own
 from reports.readers.reading import parse, read
 from reports.records.record import Result
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
-from tests.collectives.predicting import seconds
+from tests.collectives.predict.predicting import seconds
 from tests.reports.runs import allreduce, cli, saved
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)

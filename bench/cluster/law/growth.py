@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from bench.cluster.commands import SOCKET
 from busbar.errors import Unsupported
+from collectives.predict.compare import port_volume
 from collectives.predict.interface import Operation
 from collectives.predict.named import machine_from_ports
-from collectives.predict.ports import port_volume
 from collectives.predict.simulation import NetworkPredictor
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
@@ -94,7 +94,7 @@ def why_not(collective: str, name: str, hosts: int) -> str:
 
 
 def textbook(name: str, hosts: int, collective: str = "allreduce") -> float:
-    """The law of an algorithm: see `collectives.predict.ports.port_volume`."""
+    """The law of an algorithm: see `collectives.predict.compare.port_volume`."""
     return port_volume(_operation(collective, name, hosts))
 
 

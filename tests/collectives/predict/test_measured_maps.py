@@ -14,16 +14,16 @@ from bench.links.measuring import Measured, Settings
 from collectives.predict.machine import Network, Weights
 from collectives.predict.maps import network_from_map
 from collectives.predict.named import build_network
-from collectives.predict.simulation import buffer_bytes, busiest, simulate
+from collectives.predict.simulation import buffer_bytes, busiest
 from collectives.schedule.catalogue import draft, spec
+from tests.collectives.cases import PAIRS
+from tests.collectives.predict.predicting import simulate
+from tests.collectives.predict.test_fit import GAMMA, measured
+from tests.collectives.predict.test_simulation import drafted
 from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import sizes, swept
 from topology.model.topology import Topology
 from topology.sources import own_json
-
-from .cases import PAIRS
-from .test_model_fit import GAMMA, measured
-from .test_simulate import drafted
 
 
 def test_a_sweep_gives_the_rate_of_additions() -> None:

@@ -10,9 +10,9 @@ import pytest
 from collectives.formats.load import load
 from collectives.formats.write import write
 from collectives.predict.named import build_network
-from collectives.predict.simulation import simulate
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.msccl_files import exported
+from tests.collectives.predict.predicting import simulate
 from tests.conftest import collectives_cli
 
 

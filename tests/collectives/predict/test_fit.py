@@ -16,7 +16,6 @@ from busbar.errors import Unsupported
 from collectives.predict.fit import (
     MOST_EDGES,
     Fit,
-    alpha_beta,
     dump_fit,
     fit_curve,
     load_fit,
@@ -85,7 +84,8 @@ def test_the_error_is_relative(times: list[float], unit: float) -> None:
 def test_no_line_is_better(times: list[float]) -> None:
     """Rule: of all lines with α, β >= 0 the one found has the least squared relative error."""
     m, t = np.array([8.0 * 2**i for i in range(len(times))]), np.array(times)
-    alpha, beta = alpha_beta(m.tolist(), times) or (0.0, 0.0)
+    curve = fit_curve(m, [times], most=0)
+    alpha, beta = curve.alpha[0], curve.beta[0]
 
     def error(a: float, b: float) -> float:
         return float((((a + b * m) / t - 1) ** 2).sum())

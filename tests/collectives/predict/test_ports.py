@@ -28,8 +28,8 @@ from collectives.schedule.cost import cost
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import lg
-from tests.collectives.predicting import seconds
-from tests.collectives.test_simulate_times import FORMS
+from tests.collectives.predict.predicting import seconds
+from tests.collectives.predict.test_times import FORMS
 from tests.conftest import examples
 from topology.model.topology import Device, Fact, Kind, LinkKind, PairFact, Topology
 from topology.model.topology import Link as Wire

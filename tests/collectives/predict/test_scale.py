@@ -15,10 +15,11 @@ from collectives.predict import simulation as simulator
 from collectives.predict.fluid import fair
 from collectives.predict.machine import NO_LINK, RankRoutes
 from collectives.predict.named import build_network
-from collectives.predict.simulation import Simulation, simulate
+from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.cases import PAIRS
-from tests.collectives.test_simulate import drafted, uneven
+from tests.collectives.predict.predicting import simulate
+from tests.collectives.predict.test_simulation import drafted, uneven
 from tests.conftest import examples, thorough
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)

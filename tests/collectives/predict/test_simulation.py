@@ -18,7 +18,7 @@ from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS
-from tests.collectives.simulate_reference import reference
+from tests.collectives.predict.simulate_reference import reference
 from tests.conftest import examples
 
 SMALL = (

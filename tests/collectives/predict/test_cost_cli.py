@@ -11,10 +11,9 @@ import pytest
 
 from collectives.predict.fit import read_fit
 from collectives.schedule.catalogue import algorithms
+from tests.collectives.predict.test_fit import measured
 from tests.conftest import collectives_cli
 from topology.sources import own_json
-
-from .test_model_fit import measured
 
 COST = ("cost", "-c", "allreduce", "-n", "16", "-b", "1M", "-e", "64M", "-f", "4")
 

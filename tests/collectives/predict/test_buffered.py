@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from collectives.predict.named import build_network
-from collectives.predict.simulation import SimulationResult, simulate
+from collectives.predict.simulation import SimulationResult
 from collectives.schedule.catalogue import draft, spec
+from tests.collectives.predict.predicting import simulate
 from tests.conftest import examples
 
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "one_shot")

@@ -26,11 +26,10 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from reports.analysis.predicted import predictions
 from reports.records.rows import Row, Run
-from tests.collectives.predicting import seconds
+from tests.collectives.predict.predicting import seconds
+from tests.collectives.predict.test_fit import measured
 from tests.conftest import examples
 from topology.measured.sweep import BURST, TRIPS, Swept
-
-from .test_model_fit import measured
 
 line = Curve.line
 # Seconds by hand: a hop of messages, three kinds of swaps of messages, and the same where they lie.

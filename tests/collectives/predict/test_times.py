@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from collectives.predict.machine import NO_LINK, Ids, Links, Network, Numbers
 from collectives.predict.named import build_network
-from collectives.predict.simulation import Simulation, busiest, simulate
+from collectives.predict.simulation import Simulation, busiest
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS, lg
-from tests.collectives.test_simulate import drafted
+from tests.collectives.predict.predicting import simulate
+from tests.collectives.predict.test_simulation import drafted
 from tests.conftest import examples
 
 # (ranks, latency, overhead, seconds a byte, seconds an added byte, bytes) to seconds.
