@@ -159,7 +159,7 @@ class Drafts:
         self._made: dict[int, NodePrograms] = {}
 
     def of(self, elements: int) -> tuple[NodePrograms, float]:
-        """Programs for ``elements`` per part, and the real elements that one of theirs stands for."""
+        """Programs for ``elements`` per part, and how many elements one of theirs stands for."""
         split = self.split
         if elements and (elements % split == 0 or elements >= _EVEN * split):
             return self._draft(split), elements / split
