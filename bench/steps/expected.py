@@ -60,7 +60,7 @@ def expected(
             )
         return known[number, nbytes]
 
-    shares, found = job.workload.shares(), []
+    shares, ends = job.workload.shares(), []
     after = sum(one(n, span) for n in range(1, len(exchanges)) for span in spans)
     for step in range(steps):
         every = (job.compute.ready(rank, step, shares) for rank in range(job.world.size))
@@ -72,8 +72,8 @@ def expected(
         else:
             buffer, cycle = options.fusion.buffer, options.fusion.cycle
             end = time_cycles(ready, layout.sizes, buffer, cycle, partial(one, 0), layout.kinds)
-        found.append(end + after)
-    return median(found), "fit" if options.fit is not None else "topology"
+        ends.append(end + after)
+    return median(ends), "fit" if options.fit is not None else "topology"
 
 
 def _call_seconds(

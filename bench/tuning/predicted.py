@@ -32,7 +32,7 @@ def predicted(
     map the machine, None for ranks as they were measured. The candidates' transport is the one that
     the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
     """
-    found: Series = {}
+    series: Series = {}
     notes: list[str] = []
     transport = read_fit(fit).costs[0].transport or "mpi"
     for collective in collectives:
@@ -47,7 +47,7 @@ def predicted(
             # Where a map says how many ranks one node has.
             nodes = 1 if topology is None or not machine.classes else machine.classes.nodes(n)
             key = Key(collective, n, nodes, kind)
-            at = found.setdefault(key, {size: {} for size in shown})
+            at = series.setdefault(key, {size: {} for size in shown})
             for name in names:
                 plain, parameters = catalogue.parse(name)
                 schedule = draft(collective, plain, n, root=0, **parameters)
@@ -55,4 +55,4 @@ def predicted(
                 times = predictor.seconds(operation, shown)
                 for size, time in zip(shown, times.tolist(), strict=True):
                     at[size][Tunable(name, transport)] = [[time]]
-    return found, list(dict.fromkeys(notes))
+    return series, list(dict.fromkeys(notes))

@@ -87,28 +87,28 @@ def _cost(options: argparse.Namespace) -> int:
     shown: list[object] = []
     rows: list[dict[str, object]] = []
     for collective, names in groups.items():
-        found, refused = model.sweep(
+        contenders, refused = model.sweep(
             collective,
             names,
             nranks,
             root=options.root,
             predictor=predictor,
             sizes=sizes,
-            given=given,
+            parameters=given,
             strict=name != "all",
         )
         for reason in refused.values():
             print(f"collectives: {collective}: {reason}", file=sys.stderr)
         if options.format == "table":
-            shown += [_counts(collective, nranks, found, refused)]
-            if predictor is not None and found:
+            shown += [_counts(collective, nranks, contenders, refused)]
+            if predictor is not None and contenders:
                 from collectives.commands.predicted import tables
 
-                shown += tables(collective, nranks, found, predictor, sizes)
+                shown += tables(collective, nranks, contenders, predictor, sizes)
         else:
             from collectives.commands.predicted import records
 
-            rows += records(collective, nranks, found, predictor, sizes)
+            rows += records(collective, nranks, contenders, predictor, sizes)
     if options.format == "table":
         show(*shown, *_LEGEND, *notes)
     else:
@@ -128,7 +128,7 @@ _LEGEND = (
 def _counts(
     collective: str,
     nranks: int,
-    found: Sequence[Contender],
+    contenders: Sequence[Contender],
     refused: Sequence[str] | dict[str, str],
 ) -> Table:
     """Steps and volumes, with the lower bounds where there are any."""
@@ -138,7 +138,7 @@ def _counts(
     if least is not None:
         volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
         table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
-    for each in found:
+    for each in contenders:
         c = each.cost
         volumes = (_number(v) for v in (c.total, c.out, c.into, c.reduced))
         label = Path(each.name).name if from_file(each.name) else each.name

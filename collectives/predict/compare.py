@@ -60,14 +60,14 @@ def moves_about(collective: str, name: str, nranks: int) -> float:
     return _grown(count, name, nranks)
 
 
-def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]) -> float:
+def work_about(collective: str, name: str, nranks: int, parameters: Mapping[str, Any]) -> float:
     """Estimate the work of a simulation: moves of steps that differ, and steps.
 
     In moves; as `moves_about`, 0 where that cannot be told because parameters fit one rank count.
     """
 
     def count(n: int) -> int:
-        steps = draft(collective, name, n, **given).steps
+        steps = draft(collective, name, n, **parameters).steps
         different = {
             i if step.signature is None else step.signature: step for i, step in enumerate(steps)
         }
@@ -110,23 +110,23 @@ def sweep(
     root: int = 0,
     predictor: CollectivePredictor | None = None,
     sizes: Sequence[int] = (),
-    given: Mapping[str, object] | None = None,
+    parameters: Mapping[str, object] | None = None,
     strict: bool = False,
 ) -> tuple[list[Contender], dict[str, str]]:
     """Cost and predict algorithms. Also returns, by name, why others do not run on so many ranks.
 
-    ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on
-    with the other names.
+    ``parameters``: of the algorithms. ``strict``: raise Unsupported for the first that does not
+    run, instead of leaving it out.
     """
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     refused: dict[str, str] = {}
-    parameters: dict[str, object] = dict(given or {})
+    chosen = dict(parameters or {})
     what = spec(collective)
     for name in names:
         try:
-            schedule = draft(collective, name, nranks, root=root, **parameters)
+            schedule = draft(collective, name, nranks, root=root, **chosen)
             # A parameter such as a grid may fit this rank count alone.
-            small = parameters or nranks <= MOST_RANKS
+            small = chosen or nranks <= MOST_RANKS
             about = 0.0 if small else moves_about(collective, name, nranks)
             if about > MOST_MOVES:
                 raise Unsupported(
@@ -142,8 +142,8 @@ def sweep(
         times = None
         if predictor is not None:
             times = predictor.seconds(Operation.of(schedule, collective), sizes)
-        found.append(Contender(name, schedule, counts, times))
-    return found, refused
+        contenders.append(Contender(name, schedule, counts, times))
+    return contenders, refused
 
 
 def crossovers(
@@ -160,16 +160,16 @@ def crossovers(
     if not timed:
         return []
     table = np.array([c.seconds for c in timed])
-    found: list[Crossover] = []
+    changes: list[Crossover] = []
     best = int(table[:, 0].argmin())
     for i in range(1, len(sizes)):
         better = int(table[:, i].argmin())
         if table[better, i] < table[best, i] * (1 - _EQUAL):
             pair = timed[best], timed[better]
             size = _where(collective, *pair, predictor, sizes[i - 1], sizes[i])
-            found.append(Crossover(size, pair[0].name, pair[1].name))
+            changes.append(Crossover(size, pair[0].name, pair[1].name))
             best = better
-    return found
+    return changes
 
 
 def _where(

@@ -76,10 +76,10 @@ def _grid(sides: tuple[int, ...]) -> Points:
     return np.stack([x + plane * (sides[0] + 1.5), -y], axis=1).astype(float)
 
 
-def _lines(machine: Network, found: SimulationResult) -> tuple[Points, NDArray[np.float64]]:
+def _lines(machine: Network, result: SimulationResult) -> tuple[Points, NDArray[np.float64]]:
     """Every cable as a line, shape (cables, 2, 2), and its busier way's share of busy time."""
     links = machine.links
-    busy = found.link_bytes / links.rate / (found.seconds or 1.0)
+    busy = result.link_bytes / links.rate / (result.seconds or 1.0)
     low, high = np.minimum(links.tail, links.head), np.maximum(links.tail, links.head)
     apart = low != high
     key = low[apart].astype(np.int64) * machine.nnodes + high[apart]
@@ -99,7 +99,7 @@ def _lines(machine: Network, found: SimulationResult) -> tuple[Points, NDArray[n
     return ends[order], share[order]
 
 
-def loads(machine: Network, found: SimulationResult, title: str, path: Path) -> None:
+def loads(machine: Network, result: SimulationResult, title: str, path: Path) -> None:
     """Draw the machine, its cables coloured by the share of the time that they are busy.
 
     Raises what `checked` does, and Unsupported for a machine with too many cables.
@@ -110,7 +110,7 @@ def loads(machine: Network, found: SimulationResult, title: str, path: Path) -> 
 
     if len(machine.links) > 2 * _MOST_CABLES:
         raise Unsupported(f"{len(machine.links)} links are too many to draw; take fewer ranks")
-    lines, share = _lines(machine, found)
+    lines, share = _lines(machine, result)
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     axes, beside = figure.subplots(1, 2, width_ratios=[3, 1])
     many = len(lines) > _MOST_LINES
@@ -133,7 +133,7 @@ def loads(machine: Network, found: SimulationResult, title: str, path: Path) -> 
     axes.set_axis_off()
     if around or not (place[:, 1] == 0).all():
         axes.set_aspect("equal" if around or _round(place) else "auto")
-    each = np.sort(100 * found.link_bytes / machine.links.rate / (found.seconds or 1.0))[::-1]
+    each = np.sort(100 * result.link_bytes / machine.links.rate / (result.seconds or 1.0))[::-1]
     beside.stairs(each, np.linspace(0, 100, len(each) + 1), fill=True, color="#1f6fb4")
     beside.set(
         xlabel="links, busiest first, %",

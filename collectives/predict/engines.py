@@ -92,11 +92,11 @@ class TimedStage:
         if slack not in self._sent:
             late = np.zeros(len(self.wire))
             if slack:
-                kept = np.bincount(
+                busy = np.bincount(
                     s.links.ravel(), (s.load * self.nbytes[:, None]).ravel(), len(rate) + 1
                 ) / np.append(rate, 1.0)
-                kept[-1] = 0.0
-                late = slack / 2 * np.maximum(self.wire, kept[s.links].max(axis=1, initial=0.0))
+                busy[-1] = 0.0
+                late = slack / 2 * np.maximum(self.wire, busy[s.links].max(axis=1, initial=0.0))
             self._sent[slack] = Bytes(self.nbytes, s.cap, s.links, s.load, late)
         return self._sent[slack]
 
@@ -168,7 +168,7 @@ class _Lockstep:
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, bytes], _Move] = {}
-        self.kept = 0
+        self.remembered_bytes = 0
         self.together: dict[int, Amounts] = {}
         # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
         self.grain = 2.0 ** np.floor(np.log2(EXACT * self._shortest()))
@@ -185,20 +185,20 @@ class _Lockstep:
 
     def grains(self, times: Amounts) -> Amounts:
         """Round times to whole multiples of a grain."""
-        found: Amounts = np.rint(times / self.grain) * self.grain
-        return found
+        rounded: Amounts = np.rint(times / self.grain) * self.grain
+        return rounded
 
     def move(self, number: int, later: Amounts) -> _Move:
         """The step of a stage from clocks that differ by ``later``."""
         key = (number, later.tobytes())
-        found = self.known.get(key)
-        if found is None:
-            found = self._move(number, later)
-            self.kept += 8 * len(later) * (3 + len(PARTS)) + 16 * len(self.problem.rate)
-            if self.kept > _MOST_KEPT:
-                self.known, self.kept = {}, 0
-            self.known[key] = found
-        return found
+        move = self.known.get(key)
+        if move is None:
+            move = self._move(number, later)
+            self.remembered_bytes += 8 * len(later) * (3 + len(PARTS)) + 16 * len(self.problem.rate)
+            if self.remembered_bytes > _MOST_KEPT:
+                self.known, self.remembered_bytes = {}, 0
+            self.known[key] = move
+        return move
 
     def _move(self, number: int, later: Amounts) -> _Move:
         timed = self.problem.stages[number]
@@ -239,9 +239,9 @@ class _Lockstep:
 
     def _flow(self, timed: TimedStage, begin: Amounts) -> Amounts:
         rate = self.problem.rate
-        found, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
+        ends, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
         self.most -= work
-        return found
+        return ends
 
     def _busy(self, timed: TimedStage, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
         nlinks = len(self.problem.rate)
@@ -339,12 +339,12 @@ class _Free:
     def _next_step(self, ranks: Numbers) -> Numbers:
         """The next step in which each of the ranks does something, or the number of steps."""
         steps = self.problem.steps
-        found = self.step[ranks] + 1
+        steps_of = self.step[ranks] + 1
         open_ = np.arange(len(ranks))
-        while len(open_ := open_[found[open_] < len(steps)]):
-            open_ = open_[~self.takes_part[steps[found[open_]], ranks[open_]]]
-            found[open_] += 1
-        return found
+        while len(open_ := open_[steps_of[open_] < len(steps)]):
+            open_ = open_[~self.takes_part[steps[steps_of[open_]], ranks[open_]]]
+            steps_of[open_] += 1
+        return steps_of
 
     def _enter(self, ranks: Numbers) -> None:
         """Let ranks enter their next steps, each when it has completed the one before.

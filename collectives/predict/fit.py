@@ -127,15 +127,15 @@ def _ranges(sums: Amounts, cuts: Sequence[int]) -> tuple[Amounts, Amounts]:
 def _intervals(m: Amounts, t: Amounts, cuts: Sequence[int]) -> tuple[Interval, ...]:
     if len(t) < 2:
         return ()
-    draw, middle, found = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
+    draw, middle, resampled = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
     each = np.nanmedian if np.isnan(t).any() else np.median  # which takes a tenth of the time
     for _ in range(_RESAMPLES):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of a size that no drawn block has
             medians = each(t[draw.integers(len(t), size=len(t))], axis=0)
         medians = np.where(np.isnan(medians), middle, medians)
-        found.append(np.concatenate(_ranges(_sums(m, medians), cuts)))
-    low, high = np.percentile(np.array(found), [2.5, 97.5], axis=0)
+        resampled.append(np.concatenate(_ranges(_sums(m, medians), cuts)))
+    low, high = np.percentile(np.array(resampled), [2.5, 97.5], axis=0)
     return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -201,23 +201,23 @@ def load_fit(text: str) -> Fit:
             f"version {str(document[KEY])[:40]!r} of a fit is not {VERSION}; fit again"
         )
     try:
-        found = tuple(_costs(one) for one in document["costs"])
+        costs = tuple(_costs(one) for one in document["costs"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unsupported(f"malformed fit: {type(error).__name__} {error}") from None
-    if not found:
+    if not costs:
         raise Unsupported("malformed fit: it has no costs")
-    return Fit(found)
+    return Fit(costs)
 
 
 def _costs(one: Mapping[str, Any]) -> Costs:
-    found: Costs = _made(Costs, one)
-    if not found.links:
+    costs: Costs = _made(Costs, one)
+    if not costs.links:
         raise ValueError("no class of links")
-    if any(len(row) != len(found.table) for row in found.table):
+    if any(len(row) != len(costs.table) for row in costs.table):
         raise ValueError("table is not square")
-    if not 0 <= found.start < float("inf"):
-        raise ValueError(f"start {found.start!r} is no time")
-    return found
+    if not 0 <= costs.start < float("inf"):
+        raise ValueError(f"start {costs.start!r} is no time")
+    return costs
 
 
 def _made(kind: Any, value: Any) -> Any:

@@ -52,11 +52,11 @@ class Pattern:
 
     def digest(self) -> bytes:
         """The same for equal patterns."""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for column in vars(self).values():
-            found.update(len(column).to_bytes(8, "little"))
-            found.update(np.ascontiguousarray(column).tobytes())
-        return found.digest()
+            digest.update(len(column).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _nested(flows: Flows) -> NDArray[np.bool_]:
     links = flows.routes.table()
     none = len(flows.rate)
     rate = np.append(flows.rate, np.inf)
-    found = np.zeros(none, bool)
+    nested = np.zeros(none, bool)
     for here, there in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
         low, high = np.full(none + 1, none), np.full(none + 1, -1)
         end = np.full((len(links), 1), -1, np.int32)
@@ -253,8 +253,8 @@ def _nested(flows: Flows) -> NDArray[np.bool_]:
         next_ = np.where(next_ < 0, none, next_)
         np.minimum.at(low, at, next_)
         np.maximum.at(high, at, next_)
-        found |= (low == high)[:-1] & (rate[np.minimum(low, none)][:-1] <= flows.rate)
-    return found
+        nested |= (low == high)[:-1] & (rate[np.minimum(low, none)][:-1] <= flows.rate)
+    return nested
 
 
 def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[np.bool_]:
@@ -287,14 +287,14 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
     nranks = int(max(flows.src.max(initial=0), flows.dst.max(initial=0))) + 1
     tags = np.random.default_rng(0).integers(1, 1 << 63, nranks, np.uint64)
     count = flows.routes.gather(np.ones(len(flows), np.uint64))
-    found = np.zeros(len(count), bool)
+    of_one = np.zeros(len(count), bool)
     for end in (flows.src, flows.dst):
         # n equal numbers, and hardly any others, have n times the sum of their squares as the
         # square of their sum.
         tag = tags[end]
         once, square = flows.routes.gather(tag), flows.routes.gather(tag * tag)
-        found |= count * square == once * once
-    return found
+        of_one |= count * square == once * once
+    return of_one
 
 
 def _bounded(
@@ -491,7 +491,7 @@ def stages_of(
     every = count * flows.times[head]
     link_class = np.append(classes.link, nlinks)
     edges = np.searchsorted(head, flows.first)
-    found = []
+    stages = []
     for number, (a, b) in enumerate(pairwise(edges)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
@@ -509,7 +509,7 @@ def stages_of(
         ends, messages = np.concatenate([src, dst]), np.concatenate([out, into])
         posts = np.asarray(np.bincount(ends, messages, nranks), float)
         worst = np.bincount(links.ravel(), (load * cap[:, None]).ravel(), nlinks + 1)[:-1]
-        found.append(
+        stages.append(
             Stage(
                 src,
                 dst,
@@ -525,4 +525,4 @@ def stages_of(
                 bool((worst <= rate * (1 + 1e-12)).all()),
             )
         )
-    return tuple(found), rate
+    return tuple(stages), rate

@@ -40,7 +40,7 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     cross each link ``links[i, j]``, padded with len(rate), which has no limit. All links that are
     the tightest of all their messages are filled at once.
     """
-    found: Amounts = cap.copy()
+    rates: Amounts = cap.copy()
     row, column = np.nonzero(links < len(rate))
     link, load = links[row, column], load[row, column]
     free = rate.copy()
@@ -52,8 +52,8 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
         share = free[link] / np.bincount(link, load, len(rate))[link]
         tight = np.minimum.reduceat(share, first)
         alone = cap[left] <= tight
-        found[left] = np.minimum(tight, cap[left])
-        wanted = found[row]
+        rates[left] = np.minimum(tight, cap[left])
+        wanted = rates[row]
         least[link] = np.inf
         np.minimum.at(least, link, wanted)
         done = np.logical_or.reduceat(share <= least[link] * (1 + EXACT), first) | alone
@@ -64,7 +64,7 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
         np.maximum(free, 0.0, out=free)
         rest = ~ended
         row, link, load = row[rest], link[rest], load[rest]
-    return found
+    return rates
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Fluid:
         dirty, width = self._dirty, self._links.shape[1]
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True
-        flat, found = self._links.ravel(), self._begun
+        flat, reached = self._links.ravel(), self._begun
         most = _MOST_SCANS if self._links.size < _WIDE else 0
         for turn in count():
             if not width:
@@ -191,16 +191,16 @@ class Fluid:
                 # Recomputing an unchanged rate does no harm.
                 hit = ~self._waits & (self._state[4] < np.inf)
                 break
-            links = self._links[found].ravel()
+            links = self._links[reached].ravel()
             fresh = links[self._full[links] & ~dirty[links]]
-            if not len(fresh) and found is not self._begun:
+            if not len(fresh) and reached is not self._begun:
                 break
             dirty[fresh] = True
             on = np.flatnonzero(dirty[flat]) // width
-            found = on[~hit[on]]
-            if not len(found):
+            reached = on[~hit[on]]
+            if not len(reached):
                 break
-            hit[found] = True
+            hit[reached] = True
         dirty[:] = False
         return np.flatnonzero(hit)
 
@@ -243,7 +243,7 @@ def finishes(
 
     Raises TooMuch for more work than ``most``, in links that were looked at.
     """
-    found = np.empty(len(begin))
+    ends = np.empty(len(begin))
     fluid = Fluid(rate)
     number = np.arange(len(begin))
     fluid.add(np.stack([number, number]), begin, what)
@@ -252,5 +252,5 @@ def finishes(
             raise TooMuch
         fluid.settle()
         ended, when = fluid.advance()
-        found[ended[0]] = when
-    return found, fluid.work
+        ends[ended[0]] = when
+    return ends, fluid.work

@@ -55,8 +55,8 @@ class RankClasses:
         """The classes that so many ranks have between them, as indices in order."""
         k = len(self.table)
         inside = self.table[: min(k, nranks), : min(k, nranks)]
-        found = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
-        return sorted(found | ({self.across} if nranks > k else set()))
+        used = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
+        return sorted(used | ({self.across} if nranks > k else set()))
 
 
 def one_class(name: str = NETWORK) -> RankClasses:
@@ -253,8 +253,8 @@ class LinkCosts:
         one, and data that was left alone never to be slower.
         """
         trip = self.trip(nbytes)
-        found = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
-        return found if fresh is None else found * self._share(nbytes, fresh)
+        seconds = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
+        return seconds if fresh is None else seconds * self._share(nbytes, fresh)
 
     def _share(self, nbytes: Amounts, fresh: Flags) -> Amounts:
         """The time of unmodified data over that of fresh data, at most 1."""
@@ -285,11 +285,11 @@ class LinkCosts:
         ``shared``: others read the sum; all do where it is None. If not, it is not dearer.
         """
         both = np.ones(np.shape(nbytes), bool)
-        found = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
+        fresh_seconds = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
         if shared is None or self.sum is None or self.still is None:
-            return found
+            return fresh_seconds
         calm = np.maximum(0.0, self.sum(nbytes) - self.still(nbytes))
-        return np.where(shared, found, np.minimum(calm, found))
+        return np.where(shared, fresh_seconds, np.minimum(calm, fresh_seconds))
 
 
 @dataclass(frozen=True)
@@ -361,67 +361,69 @@ class RankRoutes:
 
         Raises Unsupported for more than memory should hold.
         """
-        found: Ids = self._links[rows]
-        return found
+        links: Ids = self._links[rows]
+        return links
 
     def total(self, values: Amounts) -> Amounts:
         """The sum of the links' values for every message; equal for equal routes."""
-        return self._each(np.append(values, 0.0), lambda found: found.sum(axis=1))
+        return self._each(np.append(values, 0.0), lambda on_route: on_route.sum(axis=1))
 
     def least(self, values: Amounts) -> Amounts:
         """The minimum of the links' values for every message; the greatest float without links."""
         most = np.finfo(float).max
-        return self._each(np.append(values, most), lambda found: found.min(axis=1, initial=most))
+        return self._each(
+            np.append(values, most), lambda on_route: on_route.min(axis=1, initial=most)
+        )
 
     def _each(self, values: Amounts, of: Callable[[Amounts], Amounts]) -> Amounts:
         # NO_LINK is the last of the values.
-        found = np.empty(len(self))
+        results = np.empty(len(self))
         for block in blocks(len(self)):
-            found[block] = of(values[self.table(block)])
-        return found
+            results[block] = of(values[self.table(block)])
+        return results
 
     def hashes(self, values: Hashes) -> Hashes:
         """The sum of the links' values for every message, modulo 2⁶⁴."""
         seen = np.append(values, np.uint64(0))
-        found = np.empty(len(self), np.uint64)
+        sums = np.empty(len(self), np.uint64)
         for block in blocks(len(self)):
-            found[block] = seen[self._links[block]].sum(axis=1, dtype=np.uint64)
-        return found
+            sums[block] = seen[self._links[block]].sum(axis=1, dtype=np.uint64)
+        return sums
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
         """The sum of the messages' weights for every link.
 
         ``part``: of these messages, whose weights alone are given.
         """
-        links, found = self._links[part], np.zeros(self.nlinks + 1)
+        links, sums = self._links[part], np.zeros(self.nlinks + 1)
         for block in blocks(len(links)):
             index = links[block].ravel().astype(np.int64) + 1
             each = np.repeat(weights[block], links.shape[1])
-            found += np.bincount(index, each, self.nlinks + 1)
-        return found[1:]
+            sums += np.bincount(index, each, self.nlinks + 1)
+        return sums[1:]
 
     def gather(self, values: Hashes) -> Hashes:
         """The sum of the messages' values for every link, modulo 2⁶⁴."""
-        found = np.zeros(self.nlinks + 1, np.uint64)
+        sums = np.zeros(self.nlinks + 1, np.uint64)
         for block in blocks(len(self)):
             part = self._links[block]
-            np.add.at(found, part.ravel(), np.repeat(values[block], part.shape[1]))
-        return found[:-1]
+            np.add.at(sums, part.ravel(), np.repeat(values[block], part.shape[1]))
+        return sums[:-1]
 
     def kept(self, number: Ids, nlinks: int) -> RankRoutes:
         """The routes with links by new numbers; links that have none (−1) are left out."""
         number = np.append(number, np.int32(NO_LINK))
         parts = [together(number[self._links[block]]) for block in blocks(len(self))]
         width = max((part.shape[1] for part in parts), default=0)
-        found = np.full((len(self), width), NO_LINK, np.int32)
+        table = np.full((len(self), width), NO_LINK, np.int32)
         for block, part in zip(blocks(len(self)), parts, strict=True):
-            found[block, : part.shape[1]] = part
-        return RankRoutes(found, nlinks)
+            table[block, : part.shape[1]] = part
+        return RankRoutes(table, nlinks)
 
 
 Times = NDArray[np.float64]
 # (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
-# (see `Network.route_table`), or what knows them without a table.
+# (see `RankRoutes.table`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
@@ -514,9 +516,9 @@ class Network:
         """The network with the rates for ranks whose ``in`` and ``out`` take ``nbytes`` each."""
         if self.rates_at is None:
             return self
-        found = self.rates_at(nbytes)
-        links = replace(self.links, rate=found.rate)
-        return replace(self, links=links, gamma=found.gamma, weights=found.weights, rates_at=None)
+        rates = self.rates_at(nbytes)
+        links = replace(self.links, rate=rates.rate)
+        return replace(self, links=links, gamma=rates.gamma, weights=rates.weights, rates_at=None)
 
     def adding(self, gamma: float) -> Network:
         """The network with additions of ``gamma`` seconds a byte instead of measured ones."""
@@ -524,8 +526,8 @@ class Network:
 
         def fixed(nbytes: float) -> BufferDependentRates:
             assert known is not None
-            found = known(nbytes)
-            return found._replace(gamma=gamma, weights=found.weights._replace(calm=1.0))
+            rates = known(nbytes)
+            return rates._replace(gamma=gamma, weights=rates.weights._replace(calm=1.0))
 
         return replace(self, gamma=gamma, rates_at=fixed if known else None)
 
@@ -536,16 +538,8 @@ class Network:
             raise Unsupported(
                 f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
             )
-        found = self.router(src.astype(np.int64), dst.astype(np.int64))
-        return RankRoutes(found, len(self.links)) if isinstance(found, np.ndarray) else found
-
-    def route_table(self, src: Numbers, dst: Numbers) -> Ids:
-        """The links that messages take: shape (messages, most hops), NO_LINK past a route's end.
-
-        Raises Unsupported for a rank that the machine has no place for, and for more hops than
-        memory should hold.
-        """
-        return self.routes(src, dst).table()
+        routes = self.router(src.astype(np.int64), dst.astype(np.int64))
+        return RankRoutes(routes, len(self.links)) if isinstance(routes, np.ndarray) else routes
 
     def node(self, number: int) -> str:
         """The name of a node."""

@@ -113,8 +113,8 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
         name = find.of(topology.device(one.a), topology.device(one.b))
         groups[name][one.quantity].append(one)
     ranks = topology.of(Kind.RANK)
-    said = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
-    links = {name: _link(kinds, said) for name, kinds in groups.items() if kinds.keys() & _ONE}
+    source = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
+    links = {name: _link(kinds, source) for name, kinds in groups.items() if kinds.keys() & _ONE}
     if topology.get("transport") == "shm":
         cpus = {cpu for one in _cpus(topology) for cpu in one}
         size = len(ranks), len(cpus) or len(ranks)
@@ -129,15 +129,15 @@ _ONE = {"trip", "swap"}
 KINDS = SWEPT.keys() - {"first"}
 
 
-def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> LinkCosts:
+def _link(kinds: Mapping[str, Sequence[Swept]], source: str) -> LinkCosts:
     """Costs of one class; a kind that was not measured is replaced by the nearest one."""
-    found = {kind: _curve(samples) for kind, samples in kinds.items()}
-    trip = found.get("trip") or found["swap"]
-    swap = found.get("swap") or trip
-    missing = sorted(KINDS - found.keys())
-    said += f"; not measured: {', '.join(missing)}" if missing else ""
-    rest = found.get("burst"), said, found.get("still"), found.get("sum")
-    return LinkCosts(trip, swap, found.get("add") or swap, *rest)
+    curves = {kind: _curve(samples) for kind, samples in kinds.items()}
+    trip = curves.get("trip") or curves["swap"]
+    swap = curves.get("swap") or trip
+    missing = sorted(KINDS - curves.keys())
+    source += f"; not measured: {', '.join(missing)}" if missing else ""
+    rest = curves.get("burst"), source, curves.get("still"), curves.get("sum")
+    return LinkCosts(trip, swap, curves.get("add") or swap, *rest)
 
 
 def _curve(samples: Sequence[Swept]) -> Curve:
@@ -174,8 +174,8 @@ def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
         alpha, beta = median(known["latency"]), 1 / median(known["bandwidth"])
         both = 2 / median(known["bandwidth_both"]) if known["bandwidth_both"] else beta
         swap = Curve.line(alpha, max(beta, both))
-        said = "measured latency and bandwidth of one size"
-        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, said)
+        source = "measured latency and bandwidth of one size"
+        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, source)
     return links
 
 
@@ -195,14 +195,14 @@ def resolve_costs(
     links, notes = [], []
     for name in classes.classes:
         if name in near:
-            link, said = near[name], near[name].said
+            link, source = near[name], near[name].said
         elif costs is not None and (other := _nearest(name, list(near))) is not None:
-            link, said = near[other], f"not in the fit; as {other}"
+            link, source = near[other], f"not in the fit; as {other}"
         else:
             link = _assumed(name, classes, topology)
-            said = link.said
+            source = link.said
         links.append(link)
-        notes.append(f"{name}: {said}")
+        notes.append(f"{name}: {source}")
     return links, notes
 
 
@@ -215,14 +215,14 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 def _assumed(name: str, classes: RankClasses, topology: Topology | None) -> LinkCosts:
     if name == NETWORK:
-        rate, said = _network(topology)
-        return _assumed_link(_NETWORK_S, rate, "NCCL 2.30's network hop", said)
+        rate, source = _network(topology)
+        return _assumed_link(_NETWORK_S, rate, "NCCL 2.30's network hop", source)
     if name in ("core complex", "socket", "node"):
         return _assumed_link(_HOST_S, _HOST_RATE, "assumed", "assumed")
-    found = None if topology is None else _rate(classes, name, topology)
+    measured_rate = None if topology is None else _rate(classes, name, topology)
     alpha, hop = (_NVLINK_S, "NVLink") if name[:2] == "NV" else (_PCIE_S, "PCIe")
-    rate, said = found or (_NETWORK_RATE, "assumed")
-    return _assumed_link(alpha, rate, f"NCCL 2.30's {hop} hop", said)
+    rate, source = measured_rate or (_NETWORK_RATE, "assumed")
+    return _assumed_link(alpha, rate, f"NCCL 2.30's {hop} hop", source)
 
 
 def _assumed_link(alpha: float, rate: float, latency: str, bandwidth: str) -> LinkCosts:
@@ -393,7 +393,7 @@ class _Wires:
 
     def __init__(self, places: tuple[str, ...]) -> None:
         self.nodes = {id: number for number, id in enumerate(places)}
-        self.found: dict[tuple[str, str, str], int] = {}
+        self.numbers: dict[tuple[str, str, str], int] = {}
         self.columns: list[tuple[int, int, float, float]] = []
         self.routes: dict[tuple[int, int], list[int]] = {}
 
@@ -404,11 +404,11 @@ class _Wires:
                 f"between {a} and {b}: {rate:g} bytes/s and {latency:g} s are no link"
             )
         key = (a, b, kind)
-        if key not in self.found:
-            self.found[key] = len(self.columns)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.columns)
             ends = (self.nodes.setdefault(id, len(self.nodes)) for id in (a, b))
             self.columns.append((*ends, rate, latency))  # type: ignore[arg-type]
-        return self.found[key]
+        return self.numbers[key]
 
     def machine(self, name: str, nranks: int) -> Network:
         longest = max(map(len, self.routes.values()), default=0)
@@ -459,20 +459,20 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
             wires.routes[i, j].append(shared)
             measured[shared] = swap
-    made = wires.machine(name, len(places))
+    network = wires.machine(name, len(places))
     if not sweep:
-        return made
-    bare = made.links.rate
+        return network
+    measured_rates = network.links.rate
 
     def rates_at(nbytes: float) -> BufferDependentRates:
-        found = bare.copy()
+        rates = measured_rates.copy()
         for link, what in measured.items():
             beta = sweep.beta(what, nbytes)
             if beta is not None:
-                found[link] = (2.0 if what[1] == "swap" else 1.0) / beta
-        return BufferDependentRates(found, sweep.gamma(nbytes), sweep.weights(nbytes))
+                rates[link] = (2.0 if what[1] == "swap" else 1.0) / beta
+        return BufferDependentRates(rates, sweep.gamma(nbytes), sweep.weights(nbytes))
 
-    return replace(made, rates_at=rates_at, gamma=sweep.gamma(np.inf))
+    return replace(network, rates_at=rates_at, gamma=sweep.gamma(np.inf))
 
 
 # Two ranks, and what was timed between them.
@@ -511,12 +511,12 @@ class _Sweep:
 
         That is what a swap with additions takes beyond one without; 0 where neither was timed.
         """
-        found = []
+        costs = []
         for pair in self._latency:
             sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
             each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
-            found += [_between(each, nbytes)] if each else []
-        return median(found or [0.0])
+            costs += [_between(each, nbytes)] if each else []
+        return median(costs or [0.0])
 
     def weights(self, nbytes: float) -> Weights:
         """Relative times of data that no rank has written, and of sums that no other rank reads."""

@@ -62,15 +62,15 @@ class Circle(NamedTuple):
         """Link numbers in the order of the route, NO_LINK behind."""
         first, hops, zero = self.first[rows], self.hops[rows], self.zero[rows]
         longest = int(np.abs(hops).max(initial=0))
-        found = np.full((len(first), longest), NO_LINK, np.int32)
+        table = np.full((len(first), longest), NO_LINK, np.int32)
         step = np.arange(longest, dtype=np.int32)
         for block in blocks(len(first)):
             x = first[block, None] + np.sign(hops[block, None]) * step
             x += np.where(x < 0, self.side, 0).astype(np.int32)
             x -= np.where(x >= self.side, self.side, 0).astype(np.int32)
             left = np.abs(hops[block, None])
-            np.copyto(found[block], x + zero[block, None], where=step < left)
-        return found
+            np.copyto(table[block], x + zero[block, None], where=step < left)
+        return table
 
     def ends(self, part: slice) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Two ranges of link numbers a message, [a, b) and, past the end of the circle, [c, d)."""
@@ -130,7 +130,7 @@ class Circles(RankRoutes):
 
     def hashes(self, values: Hashes) -> Hashes:
         """See `RankRoutes`."""
-        found = np.zeros(len(self), np.uint64)
+        sums = np.zeros(len(self), np.uint64)
         each = np.where(
             self.number >= 0, np.append(values, np.uint64(0))[self.number], np.uint64(0)
         )
@@ -138,8 +138,8 @@ class Circles(RankRoutes):
         for block in blocks(len(self)):
             for circle in self.circles:
                 a, b, c, d = circle.ends(block)
-                found[block] += upto[b] - upto[a] + upto[d] - upto[c]
-        return found
+                sums[block] += upto[b] - upto[a] + upto[d] - upto[c]
+        return sums
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
         """The different values, descending, with each route's links of each; None if many."""
@@ -156,20 +156,20 @@ class Circles(RankRoutes):
         counts = self._counts(values)
         if counts is None:
             return super().total(values)
-        found = np.zeros(len(self))
+        sums = np.zeros(len(self))
         for value, count in counts:
-            found += value * count
-        return found
+            sums += value * count
+        return sums
 
     def least(self, values: Amounts) -> Amounts:
         """See `RankRoutes`."""
         counts = self._counts(values)
         if counts is None:
             return super().least(values)
-        found = np.full(len(self), np.finfo(float).max)
+        minimum = np.full(len(self), np.finfo(float).max)
         for value, count in counts:
-            found[count > 0] = value
-        return found
+            minimum[count > 0] = value
+        return minimum
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
         """See `RankRoutes`."""
@@ -177,23 +177,23 @@ class Circles(RankRoutes):
         scale = 61 - np.frexp(max(float(weights.sum()), np.finfo(float).tiny))[1]
         whole = np.rint(np.ldexp(weights, scale)).astype(np.int64)
         sums = self._spread(whole.view(np.uint64), part).view(np.int64)
-        found: Amounts = np.ldexp(sums.astype(float), -scale)
-        return found
+        loads: Amounts = np.ldexp(sums.astype(float), -scale)
+        return loads
 
     def gather(self, values: Hashes) -> Hashes:
         """See `RankRoutes`."""
         return self._spread(values, slice(None))
 
     def _spread(self, values: Hashes, part: slice) -> Hashes:
-        found = np.zeros(len(self.number) + 1, np.uint64)
+        changes = np.zeros(len(self.number) + 1, np.uint64)
         for circle in self.circles:
             a, b, c, d = circle.ends(part)
-            np.add.at(found, a, values)
-            np.subtract.at(found, b, values)
+            np.add.at(changes, a, values)
+            np.subtract.at(changes, b, values)
             over = d > c
-            np.add.at(found, c[over], values[over])
-            np.subtract.at(found, d[over], values[over])
-        each = np.cumsum(found, dtype=np.uint64)[:-1]
+            np.add.at(changes, c[over], values[over])
+            np.subtract.at(changes, d[over], values[over])
+        each = np.cumsum(changes, dtype=np.uint64)[:-1]
         has = self.number >= 0
         result = np.zeros(self.nlinks, np.uint64)
         result[self.number[has]] = each[has]
@@ -243,7 +243,7 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
     links = cables(np.concatenate(tails), np.concatenate(heads), rate, latency)
 
     def router(src: Numbers, dst: Numbers) -> Circles:
-        found = []
+        circles = []
         at = src
         for i, d in enumerate(real):
             side = sides[d]
@@ -253,9 +253,9 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
             circle = at % unit[d] + at // (unit[d] * side) * unit[d]
             zero = i * n + circle * side + np.where(down, half, 0)
             columns = here - down, np.where(down, apart - side, apart), zero
-            found.append(Circle(side, *(of.astype(np.int32) for of in columns)))
+            circles.append(Circle(side, *(of.astype(np.int32) for of in columns)))
             at = along(at, d, apart)
-        return Circles(tuple(found), np.arange(2 * half, dtype=np.int32), 2 * half, len(src))
+        return Circles(tuple(circles), np.arange(2 * half, dtype=np.int32), 2 * half, len(src))
 
     return links, router
 
@@ -568,33 +568,33 @@ class Generator(NamedTuple):
     complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
 
 
-Given = Mapping[str, object]
+Parameters = Mapping[str, object]
 
 
-def _line(n: int, given: Given) -> Given:
-    return {} if "n" in given else {"n": n}
+def _line(n: int, parameters: Parameters) -> Parameters:
+    return {} if "n" in parameters else {"n": n}
 
 
-def _square(n: int, given: Given) -> Given:
+def _square(n: int, parameters: Parameters) -> Parameters:
     side = next(d for d in range(int(n**0.5), 0, -1) if n % d == 0)
-    return {} if "grid" in given else {"grid": (n // side, side)}
+    return {} if "grid" in parameters else {"grid": (n // side, side)}
 
 
-def _two_levels(n: int, given: Given) -> Given:
+def _two_levels(n: int, parameters: Parameters) -> Parameters:
     """About as many leaf switches as ranks on each."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
-    return {} if "down" in given else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
+    return {} if "down" in parameters else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 
 
-def _nodes(n: int, given: Given) -> Given:
-    gpus = given.get("gpus", 8)
+def _nodes(n: int, parameters: Parameters) -> Parameters:
+    gpus = parameters.get("gpus", 8)
     assert isinstance(gpus, int)
-    return {} if "nodes" in given else {"nodes": -(-n // max(1, gpus))}
+    return {} if "nodes" in parameters else {"nodes": -(-n // max(1, gpus))}
 
 
-def _balanced(n: int, given: Given) -> Given:
+def _balanced(n: int, parameters: Parameters) -> Parameters:
     """The smallest balanced dragonfly, a = 2p = 2h (Kim et al.)."""
-    if given.keys() & {"p", "a", "h", "g"}:
+    if parameters.keys() & {"p", "a", "h", "g"}:
         return {}
     p = 1
     while 2 * p * p * (2 * p * p + 1) < n:
@@ -606,7 +606,7 @@ GENERATORS: Mapping[str, Generator] = {
     "ring": Generator(ring, _line),
     "full": Generator(full, _line),
     "torus": Generator(torus, _square),
-    "dgx1": Generator(dgx1, lambda n, given: {}),
+    "dgx1": Generator(dgx1, lambda n, parameters: {}),
     "nvswitch": Generator(nvswitch, _nodes),
     "rail": Generator(rail, _nodes),
     "fattree": Generator(fattree, _two_levels),
@@ -633,7 +633,7 @@ def build_network(text: str, nranks: int) -> Network:
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator = Generator(partial(network_from_file, name), lambda n, given: {})
+        generator = Generator(partial(network_from_file, name), lambda n, parameters: {})
     elif name in GENERATORS:
         generator = GENERATORS[name]
     else:
@@ -644,23 +644,23 @@ def build_network(text: str, nranks: int) -> Network:
     known = {**inspect.signature(make).parameters, **_COMMON}
     if parts and "=" not in parts[0]:
         parts[0] = f"{next(iter(known))}={parts[0]}"
-    given = {
+    parameters = {
         key: (value,) if isinstance(value, int) and "Sequence" in _kind(known, key) else value
         for key, value in parse(":".join([name, *parts]))[1].items()
     }
-    for key, value in given.items():
+    for key, value in parameters.items():
         check_parameter(name, key, value, known)
         if "float" in _kind(known, key):
             _check_rate(text, key, value)
-    common = {key: float(given.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
-    made = make(**{**given, **complete(nranks, given)})
+    common = {key: float(parameters.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
+    network = make(**{**parameters, **complete(nranks, parameters)})
     if common["add_gbs"]:
-        made = made.adding(1e-9 / common["add_gbs"])
+        network = network.adding(1e-9 / common["add_gbs"])
     overhead = common["overhead_us"] * 1e-6
     buffer, burst = common["buffer_kib"] * 1024, common["burst_kib"] * 1024
     if burst and not buffer:
         raise Unsupported(f"{text!r}: burst_kib needs buffer_kib, what is taken for sent")
-    return replace(made, overhead=overhead, buffer=buffer, burst=burst)
+    return replace(network, overhead=overhead, buffer=buffer, burst=burst)
 
 
 def _kind(known: Mapping[str, inspect.Parameter], key: str) -> str:

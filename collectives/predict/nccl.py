@@ -122,7 +122,7 @@ _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls",
 
 def graphs(log: str) -> dict[str, NcclGraph]:
     """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; PAT has ring's."""
-    found: dict[str, NcclGraph] = {}
+    by_algorithm: dict[str, NcclGraph] = {}
     for match in _PATTERN.finditer(log):
         pattern, channels = int(match[1]), int(match[2])
         graph = NcclGraph(
@@ -135,10 +135,10 @@ def graphs(log: str) -> dict[str, NcclGraph]:
             pattern=pattern,
         )
         if channels:
-            found.update(dict.fromkeys(_PATTERNS.get(pattern, ()), graph))
-    if "ring" in found:
-        found["pat"] = found["ring"]
-    return found
+            by_algorithm.update(dict.fromkeys(_PATTERNS.get(pattern, ()), graph))
+    if "ring" in by_algorithm:
+        by_algorithm["pat"] = by_algorithm["ring"]
+    return by_algorithm
 
 
 def choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
@@ -150,7 +150,7 @@ def choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
         raise Unsupported(f"NCCL's model has no {collective}; it has: {', '.join(_SERVED)}")
     if system.ranks < 2:
         return []
-    found = []
+    candidates = []
     for algorithm in _SERVED[collective]:
         graph = system.graphs.get(algorithm)
         if graph is None or not _available(system, algorithm, graph):
@@ -163,8 +163,8 @@ def choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
             bandwidth = _bandwidth(system, collective, algorithm, protocol, graph)
             if bandwidth > 0:
                 latency = _latency_us(system, collective, algorithm, p, graph)
-                found.append(NcclChoice(algorithm, protocol, latency * 1e-6, bandwidth * 1e9))
-    return found
+                candidates.append(NcclChoice(algorithm, protocol, latency * 1e-6, bandwidth * 1e9))
+    return candidates
 
 
 def _available(system: NcclSystem, algorithm: str, graph: NcclGraph) -> bool:
@@ -322,8 +322,8 @@ class NcclPredictor(CollectivePredictor):
 
     def _seconds(self, operation: Operation, sizes: Sequence[int]) -> NDArray[np.float64]:
         assert self.machine.nccl is not None
-        found = (predict(self.machine.nccl, operation.collective, size) for size in sizes)
-        return np.array([best[0] for best in found if best is not None])
+        fastest = (predict(self.machine.nccl, operation.collective, size) for size in sizes)
+        return np.array([best[0] for best in fastest if best is not None])
 
 
 def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
@@ -331,9 +331,9 @@ def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
 
     ``sm``: compute capability as 90. Raises Unsupported for a log without graphs.
     """
-    found = graphs(log)
-    if not found:
+    by_algorithm = graphs(log)
+    if not by_algorithm:
         raise Unsupported(
             "no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH"
         )
-    return Machine(nccl=NcclSystem(sm, ranks, found, nodes))
+    return Machine(nccl=NcclSystem(sm, ranks, by_algorithm, nodes))

@@ -176,15 +176,15 @@ def _costs(
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Seconds of messages alone, as further messages, and of additions: (sizes, messages) each."""
     kinds = _classes(machine).links(src, dst)
-    found = np.zeros((3, *nbytes.shape))
+    seconds = np.zeros((3, *nbytes.shape))
     for kind in np.unique(kinds):
         at = np.flatnonzero(kinds == kind)
         link, some = machine.costs[int(kind)], nbytes[:, at]
-        found[0][:, at] = link.alone(some, both[at], fresh[at])
-        found[1][:, at] = link.further(some, both[at], fresh[at])
+        seconds[0][:, at] = link.alone(some, both[at], fresh[at])
+        seconds[1][:, at] = link.further(some, both[at], fresh[at])
         if adds[at].any():
-            found[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
-    return found[0], found[1], found[2]
+            seconds[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
+    return seconds[0], seconds[1], seconds[2]
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:

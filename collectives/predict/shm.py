@@ -206,12 +206,12 @@ class _Line(NamedTuple):
 _NOBODY = _Line(frozenset(), -1)
 
 
-def in_order(found: DependenceGraph) -> list[tuple[int, int, Work]]:
+def in_order(graph: DependenceGraph) -> list[tuple[int, int, Work]]:
     """All passes in an order that respects their waits: (rank, number, pass)."""
-    done = [0] * len(found.works)
+    done = [0] * len(graph.works)
     order: list[tuple[int, int, Work]] = []
-    while len(order) < sum(map(len, found.works)):
-        for rank, works in enumerate(found.works):
+    while len(order) < sum(map(len, graph.works)):
+        for rank, works in enumerate(graph.works):
             while done[rank] < len(works):
                 work = works[done[rank]]
                 if any(task != ENTRY and done[peer] <= task for peer, task in work.waits):
@@ -221,9 +221,9 @@ def in_order(found: DependenceGraph) -> list[tuple[int, int, Work]]:
     return order
 
 
-def touched(found: DependenceGraph, cores: Sequence[int]) -> Touched:
+def touched(graph: DependenceGraph, cores: Sequence[int]) -> Touched:
     """The touches of all passes; ``cores[r]``: the core of rank r."""
-    order = in_order(found)
+    order = in_order(graph)
     lines: dict[Place, _Line] = {}
     result = Touched()
     for _ in range(2):
@@ -245,9 +245,9 @@ def _pass(
             yield Touch(-1, True)
             continue
         line = lines.get(where, _NOBODY)
-        mine = core in line.holders or not line.holders
-        yield Touch(-1 if mine else line.last, where in seen)
-        lines[where] = _Line(line.holders | {core}, line.last if mine else core)
+        in_own_cache = core in line.holders or not line.holders
+        yield Touch(-1 if in_own_cache else line.last, where in seen)
+        lines[where] = _Line(line.holders | {core}, line.last if in_own_cache else core)
         read.add(where)
         seen[where] = work.size
     for where in work.targets:
@@ -283,13 +283,13 @@ class Passes:
 
     def seconds(self, scale: float) -> float:
         """Seconds of an iteration, of passes whose sizes count ``scale`` bytes each."""
-        found = self._graph
-        size = max((w.size for works in found.works for w in works), default=0) * scale
-        window = min(window_bytes(found, len(set(self._cores))), size)
+        graph = self._graph
+        size = max((w.size for works in graph.works for w in works), default=0) * scale
+        window = min(window_bytes(graph, len(set(self._cores))), size)
         if not size:
             return 0.0
         windows = -(-size // window)
-        followed = int(min(windows, found.depth + _FOLLOWED))
+        followed = int(min(windows, graph.depth + _FOLLOWED))
         share = self._shares(scale, window / size)
         whole = self._run(share, scale, window, followed)
         if followed == windows:
@@ -301,7 +301,7 @@ class Passes:
     def _shares(self, scale: float, window: float) -> dict[tuple[int, int], float]:
         """Seconds per byte of each pass; ``window``: the fraction of the data in one window."""
         known: dict[tuple[int, Touch], float] = {}
-        found = {}
+        shares = {}
         for rank, number, work in self._order:
             core = self._cores[rank]
             through = self._touched.through[core] * scale
@@ -314,8 +314,8 @@ class Passes:
                 total += known[core, touch]
             if len(work.sources) > 1:
                 total += (len(work.sources) - 1) * self._between[core][core].added(through)
-            found[rank, number] = total
-        return found
+            shares[rank, number] = total
+        return shares
 
     def _share(self, core: int, touch: Touch, distance: float) -> float:
         """Seconds per byte of a place that a pass touches."""

@@ -98,9 +98,9 @@ class Simulation:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
         schedule, machine = self._schedule, self._machine
         if machine.rates_at is not None:
-            found = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
-            sized = Simulation(schedule, self._spec, found)
-            return sized.run(nbytes, steps_at_once=steps_at_once, slack=slack)
+            network = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
+            simulation = Simulation(schedule, self._spec, network)
+            return simulation.run(nbytes, steps_at_once=steps_at_once, slack=slack)
         chunk = chunk_bytes(self._spec, schedule.nranks, schedule.nchunks, nbytes)
         stages = [TimedStage.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
         nranks = int(self.classes.rank.max(initial=-1)) + 1
@@ -188,16 +188,16 @@ class Busy(NamedTuple):
     busy: float
 
 
-def busiest(found: SimulationResult, most: int) -> list[Busy]:
+def busiest(result: SimulationResult, most: int) -> list[Busy]:
     """Find the busiest groups of links, at most so many."""
-    machine = found.machine
-    seconds = found.link_bytes / machine.links.rate
-    key = np.round(seconds / max(found.seconds, np.finfo(float).tiny), 12)
+    machine = result.machine
+    seconds = result.link_bytes / machine.links.rate
+    key = np.round(seconds / max(result.seconds, np.finfo(float).tiny), 12)
     pairs = np.stack([key, machine.links.rate])
     groups, first, count = np.unique(pairs, axis=1, return_index=True, return_counts=True)
     order = np.lexsort((first, -groups[0]))[:most]
     return [
-        Busy(int(first[i]), int(count[i]), float(found.link_bytes[first[i]]), float(groups[0, i]))
+        Busy(int(first[i]), int(count[i]), float(result.link_bytes[first[i]]), float(groups[0, i]))
         for i in order
         if groups[0, i] > 0
     ]

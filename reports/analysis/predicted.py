@@ -72,7 +72,7 @@ def _itemsize(name: str) -> int:
 
 def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
     """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
-    found: list[float | None] = [None] * len(rows)
+    predicted: list[float | None] = [None] * len(rows)
     predictor = FitPredictor(fit)
     groups: dict[tuple[str, str, int, str, int, bool], list[int]] = {}
     for i, row in enumerate(rows):
@@ -84,8 +84,8 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
         operation = Operation(collective, algorithm, ranks, _itemsize(kind), root, inside)
         times = _seconds(predictor.on(ranks), operation, sizes)
         for i, time in zip(places, times, strict=True):
-            found[i] = time
-    return found
+            predicted[i] = time
+    return predicted
 
 
 def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
@@ -95,13 +95,13 @@ def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
     at most.
     """
     transports = {costs.transport for costs in fit.costs}
-    mine = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
+    covered = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
     predictor = FitPredictor(fit)
-    found = {
+    expected = {
         id(row): Expected(time, _lower_bound(predictor, row))
-        for row, time in zip(mine, predictions(mine, fit), strict=True)
+        for row, time in zip(covered, predictions(covered, fit), strict=True)
     }
-    return lambda row: found.get(id(row), Expected())
+    return lambda row: expected.get(id(row), Expected())
 
 
 def _lower_bound(predictor: FitPredictor, row: Row) -> float | None:

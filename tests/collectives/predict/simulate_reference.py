@@ -52,7 +52,7 @@ def messages(schedule: Schedule, machine: Network, chunk: float) -> list[Message
                 for reduce in {reduce for *ends, _, reduce in sent if tuple(ends) == pair}
             ]
         for src, dst, count, reduce in sent:
-            route = machine.route_table(np.array([src]), np.array([dst]))
+            route = machine.routes(np.array([src]), np.array([dst])).table()
             links = [int(link) for link in route[0] if link >= 0]
             latency = sum(float(machine.links.latency[link]) for link in links)
             size = count * chunk

@@ -39,7 +39,7 @@ def every_way(made: Network) -> np.ndarray[Any, Any]:
     """The routes of all pairs, after checking that each leads from sender to receiver."""
     n = made.nranks
     src, dst = np.divmod(np.arange(n * n), n)
-    routes = made.route_table(src, dst)
+    routes = made.routes(src, dst).table()
     here = src.copy()
     for column in routes.T:
         used = column != NO_LINK
@@ -96,7 +96,7 @@ def test_tori(grid: list[int]) -> None:
 def test_dimension_order() -> None:
     """Routes go along x first, then y, the shorter way round, upwards where both are as long."""
     made = torus((4, 4))
-    route = made.route_table(np.array([0]), np.array([2 + 4 * 3]))[0]
+    route = made.routes(np.array([0]), np.array([2 + 4 * 3])).table()[0]
     assert [int(made.links.head[link]) for link in route if link != NO_LINK] == [1, 2, 14]
 
 
@@ -126,7 +126,7 @@ def test_fat_trees(down: list[int], taper: int) -> None:
     split = max((i + 1 for i, size in enumerate(down) if size > 1), default=0)
     assert hops.max() == 2 * split
     for receiver in range(n):
-        routes = made.route_table(np.arange(n), np.full(n, receiver))
+        routes = made.routes(np.arange(n), np.full(n, receiver)).table()
         used = np.unique(routes[routes != NO_LINK])
         assert len(np.unique(made.links.tail[used])) == len(used)
     if down[-1] % 2 == 0:
@@ -140,7 +140,7 @@ def test_shifts_do_not_collide_in_a_full_fat_tree(down: tuple[int, ...]) -> None
     made, n = fattree(down), prod(down)
     rank = np.arange(n)
     for by in range(1, n):
-        routes = made.route_table(rank, (rank + by) % n)
+        routes = made.routes(rank, (rank + by) % n).table()
         assert np.bincount(routes[routes != NO_LINK]).max() == 1
 
 
@@ -200,7 +200,7 @@ def test_rail_pods(gpus: int, nodes: int, taper: int, pxn: int) -> None:
     assert (hops[away & (own[:, None] != own)] == 4).all()
     assert (hops[~away & (rank[:, None] != rank)] == 2).all()
     src, dst = np.divmod(np.arange(len(rank) ** 2), len(rank))
-    routes = made.route_table(src, dst)
+    routes = made.routes(src, dst).table()
     assert (routes[routes != NO_LINK] >= len(rank)).any()
     first_spine = gpus * nodes + nodes + gpus
     spines = made.links.head[routes[routes != NO_LINK]] >= first_spine
@@ -233,7 +233,7 @@ def test_any_map_of_gpus_is_a_machine(shape: list[list[int]], nvlinks: int) -> N
     assert list(made.names[: made.nranks]) == names
     for i, a in enumerate(names):
         for j, b in enumerate(names):
-            route = made.route_table(np.array([i]), np.array([j]))[0]
+            route = made.routes(np.array([i]), np.array([j])).table()[0]
             rates = [float(made.links.rate[link]) for link in route if link != NO_LINK]
             assert rates == [hop.bandwidth for hop in found.route(a, b)]
 
@@ -250,7 +250,7 @@ def test_a_measured_map_is_a_machine() -> None:
         for name, value in facts.items()
     )
     made = network_from_map(Topology(ranks, (), pairs))
-    there, back = made.route_table(np.array([0, 1]), np.array([1, 0]))
+    there, back = made.routes(np.array([0, 1]), np.array([1, 0])).table()
     assert there[0] != back[0]
     assert there[1] == back[1]
     assert made.links.rate[there].tolist() == [8e9, 10e9]
@@ -304,4 +304,4 @@ def test_too_many_hops_are_refused_before_memory_is_taken() -> None:
     n = 2048
     src, dst = np.divmod(np.arange(n * n), n)
     with pytest.raises(Unsupported, match="too many at once"):
-        ring(n).route_table(src, dst)
+        ring(n).routes(src, dst).table()

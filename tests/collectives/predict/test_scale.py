@@ -38,7 +38,7 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
     routes = made.routes(src, dst)
-    table = RankRoutes(made.route_table(src, dst), len(made.links))
+    table = RankRoutes(made.routes(src, dst).table(), len(made.links))
     for _ in range(2):
         n = routes.nlinks
         values = random.choice([1.0, 2.5, 4.0], n) if few else random.random(n)
@@ -84,7 +84,7 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
     made = replace(build_network(text, 40), gamma=0.0)
     simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
-    routes = made.route_table(np.arange(1, 40), np.zeros(39, np.int64))
+    routes = made.routes(np.arange(1, 40), np.zeros(39, np.int64)).table()
     links = np.where(routes < 0, len(made.links), routes).astype(np.int64)
     rates = fair(links, np.ones(links.shape), np.full(39, np.inf), made.links.rate)
     into = {int(route[route < len(made.links)][-1]) for route in links}
