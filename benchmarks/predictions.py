@@ -23,7 +23,7 @@ from bench.links.measuring import Measured, Settings
 from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.fusion import filled
 from busbar.errors import Unsupported
-from collectives.predict.compare import crossovers, sweep
+from collectives.predict.compare import compare_algorithms, find_crossovers
 from collectives.predict.fit import Fit, dump_fit, load_fit
 from collectives.predict.interface import Operation
 from collectives.predict.machine import Machine, Network
@@ -181,8 +181,8 @@ def lower_bound(collective: str, ranks: int, fit: Fit) -> list[float | None]:
 def winners(collective: str, ranks: int, fit: Fit) -> list[float]:
     """The sizes at which the best algorithm changes."""
     predictor, names = FitPredictor(fit).on(ranks), algorithms(collective)
-    found = sweep(collective, names, ranks, predictor=predictor, sizes=SIZES[1:])[0]
-    return [float(one.size) for one in crossovers(collective, found, predictor, SIZES[1:])]
+    found = compare_algorithms(collective, names, ranks, predictor=predictor, sizes=SIZES[1:])[0]
+    return [float(one.size) for one in find_crossovers(collective, found, predictor, SIZES[1:])]
 
 
 def network_numbers(collective: str, schedule: Schedule, network: Network) -> list[float]:

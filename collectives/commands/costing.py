@@ -87,7 +87,7 @@ def _cost(options: argparse.Namespace) -> int:
     shown: list[object] = []
     rows: list[dict[str, object]] = []
     for collective, names in groups.items():
-        contenders, refused = model.sweep(
+        contenders, refused = model.compare_algorithms(
             collective,
             names,
             nranks,

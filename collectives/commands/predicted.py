@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.sizes import short
 from collectives.commands.command import new_table, width
-from collectives.predict.compare import Contender, crossovers
+from collectives.predict.compare import Contender, find_crossovers
 from collectives.predict.interface import CollectivePredictor
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
@@ -55,7 +55,7 @@ def tables(
         return
     first = contenders[int(times[:, 0].argmin())].name
     line = f"* best: {first}"
-    for cross in crossovers(collective, contenders, predictor, sizes):
+    for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {short(cross.size)} on {cross.better}"
     yield line
     yield ""

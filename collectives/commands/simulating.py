@@ -101,7 +101,7 @@ def _collective(options: argparse.Namespace, name: str) -> str:
 
 def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
-    from collectives.predict.compare import work_about
+    from collectives.predict.compare import estimate_work
     from collectives.predict.interface import Operation
     from collectives.predict.machine import Machine
     from collectives.predict.named import build_network
@@ -116,7 +116,7 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
         nranks = _counted(own, given)
     network = build_network(options.machine, nranks or 8)
     nranks = nranks or network.nranks
-    about = work_about(collective, name, nranks, given)
+    about = estimate_work(collective, name, nranks, given)
     if about > _MOST_WORK:
         raise Unsupported(
             f"{text} on {nranks} ranks has about {about:.1e} messages and steps to go through; at"
@@ -160,13 +160,15 @@ def _simulate(options: argparse.Namespace) -> int:
     alone = [_links(result)] if options.sweep is None and len(names) == 1 else []
     show(*tables.values(), *alone, *_LEGEND)
     if options.svg is not None:
-        from collectives.predict.draw import loads, scaling
+        from collectives.predict.draw import draw_loads, draw_scaling
 
         if options.sweep is None:
-            loads(result.machine, result, f"{names[0]}: {title}", options.svg)
+            draw_loads(result.machine, result, f"{names[0]}: {title}", options.svg)
         else:
             title = f"{case.what.name}, {_fixed(options, case, nbytes)}"
-            scaling(points, options.sweep, f"{title}, simulated on {options.machine}", options.svg)
+            draw_scaling(
+                points, options.sweep, f"{title}, simulated on {options.machine}", options.svg
+            )
         print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
 
@@ -277,10 +279,10 @@ def _gigabytes(rate: float) -> str:
 
 def _links(result: SimulationResult) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
-    from collectives.predict.simulation import busiest
+    from collectives.predict.simulation import find_busiest
 
     table = new_table("busiest links", "link", "links", "bytes each", "busy")
-    for group in busiest(result, _SHOWN_LINKS):
+    for group in find_busiest(result, _SHOWN_LINKS):
         name = result.machine.link(group.link)
         table.add_row(name, str(group.links), human(group.nbytes), f"{group.busy:.1%}")
     return table

@@ -245,7 +245,7 @@ def _amounts(problem: Problem, step: int) -> Amounts:
     return amounts
 
 
-def buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
+def run_buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
     """Simulate all steps with buffers; every rank is a class of its own.
 
     ``buffer``: bytes from one rank to another that count as sent before they have left. ``burst``:

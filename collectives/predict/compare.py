@@ -48,7 +48,7 @@ class Crossover:
     better: str
 
 
-def moves_about(collective: str, name: str, nranks: int) -> float:
+def estimate_moves(collective: str, name: str, nranks: int) -> float:
     """Estimate the moves of a schedule, without building it where it would be large.
 
     Beyond some hundred ranks, by the growth from 64 to 128. Raises Unsupported as `draft` does.
@@ -60,10 +60,10 @@ def moves_about(collective: str, name: str, nranks: int) -> float:
     return _grown(count, name, nranks)
 
 
-def work_about(collective: str, name: str, nranks: int, parameters: Mapping[str, Any]) -> float:
+def estimate_work(collective: str, name: str, nranks: int, parameters: Mapping[str, Any]) -> float:
     """Estimate the work of a simulation: moves of steps that differ, and steps.
 
-    In moves; as `moves_about`, 0 where that cannot be told because parameters fit one rank count.
+    In moves. As for `estimate_moves`, 0 where parameters fit one rank count only.
     """
 
     def count(n: int) -> int:
@@ -102,7 +102,7 @@ def port_volume(operation: Operation) -> float:
     return total * chunk_bytes(operation.spec, ranks, schedule.nchunks, 1.0)
 
 
-def sweep(
+def compare_algorithms(
     collective: str,
     names: Sequence[str],
     nranks: int,
@@ -127,7 +127,7 @@ def sweep(
             schedule = draft(collective, name, nranks, root=root, **chosen)
             # A parameter such as a grid may fit this rank count alone.
             small = chosen or nranks <= MOST_RANKS
-            about = 0.0 if small else moves_about(collective, name, nranks)
+            about = 0.0 if small else estimate_moves(collective, name, nranks)
             if about > MOST_MOVES:
                 raise Unsupported(
                     f"{name} on {nranks} ranks has about {about:.1e} moves; at most"
@@ -146,7 +146,7 @@ def sweep(
     return contenders, refused
 
 
-def crossovers(
+def find_crossovers(
     collective: str,
     candidates: Sequence[Contender],
     predictor: CollectivePredictor,

@@ -99,7 +99,7 @@ def _lines(machine: Network, result: SimulationResult) -> tuple[Points, NDArray[
     return ends[order], share[order]
 
 
-def loads(machine: Network, result: SimulationResult, title: str, path: Path) -> None:
+def draw_loads(machine: Network, result: SimulationResult, title: str, path: Path) -> None:
     """Draw the machine, its cables coloured by the share of the time that they are busy.
 
     Raises what `checked` does, and Unsupported for a machine with too many cables.
@@ -176,7 +176,7 @@ def _nodes(axes: Any, machine: Network, place: Points) -> None:
             )  # fmt: skip
 
 
-def scaling(
+def draw_scaling(
     points: Sequence[tuple[str, float, float, float]], over: str, title: str, path: Path
 ) -> None:
     """Draw a sweep: time and busbw. ``points``: (algorithm, ranks or bytes, seconds, bytes/s).

@@ -1,10 +1,11 @@
 """The engines of the simulator: the times at which ranks enter their steps.
 
-`lockstep` goes step by step, for schedules in which no two steps share a link at one time. The
+`run_lockstep` goes step by step, for schedules in which no two steps share a link at one time. The
 times of a step depend only on the differences between the times at which ranks enter it, so a step
 that comes again with the same differences takes the same time. The engine detects messages of
-different steps on one link and stops, with the last step before which everything had ended. `free`
-lets every class of ranks enter its steps at its own time.
+different steps on one link and stops, with the last step before which everything had ended.
+`run_free` lets every class of ranks enter its steps at its own time. It is exact for any schedule
+and network. Events of one time, or with a slack of nearly one time, are handled together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.predict.flows import Stage
-from collectives.predict.fluid import EXACT, Bytes, Fluid, TooMuch, finishes
+from collectives.predict.fluid import EXACT, Bytes, Fluid, TooMuch, compute_ends
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
@@ -239,7 +240,7 @@ class _Lockstep:
 
     def _flow(self, timed: TimedStage, begin: Amounts) -> Amounts:
         rate = self.problem.rate
-        ends, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
+        ends, work = compute_ends(begin, timed.sent(rate, 0.0), rate, self.most)
         self.most -= work
         return ends
 
@@ -282,8 +283,8 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
     return done, before, row
 
 
-def lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
-    """Simulate as many steps as possible; ``most``: the limit of work, as for `finishes`."""
+def run_lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
+    """Simulate as many steps as possible; ``most``: the limit of work, as for `compute_ends`."""
     engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts
@@ -434,7 +435,7 @@ class _Free:
         self.parts[ranks] = chain
 
 
-def free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
+def run_free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
     """Simulate from the clocks at step ``first``, before which every message has ended.
 
     ``slack``: the share of its time by which a message may begin and end earlier or later than it

@@ -242,7 +242,7 @@ _SENDS = {"trip": TRIPS, "burst": BURST * TRIPS, "still": 1, "sum": 1}
 _FEWEST_SIZES = 2
 
 
-def shared(
+def fit_shared_memory(
     kinds: Mapping[str, Sequence[Swept]],
     fit: Callable[[Sequence[Swept]], Curve],
     nranks: int,

@@ -220,7 +220,9 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
 def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
     """Keep only some of the links."""
     number: Ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-    return replace(flows, routes=flows.routes.kept(number, int(keep.sum())), rate=flows.rate[keep])
+    return replace(
+        flows, routes=flows.routes.renumbered(number, int(keep.sum())), rate=flows.rate[keep]
+    )
 
 
 def _slowest(flows: Flows) -> NDArray[np.bool_]:
@@ -417,10 +419,10 @@ def classes_of(flows: Flows, traffic: Traffic) -> SymmetryClasses:
         if 2 * now[0] > traffic.nranks > 8:
             break
         before = now
-    return alone(flows, traffic)
+    return separate_classes(flows, traffic)
 
 
-def alone(flows: Flows, traffic: Traffic) -> SymmetryClasses:
+def separate_classes(flows: Flows, traffic: Traffic) -> SymmetryClasses:
     """Every rank, link and message a class of its own."""
     return SymmetryClasses(
         np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows))

@@ -30,10 +30,10 @@ _CHANGE = 2_000
 
 
 class TooMuch(Exception):
-    """Raised when `finishes` exceeds its limit of work."""
+    """Raised when `compute_ends` exceeds its limit of work."""
 
 
-def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
+def compute_fair_rates(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     """Compute the max-min fair rate of every row, by progressive filling.
 
     Row i stands for messages that all get one rate of at most ``cap[i]``; ``load[i, j]`` of them
@@ -71,8 +71,8 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
 class Bytes:
     """Messages as columns: bytes, maximum rate, and route.
 
-    ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier
-    or later than it would; see `Fluid`.
+    ``links`` and ``load`` as for `compute_fair_rates`. ``slack``: seconds by which a
+    message may begin and end earlier or later; see `Fluid`.
     """
 
     nbytes: Amounts
@@ -168,7 +168,7 @@ class Fluid:
             links = self._links[reached]
             links = np.where(self._full[links], links, len(self._rate))
             left, since, cap, speed, *_ = self._state[:, reached]
-            fresh = fair(links, self._load[reached], cap, self._rate)
+            fresh = compute_fair_rates(links, self._load[reached], cap, self._rate)
             # One that has begun since has had its rate from its beginning, before or after now.
             fixed = np.where(new[reached], since, self.now)
             left = np.maximum(left - speed * (fixed - since), 0.0)
@@ -236,7 +236,7 @@ class Fluid:
         self._dirty[links] |= before | self._full[links]
 
 
-def finishes(
+def compute_ends(
     begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
 ) -> tuple[Amounts, int]:
     """Compute when messages end that begin at known times and meet no others; also the work.

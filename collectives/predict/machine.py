@@ -73,7 +73,7 @@ def rank_classes_of(topology: Topology) -> RankClasses:
     devices = topology.of(Kind.RANK) or topology.gpus or topology.of(Kind.CORE)
     if not devices:
         raise ValueError("it has neither ranks nor GPUs nor cores")
-    find = Classes(topology)
+    find = LinkClassifier(topology)
     names = [["" for _ in devices] for _ in devices]
     for i, a in enumerate(devices):
         for j, b in enumerate(devices[:i]):
@@ -96,7 +96,7 @@ def distance(name: str) -> int:
     return CLASSES.index(head) if head in CLASSES else len(CLASSES)
 
 
-class Classes:
+class LinkClassifier:
     """Classes of pairs of devices of one topology.
 
     GPUs have their matrix cell, with SYS where nothing is known; ranks and cores have the nearest
@@ -323,12 +323,12 @@ NO_LINK = -1
 _BLOCK = 1 << 16
 
 
-def blocks(size: int) -> list[slice]:
+def message_slices(size: int) -> list[slice]:
     """Slices of messages that fit into a cache."""
     return [slice(at, at + _BLOCK) for at in range(0, size, _BLOCK)]
 
 
-def together(links: Ids) -> Ids:
+def close_gaps(links: Ids) -> Ids:
     """Close the gaps between a route's links, in their order, and drop the unused columns."""
     width = int((links >= 0).sum(axis=1).max(initial=0))
     if width < links.shape[1]:
@@ -378,7 +378,7 @@ class RankRoutes:
     def _each(self, values: Amounts, of: Callable[[Amounts], Amounts]) -> Amounts:
         # NO_LINK is the last of the values.
         results = np.empty(len(self))
-        for block in blocks(len(self)):
+        for block in message_slices(len(self)):
             results[block] = of(values[self.table(block)])
         return results
 
@@ -386,7 +386,7 @@ class RankRoutes:
         """The sum of the links' values for every message, modulo 2⁶⁴."""
         seen = np.append(values, np.uint64(0))
         sums = np.empty(len(self), np.uint64)
-        for block in blocks(len(self)):
+        for block in message_slices(len(self)):
             sums[block] = seen[self._links[block]].sum(axis=1, dtype=np.uint64)
         return sums
 
@@ -396,7 +396,7 @@ class RankRoutes:
         ``part``: of these messages, whose weights alone are given.
         """
         links, sums = self._links[part], np.zeros(self.nlinks + 1)
-        for block in blocks(len(links)):
+        for block in message_slices(len(links)):
             index = links[block].ravel().astype(np.int64) + 1
             each = np.repeat(weights[block], links.shape[1])
             sums += np.bincount(index, each, self.nlinks + 1)
@@ -405,18 +405,18 @@ class RankRoutes:
     def gather(self, values: Hashes) -> Hashes:
         """The sum of the messages' values for every link, modulo 2⁶⁴."""
         sums = np.zeros(self.nlinks + 1, np.uint64)
-        for block in blocks(len(self)):
+        for block in message_slices(len(self)):
             part = self._links[block]
             np.add.at(sums, part.ravel(), np.repeat(values[block], part.shape[1]))
         return sums[:-1]
 
-    def kept(self, number: Ids, nlinks: int) -> RankRoutes:
+    def renumbered(self, number: Ids, nlinks: int) -> RankRoutes:
         """The routes with links by new numbers; links that have none (−1) are left out."""
         number = np.append(number, np.int32(NO_LINK))
-        parts = [together(number[self._links[block]]) for block in blocks(len(self))]
+        parts = [close_gaps(number[self._links[block]]) for block in message_slices(len(self))]
         width = max((part.shape[1] for part in parts), default=0)
         table = np.full((len(self), width), NO_LINK, np.int32)
-        for block, part in zip(blocks(len(self)), parts, strict=True):
+        for block, part in zip(message_slices(len(self)), parts, strict=True):
             table[block, : part.shape[1]] = part
         return RankRoutes(table, nlinks)
 
@@ -479,7 +479,7 @@ def cables(a: Numbers, b: Numbers, rate: float | Amounts, latency: float | Amoun
     )
 
 
-def joined(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
+def join_hops(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
     """Routes from one column of link numbers a hop; a message to its own rank takes no link."""
     route = np.stack(hops, axis=1)
     return np.where((src != dst)[:, None], route, NO_LINK).astype(np.int32)

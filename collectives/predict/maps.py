@@ -19,15 +19,15 @@ import numpy as np
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError, Unsupported
-from collectives.predict.fit import digest, fit_curve, read_fit, shared
+from collectives.predict.fit import digest, fit_curve, fit_shared_memory, read_fit
 from collectives.predict.machine import (
     NETWORK,
     NO_LINK,
     BufferDependentRates,
-    Classes,
     Costs,
     Curve,
     Ids,
+    LinkClassifier,
     LinkCosts,
     Links,
     Machine,
@@ -68,7 +68,7 @@ def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
         )
     if not links:
         raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
-    ranks, find = topology.of(Kind.RANK), Classes(topology)
+    ranks, find = topology.of(Kind.RANK), LinkClassifier(topology)
     behind = [time for each in (topology, *again) for time in first(each)]
     each = _cpus(topology)
     cpus = {cpu for one in each for cpu in one}
@@ -107,7 +107,7 @@ def _start(links: Mapping[str, LinkCosts], behind: Sequence[float]) -> float:
 
 
 def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
-    find = Classes(topology)
+    find = LinkClassifier(topology)
     groups: dict[str, dict[str, list[Swept]]] = defaultdict(lambda: defaultdict(list))
     for one in sweep:
         name = find.of(topology.device(one.a), topology.device(one.b))
@@ -119,7 +119,7 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
         cpus = {cpu for one in _cpus(topology) for cpu in one}
         size = len(ranks), len(cpus) or len(ranks)
         links = {
-            name: replace(link, shared=shared(groups[name], _curve, *size))
+            name: replace(link, shared=fit_shared_memory(groups[name], _curve, *size))
             for name, link in links.items()
         }
     return links
@@ -159,7 +159,7 @@ def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
 
     Where both directions at once were measured, that is the swap.
     """
-    find = Classes(topology)
+    find = LinkClassifier(topology)
     cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, pairs in cells.items():

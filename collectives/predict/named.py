@@ -30,10 +30,10 @@ from collectives.predict.machine import (
     Numbers,
     RankRoutes,
     Router,
-    blocks,
     cables,
-    joined,
-    together,
+    close_gaps,
+    join_hops,
+    message_slices,
 )
 from collectives.predict.maps import network_from_file
 from collectives.schedule.catalogue import check_parameter, parse
@@ -64,7 +64,7 @@ class Circle(NamedTuple):
         longest = int(np.abs(hops).max(initial=0))
         table = np.full((len(first), longest), NO_LINK, np.int32)
         step = np.arange(longest, dtype=np.int32)
-        for block in blocks(len(first)):
+        for block in message_slices(len(first)):
             x = first[block, None] + np.sign(hops[block, None]) * step
             x += np.where(x < 0, self.side, 0).astype(np.int32)
             x -= np.where(x >= self.side, self.side, 0).astype(np.int32)
@@ -126,7 +126,7 @@ class Circles(RankRoutes):
         number = np.append(self.number, np.int32(NO_LINK))
         parts = [number[circle.links(rows)] for circle in self.circles]
         empty = np.empty((messages, 0), np.int32)
-        return together(np.concatenate([empty, *parts], axis=1))
+        return close_gaps(np.concatenate([empty, *parts], axis=1))
 
     def hashes(self, values: Hashes) -> Hashes:
         """See `RankRoutes`."""
@@ -135,7 +135,7 @@ class Circles(RankRoutes):
             self.number >= 0, np.append(values, np.uint64(0))[self.number], np.uint64(0)
         )
         upto = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each, dtype=np.uint64)])
-        for block in blocks(len(self)):
+        for block in message_slices(len(self)):
             for circle in self.circles:
                 a, b, c, d = circle.ends(block)
                 sums[block] += upto[b] - upto[a] + upto[d] - upto[c]
@@ -199,7 +199,7 @@ class Circles(RankRoutes):
         result[self.number[has]] = each[has]
         return result
 
-    def kept(self, number: Ids, nlinks: int) -> Circles:
+    def renumbered(self, number: Ids, nlinks: int) -> Circles:
         """See `RankRoutes`."""
         fresh = np.append(number, np.int32(NO_LINK))[self.number]
         return Circles(self.circles, fresh, nlinks, self.messages)
@@ -367,7 +367,7 @@ def nvswitch(
 
     def router(src: Numbers, dst: Numbers) -> Ids:
         net = np.where(src // gpus != dst // gpus, n, 0)
-        return joined(src, dst, src + net, size + dst + net)
+        return join_hops(src, dst, src + net, size + dst + net)
 
     return Network(f"nvswitch {nodes}x{gpus}", n, n + nodes + several, links, router)
 
@@ -413,7 +413,7 @@ def rail(
         relay = np.where(cross & (pxn == 1), src // gpus * gpus + dst % gpus, src)
         over = cross & (pxn == 0)
         near, hop = ~away | (relay != src), np.where(away, relay, dst)
-        return joined(
+        return join_hops(
             src,
             dst,
             np.where(near, src, NO_LINK),
@@ -477,7 +477,7 @@ def fattree(
                 columns.append(np.where(apart, base[level] + number + offset, NO_LINK))
             plane = plane + width[level] * choice
             apart = src // below[level + 1] != dst // below[level + 1]
-        return joined(src, dst, *columns[0::2], *columns[1::2][::-1])
+        return join_hops(src, dst, *columns[0::2], *columns[1::2][::-1])
 
     text = "x".join(map(str, sizes)) + (f" taper {taper}" if taper > 1 else "")
     return Network(f"fat tree {text}", n, int(first[-1]), links, router)
@@ -547,7 +547,7 @@ def dragonfly(
 
         across = np.where(away, here * each * (g - 1) + cable, 0)
         wire = outside[across] if len(outside) else np.full_like(src, NO_LINK)
-        return joined(
+        return join_hops(
             src,
             dst,
             src,

@@ -120,7 +120,7 @@ _PATTERN = re.compile(
 _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
 
 
-def graphs(log: str) -> dict[str, NcclGraph]:
+def parse_graphs(log: str) -> dict[str, NcclGraph]:
     """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; PAT has ring's."""
     by_algorithm: dict[str, NcclGraph] = {}
     for match in _PATTERN.finditer(log):
@@ -141,7 +141,7 @@ def graphs(log: str) -> dict[str, NcclGraph]:
     return by_algorithm
 
 
-def choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
+def list_choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
     """NCCL's candidates for a collective, each with latency and bandwidth.
 
     Raises Unsupported for a collective that NCCL's model does not have.
@@ -277,12 +277,14 @@ def _ring_us(
     return (steps - between) * max(intra, post) + between * inter
 
 
-def predict(system: NcclSystem, collective: str, nbytes: int) -> tuple[float, NcclChoice] | None:
+def predict_fastest(
+    system: NcclSystem, collective: str, nbytes: int
+) -> tuple[float, NcclChoice] | None:
     """Seconds of NCCL's fastest choice, and the choice; None where there is none.
 
-    ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `choices` does.
+    ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `list_choices` does.
     """
-    timed = [(_seconds(system, collective, c, nbytes), c) for c in choices(system, collective)]
+    timed = [(_seconds(system, collective, c, nbytes), c) for c in list_choices(system, collective)]
     return min(timed, default=None, key=lambda pair: pair[0])
 
 
@@ -315,14 +317,14 @@ class NcclPredictor(CollectivePredictor):
         if operation.algorithm != LIBRARY:
             return f"{operation.algorithm} is not NCCL's; it chooses its algorithm itself"
         try:
-            served = choices(system, operation.collective)
+            served = list_choices(system, operation.collective)
         except Unsupported as error:
             return str(error)
         return "" if served else f"NCCL has no graph for {operation.collective} here"
 
     def _seconds(self, operation: Operation, sizes: Sequence[int]) -> NDArray[np.float64]:
         assert self.machine.nccl is not None
-        fastest = (predict(self.machine.nccl, operation.collective, size) for size in sizes)
+        fastest = (predict_fastest(self.machine.nccl, operation.collective, size) for size in sizes)
         return np.array([best[0] for best in fastest if best is not None])
 
 
@@ -331,7 +333,7 @@ def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
 
     ``sm``: compute capability as 90. Raises Unsupported for a log without graphs.
     """
-    by_algorithm = graphs(log)
+    by_algorithm = parse_graphs(log)
     if not by_algorithm:
         raise Unsupported(
             "no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH"

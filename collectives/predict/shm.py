@@ -8,11 +8,11 @@
   reader fetches it, and the next who writes it must take it back.
 - Adding takes what ``join`` takes beyond ``warm``.
 
-`Drafts` are the programs that ranks carry out. `touched` says which core's cache holds each line
-that a pass touches: iterations repeat, so the second one counts. As in MESI, a core keeps a line
-that it has read or written until another core writes it, and may write a line freely that no other
-core has read since. `Passes` follows ``Direct`` of `native/src/plans.cpp`: every rank does its
-passes in order, round by round, each on the window that is due, and waits for passes of others.
+`Drafts` are the programs that ranks carry out. `find_touches` says which core's cache holds each
+line that a pass touches: iterations repeat, so the second one counts. As in MESI, a core keeps a
+line that it has read or written until another core writes it, and may write a line freely that
+no other core has read since. `Passes` follows ``Direct`` of `native/src/plans.cpp`: every rank does
+its passes in order, round by round, each on the window that is due, and waits for passes of others.
 `eager_seconds` follows ``Eager``: a rank copies, posts all messages of a step, receives all that
 are sent to it, copies. Ranks that share a core run on it one at a time.
 """
@@ -119,7 +119,7 @@ def _slope(curve: Curve, nbytes: float) -> float:
 Between = Mapping[int, Mapping[int, Rates]]
 
 
-def rates(links: Sequence[LinkCosts]) -> list[Rates]:
+def rates_by_class(links: Sequence[LinkCosts]) -> list[Rates]:
     """Rates of each class; unmeasured classes have those of the first measured one."""
     known = [link.shared for link in links if link.shared is not None]
     return [Rates(link.shared or known[0]) for link in links] if known else []
@@ -206,7 +206,7 @@ class _Line(NamedTuple):
 _NOBODY = _Line(frozenset(), -1)
 
 
-def in_order(graph: DependenceGraph) -> list[tuple[int, int, Work]]:
+def order_passes(graph: DependenceGraph) -> list[tuple[int, int, Work]]:
     """All passes in an order that respects their waits: (rank, number, pass)."""
     done = [0] * len(graph.works)
     order: list[tuple[int, int, Work]] = []
@@ -221,9 +221,9 @@ def in_order(graph: DependenceGraph) -> list[tuple[int, int, Work]]:
     return order
 
 
-def touched(graph: DependenceGraph, cores: Sequence[int]) -> Touched:
+def find_touches(graph: DependenceGraph, cores: Sequence[int]) -> Touched:
     """The touches of all passes; ``cores[r]``: the core of rank r."""
-    order = in_order(graph)
+    order = order_passes(graph)
     lines: dict[Place, _Line] = {}
     result = Touched()
     for _ in range(2):
@@ -278,8 +278,8 @@ class Passes:
         self._cores = cores
         self._graph = draft.dependence_graph
         self._between = between
-        self._order = in_order(self._graph)
-        self._touched: Touched = touched(self._graph, cores)
+        self._order = order_passes(self._graph)
+        self._touched: Touched = find_touches(self._graph, cores)
 
     def seconds(self, scale: float) -> float:
         """Seconds of an iteration, of passes whose sizes count ``scale`` bytes each."""
@@ -424,7 +424,7 @@ class SharedMemoryPredictor(CollectivePredictor):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self._rates = rates(machine.costs)
+        self._rates = rates_by_class(machine.costs)
         self._planned: dict[Key, _Planned] = {}
 
     def refusal(self, operation: Operation) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.predict.buffered import buffered
-from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, free, lockstep
-from collectives.predict.flows import alone, classes_of, flows_of, stages_of, traffic_of
+from collectives.predict.buffered import run_buffered
+from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
+from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
 from collectives.predict.machine import Network
 from collectives.predict.ports import chunk_bytes
@@ -75,7 +75,9 @@ class Simulation:
         traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
         # Bytes of one connection follow each other, so symmetric ranks cannot be merged.
-        self.classes = alone(flows, traffic) if machine.buffer else classes_of(flows, traffic)
+        self.classes = (
+            separate_classes(flows, traffic) if machine.buffer else classes_of(flows, traffic)
+        )
         local = []
         for pattern in traffic.patterns:
             local.append(np.zeros(schedule.nranks))
@@ -108,13 +110,13 @@ class Simulation:
         first, clocks, used = 0, Clocks.begin(nranks), 0.0
         if machine.buffer:
             self._check_buffered()
-            first, clocks = len(self._steps), buffered(problem, machine.buffer, machine.burst)
+            first, clocks = len(self._steps), run_buffered(problem, machine.buffer, machine.burst)
         elif steps_at_once:
             hurry = slack != 0.0 and self._slack(0) > 0
-            first, clocks = lockstep(problem, _MOST_WORK if hurry else np.inf)
+            first, clocks = run_lockstep(problem, _MOST_WORK if hurry else np.inf)
         if first < len(self._steps):
             used = self._slack(first) if slack is None else slack
-            clocks = free(problem, first, clocks, used)
+            clocks = run_free(problem, first, clocks, used)
         last = int(clocks.now.argmax())
         seconds, carried = float(clocks.now[last]), self._carried * chunk
         parts = dict(zip(PARTS, clocks.parts[last].tolist(), strict=True))
@@ -188,7 +190,7 @@ class Busy(NamedTuple):
     busy: float
 
 
-def busiest(result: SimulationResult, most: int) -> list[Busy]:
+def find_busiest(result: SimulationResult, most: int) -> list[Busy]:
     """Find the busiest groups of links, at most so many."""
     machine = result.machine
     seconds = result.link_bytes / machine.links.rate

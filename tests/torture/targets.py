@@ -191,7 +191,7 @@ def _targets() -> dict[str, Target]:
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
         "expect": (partial(_text, expect_text.parse), seeds.expectations),
         "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
-        "nccl-graphs": (partial(_text, nccl.graphs), seeds.nccl_graphs),
+        "nccl-graphs": (partial(_text, nccl.parse_graphs), seeds.nccl_graphs),
         "nccl-said": (partial(_text, nccl_said.parse), seeds.nccl_said),
         "counts": (partial(_path, _counts), seeds.counts),
     }

@@ -14,9 +14,9 @@ from collectives.predict.nccl import (
     NcclChoice,
     NcclGraph,
     NcclSystem,
-    choices,
-    graphs,
-    predict,
+    list_choices,
+    parse_graphs,
+    predict_fastest,
 )
 
 H100 = NcclSystem(
@@ -32,7 +32,7 @@ A100X2 = NcclSystem(80, 16, {"ring": NcclGraph(10, 20.0, 20.0)}, nodes=2)
 
 
 def _of(system: NcclSystem, collective: str) -> dict[tuple[str, str], NcclChoice]:
-    return {(c.algorithm, c.protocol): c for c in choices(system, collective)}
+    return {(c.algorithm, c.protocol): c for c in list_choices(system, collective)}
 
 
 @pytest.mark.parametrize(
@@ -73,24 +73,27 @@ def test_times() -> None:
     """Rule: time is latency + size / bandwidth, trees corrected by size, rings by their plateau."""
     ring = replace(H100, graphs={"ring": H100.graphs["ring"]})
     size = 1 << 30
-    found = predict(ring, "allreduce", size)
+    found = predict_fastest(ring, "allreduce", size)
     assert found is not None
     assert found[0] == pytest.approx(56.0e-6 + size / (360e9 * 8 / 14))
     tree = replace(H100, graphs={"tree": H100.graphs["tree"]})
-    best = predict(tree, "allreduce", 1 << 24)
+    best = predict_fastest(tree, "allreduce", 1 << 24)
     # 16 MiB is number 18 of the table: 0.9 of LL128's bandwidth beats 0.7 of Simple's.
     assert (TREE_SHARE["LL128"][18], TREE_SHARE["Simple"][18]) == (0.9, 0.7)
     assert best is not None and best[1].protocol == "LL128"
     ll128 = 360 * 0.92 * 7 / 9 / 2
     assert best[0] == pytest.approx(31.5e-6 + (1 << 24) / (0.9 * ll128 * 1e9))
-    wide = predict(A100X2, "allreduce", size)
+    wide = predict_fastest(A100X2, "allreduce", size)
     assert wide is not None
     assert wide[0] == pytest.approx(1.4 * 131.6e-6 + size / (200e9 * 16 / 30))
 
 
 def test_what_is_chosen() -> None:
     """Rule: LL for the smallest, Simple in the switch or ring for the largest sizes."""
-    small, large = predict(H100, "allreduce", 256), predict(H100, "allreduce", 1 << 32)
+    small, large = (
+        predict_fastest(H100, "allreduce", 256),
+        predict_fastest(H100, "allreduce", 1 << 32),
+    )
     assert small is not None and small[1].protocol == "LL"
     assert large is not None and large[1].protocol == "Simple"
 
@@ -108,20 +111,20 @@ def test_other_collectives() -> None:
         (8.4 + 8 * 4.0) * 1e-6
     )
     with pytest.raises(Unsupported, match="no alltoall"):
-        choices(H100, "alltoall")
+        list_choices(H100, "alltoall")
 
 
 def test_what_is_not_available() -> None:
     """Rule: the switch needs Hopper, trees of the switch several nodes, PAT one GPU a node."""
     old = replace(H100, sm=80)
-    assert not any(c.algorithm == "nvls" for c in choices(old, "allreduce"))
+    assert not any(c.algorithm == "nvls" for c in list_choices(old, "allreduce"))
     pci = replace(H100, graphs={"ring": NcclGraph(2, 12.0, 12.0, within="PIX")})
-    assert {c.protocol for c in choices(pci, "allreduce")} == {"LL", "Simple"}
+    assert {c.protocol for c in list_choices(pci, "allreduce")} == {"LL", "Simple"}
     assert _of(pci, "allreduce")["ring", "LL"].latency == pytest.approx((6.6 + 14 * 1.0) * 1e-6)
     single = NcclSystem(90, 8, {"pat": NcclGraph(1, 40.0, 40.0)}, nodes=8)
     pat = _of(single, "allgather")["pat", "Simple"]
     assert pat.latency == pytest.approx((8 + 3 * 14 / 3.5 + 8 * 2.8) * 1e-6)
-    assert predict(replace(H100, ranks=1), "allreduce", 1024) is None
+    assert predict_fastest(replace(H100, ranks=1), "allreduce", 1024) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,9 @@ def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
     """Rule: on Blackwell the correction by size is for Intel's and AMD's hosts, not for Grace."""
     graph = NcclGraph(16, 40.0, 40.0, pattern=5)
     times = [
-        predict(NcclSystem(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24)
+        predict_fastest(
+            NcclSystem(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24
+        )
         for cpu in ("intel", "amd", "other")
     ]
     assert all(found is not None for found in times)
@@ -159,7 +164,7 @@ def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
 @given(st.integers(2, 16), st.integers(64, 1 << 33))
 def test_time_is_positive_and_beyond_the_wire(ranks: int, size: int) -> None:
     """Rule: nothing is faster than its bandwidth."""
-    found = predict(replace(H100, ranks=ranks), "allreduce", size)
+    found = predict_fastest(replace(H100, ranks=ranks), "allreduce", size)
     assert found is not None and found[0] > size / found[1].bandwidth > 0
 
 
@@ -173,10 +178,10 @@ def test_graphs_are_read_from_a_log() -> None:
         "h:1:2 [0] NCCL INFO Pattern 5, crossNic 0, nChannels 0, bw 0.000000/0.000000,"
         " type NVL/PIX, sameChannels 1\n"
     )
-    found = graphs(log)
+    found = parse_graphs(log)
     assert found["ring"] == NcclGraph(12, 30.0, 20.0)
     assert found["tree"] == NcclGraph(12, 30.0, 20.0, within="PIX", same_channels=False, pattern=1)
     assert "nvls" not in found and found["pat"] == found["ring"]
-    assert graphs("nothing of the kind") == {}
-    assert graphs(log.replace("20.000000", "14.9.9966")) == {}  # no number, so no graph
-    assert "ring" not in graphs(log.replace("nChannels ", "nChannels " + "9" * 5000))
+    assert parse_graphs("nothing of the kind") == {}
+    assert parse_graphs(log.replace("20.000000", "14.9.9966")) == {}  # no number, so no graph
+    assert "ring" not in parse_graphs(log.replace("nChannels ", "nChannels " + "9" * 5000))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.compare import crossovers, sweep
+from collectives.predict.compare import compare_algorithms, find_crossovers
 from collectives.predict.machine import (
     Costs,
     Curve,
@@ -198,7 +198,7 @@ def test_start_and_ranks_alone() -> None:
 def test_crossovers_are_where_the_lines_cross() -> None:
     """Rule: doubling wins small messages, halving-doubling large ones, from where the forms say."""
     p, sizes = 8, [2**k for k in range(6, 25)]
-    found, refused = sweep(
+    found, refused = compare_algorithms(
         "allreduce",
         ["recursive_doubling", "halving_doubling"],
         p,
@@ -206,7 +206,7 @@ def test_crossovers_are_where_the_lines_cross() -> None:
         sizes=sizes,
     )
     assert not refused
-    (cross,) = crossovers("allreduce", found, PortPredictor(FLAT), sizes)
+    (cross,) = find_crossovers("allreduce", found, PortPredictor(FLAT), sizes)
     # lg p (A + (B + G) n) = 2 lg p A + (2B + G) n (p-1)/p
     exact = lg(p) * A / (lg(p) * (B + G) - (2 * B + G) * (p - 1) / p)
     assert (cross.than, cross.better) == ("recursive_doubling", "halving_doubling")
@@ -215,7 +215,7 @@ def test_crossovers_are_where_the_lines_cross() -> None:
 
 def test_what_is_too_large_is_left_out_with_a_reason() -> None:
     """Rule: with thousands of ranks cheap schedules are costed, others are named and not built."""
-    found, refused = sweep("allreduce", ["recursive_doubling", "one_shot"], 4096)
+    found, refused = compare_algorithms("allreduce", ["recursive_doubling", "one_shot"], 4096)
     assert [c.name for c in found] == ["recursive_doubling"]
     assert found[0].cost.steps == 12
     assert "moves" in refused["one_shot"]

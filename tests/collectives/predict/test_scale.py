@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collectives.predict import engines
 from collectives.predict import simulation as simulator
-from collectives.predict.fluid import fair
+from collectives.predict.fluid import compute_fair_rates
 from collectives.predict.machine import NO_LINK, RankRoutes
 from collectives.predict.named import build_network
 from collectives.predict.simulation import Simulation
@@ -56,7 +56,7 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
         # And again with some of the links alone, by new numbers.
         keep = random.random(n) < 0.6
         number = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-        routes, table = (of.kept(number, int(keep.sum())) for of in (routes, table))
+        routes, table = (of.renumbered(number, int(keep.sum())) for of in (routes, table))
 
 
 def test_equal_ways_have_equal_latencies() -> None:
@@ -86,7 +86,7 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
     routes = made.routes(np.arange(1, 40), np.zeros(39, np.int64)).table()
     links = np.where(routes < 0, len(made.links), routes).astype(np.int64)
-    rates = fair(links, np.ones(links.shape), np.full(39, np.inf), made.links.rate)
+    rates = compute_fair_rates(links, np.ones(links.shape), np.full(39, np.inf), made.links.rate)
     into = {int(route[route < len(made.links)][-1]) for route in links}
     carried = sum(float(made.links.rate[link]) for link in into)
     assert rates.sum() == pytest.approx(carried, rel=1e-9)

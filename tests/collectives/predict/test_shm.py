@@ -15,12 +15,19 @@ from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
 from collectives.predict import shm
-from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, shared
+from collectives.predict.fit import (
+    MOST_EDGES,
+    Fit,
+    dump_fit,
+    fit_curve,
+    fit_shared_memory,
+    load_fit,
+)
 from collectives.predict.interface import Operation
 from collectives.predict.machine import Costs, Curve, LinkCosts, Machine, Shared, one_class
 from collectives.predict.maps import fit_map
 from collectives.predict.predictor import FitPredictor, choose_predictor
-from collectives.predict.shm import Drafts, Rates, SharedMemoryPredictor, in_order, touched
+from collectives.predict.shm import Drafts, Rates, SharedMemoryPredictor, find_touches, order_passes
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
@@ -141,7 +148,7 @@ PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barr
 def test_lines_are_where_the_last_iteration_left_them(
     pair: tuple[str, str], ranks: int, in_place: bool, crowd: int
 ) -> None:
-    """Rule: followed element by element through many runs, a pass finds what `touched` says.
+    """Rule: followed element by element through many runs, a pass finds what `find_touches` says.
 
     Ranks that share a core never take a line from each other.
     """
@@ -150,14 +157,14 @@ def test_lines_are_where_the_last_iteration_left_them(
         return
     found = drafts.of(64)[0].dependence_graph
     cores = [rank % (ranks - crowd % ranks) for rank in range(ranks)]
-    told = touched(found, cores)
+    told = find_touches(found, cores)
     holders: dict[tuple[int, int, int], set[int]] = {}
 
     def elements(place: tuple[int, int, int], size: int) -> list[tuple[int, int, int]]:
         return [(*place[:2], place[2] + i) for i in range(size)]
 
     for iteration in range(4):
-        for rank, number, work in in_order(found):
+        for rank, number, work in order_passes(found):
             core, far = cores[rank], []
             for place in (p for p in work.sources if p.segment != STAGE):
                 held = [holders.setdefault(e, set()) for e in elements(place, work.size)]
@@ -278,7 +285,7 @@ def _fit(samples: Sequence[Swept]) -> Curve:
 
 def test_curves_are_told_apart_by_how_messages_went() -> None:
     """Rule: each way has a curve of its own, found again where the other's times end."""
-    found = shared(_kinds(), _fit, 2, 2)
+    found = fit_shared_memory(_kinds(), _fit, 2, 2)
     assert found is not None
     for name, sizes in (("hop", (8, 1024)), ("mail", (8, 8192)), ("mail_join", (8, 8192)),
                         ("mail_burst", (8, 256)), ("warm", (16384, 1 << 22)),
@@ -291,7 +298,7 @@ def test_curves_are_told_apart_by_how_messages_went() -> None:
 def test_a_sweep_of_one_way_only_gives_no_curves() -> None:
     """Rule: where nothing was measured beyond the mailboxes, the executor is not followed."""
     short = {kind: [s for s in found if s.nbytes <= 1024] for kind, found in _kinds().items()}
-    assert shared(short, _fit, 2, 2) is None
+    assert fit_shared_memory(short, _fit, 2, 2) is None
 
 
 class _Exchange(Operation):

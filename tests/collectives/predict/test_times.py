@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collectives.predict.machine import NO_LINK, Ids, Links, Network, Numbers
 from collectives.predict.named import build_network
-from collectives.predict.simulation import Simulation, busiest
+from collectives.predict.simulation import Simulation, find_busiest
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
@@ -88,7 +88,7 @@ def test_a_parameter_server_shares_its_port() -> None:
     assert found.seconds == pytest.approx(2 * (2e-6 + (p - 1) * n / 10e9), rel=1e-9)
     alone = n / 10e9
     assert found.parts["sharing"] == pytest.approx(2 * (p - 2) * alone, rel=1e-9)
-    first, *_ = busiest(found, 3)
+    first, *_ = find_busiest(found, 3)
     assert first.links == 2
     assert first.nbytes == (p - 1) * n
 
