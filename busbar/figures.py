@@ -9,6 +9,7 @@ from typing import Any
 from busbar.errors import Unavailable, Unsupported
 from busbar.files import check, write
 from busbar.installation import extra
+from busbar.printable import printable_lines
 
 _ENDINGS = (".svg", ".png", ".pdf")
 
@@ -31,7 +32,18 @@ def save(figure: Any, path: Path, dpi: int) -> None:
     """Write matplotlib's figure in the format of the name's ending. Raises StoreError."""
     import matplotlib as mpl
 
-    drawn = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "busbar"}):
-        figure.savefig(drawn, format=path.suffix[1:], dpi=dpi)
-    write(path, drawn.getvalue())
+        drawn = encoded(figure, path.suffix[1:], dpi)
+    write(path, drawn)
+
+
+def encoded(figure: Any, form: str, dpi: int) -> bytes:
+    """Return matplotlib's figure as svg, png or pdf, its texts made printable."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if (plain := printable_lines(text.get_text())) != text.get_text():
+            text.set_text(plain)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=form, dpi=dpi)
+    return drawn.getvalue()

@@ -24,7 +24,17 @@ class Claim:
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
-        self._path = path
+        self._named = self._path = path
+        self._take()
+
+    def renew(self) -> None:
+        """Lock again where the lock's file was removed. Raises StoreError as the start does."""
+        if self._file is not None and not self._is_ours(self._file):
+            self.release()
+            self._take()
+
+    def _take(self) -> None:
+        path = self._named
         if special(path):
             return
         try:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from busbar.errors import BusbarError
+from busbar.printable import plain_streams, printable
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 
 # Errors of writing that mean: standard output takes no more.
@@ -51,7 +52,7 @@ def serve(name: str, run: Callable[[], int]) -> int:
     """
     try:
         _streams()
-        with output():
+        with plain_streams(), output():
             try:
                 status = run()
             except SystemExit as end:  # argparse has printed what was asked for
@@ -77,7 +78,6 @@ def told(name: str, error: BusbarError) -> int:
     import time
 
     from busbar.launchers import launched
-    from busbar.printable import printable
 
     sign = launched()
     if sign is None or sign.rank == 0:

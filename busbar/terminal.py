@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from busbar.printable import printable_lines, styled
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 
 def terminal(**options: Any) -> Console:
     """Rich's Console with these options.
 
-    A closed pipe is left to `busbar.process`.
+    Its styles reach the terminal; the texts that it is given are made printable. A closed pipe is
+    left to `busbar.process`.
     """
     from rich.console import Console
 
@@ -20,7 +26,14 @@ def terminal(**options: Any) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would leave with status 1
 
-    return Terminal(**options)
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for one in super().render(renderable, options):
+                yield one if one.control else one._replace(text=printable_lines(one.text))
+
+    stream = sys.stderr if options.pop("stderr", False) else sys.stdout
+    return Terminal(**{"file": styled(stream), **options})
 
 
 def wrapped(line: str, width: int, indent: int) -> list[str]:

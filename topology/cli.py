@@ -15,7 +15,7 @@ from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import ProbeError, Unsupported
 from busbar.files import write
-from busbar.printable import printable
+from busbar.printable import printable, styled
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from topology.model.topology import Topology
@@ -107,28 +107,30 @@ def _show(argv: Sequence[str]) -> int:
             if name:
                 _write(name, draw(topology))
     if args.json or args.csv or args.tree or not (args.svg or args.html):
-        sys.stdout.write(_shown(topology, args))
+        _print_map(topology, args)
     return GOOD
 
 
-def _shown(topology: Topology, args: argparse.Namespace) -> str:
+def _print_map(topology: Topology, args: argparse.Namespace) -> None:
     from topology.sources import own_json
     from topology.views import matrix, tree
 
     if args.json:
-        return own_json.dump(topology)
-    if args.csv:
-        return matrix.as_csv(topology)
-    if args.tree or not topology.gpus:
+        sys.stdout.write(own_json.dump(topology))
+    elif args.csv:
+        sys.stdout.write(matrix.as_csv(topology))
+    elif args.tree or not topology.gpus:
         # Without a GPU the CPUs are what there is to see.
-        return tree.text(topology, shutil.get_terminal_size().columns)
-    shown = matrix.text(topology, underline=sys.stdout.isatty())
-    if any(cell not in "X?" for row in topology.matrix() for cell in row):
-        return shown
-    # No source says what connects the GPUs: rates are all that there is to see.
-    from topology.views import measured
+        sys.stdout.write(tree.text(topology, shutil.get_terminal_size().columns))
+    else:
+        out, shown = styled(sys.stdout), matrix.text(topology, underline=sys.stdout.isatty())
+        if not any(cell not in "X?" for row in topology.matrix() for cell in row):
+            # No source says what connects the GPUs: rates are all that there is to see.
+            from topology.views import measured
 
-    return "\n".join(filter(None, (shown, measured.text(topology), measured.host_rates(topology))))
+            rates = (measured.text(topology), measured.host_rates(topology))
+            shown = "\n".join(filter(None, (shown, *rates)))
+        out.write(shown)
 
 
 def _write(name: str, text: str) -> None:

@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from bench.launch.progress import Far, far
+from busbar.terminal import terminal
 
 Heard = Callable[[str], object]
 Show = Callable[[Far], object]
@@ -56,10 +57,9 @@ def _in_notebook(display: Any, title: str) -> Iterator[Show]:
 
 @contextmanager
 def _on_terminal(title: str) -> Iterator[Show]:
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=terminal(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda at: bar.update(
             task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"

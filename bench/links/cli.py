@@ -20,7 +20,7 @@ from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.mpi import LEVELS, OPTION
-from busbar.printable import printable_lines
+from busbar.printable import printable_lines, styled
 from busbar.sizes import parse_size
 from busbar.status import BAD
 from collectives.execution.world import World
@@ -219,4 +219,5 @@ def _report(
 
 def _progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\rround {done + 1} of {total}" + ("\n" if done + 1 == total else ""))
+        end = "\n" if done + 1 == total else ""
+        styled(sys.stderr).write(f"\rround {done + 1} of {total}{end}")

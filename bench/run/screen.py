@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bench.run.pace import Pace, duration
 from busbar.printable import printable_lines
 from busbar.process import output
+from busbar.terminal import terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -70,7 +71,6 @@ class Screen:
 
     def _bar(self, rows: int) -> None:
         from rich import progress
-        from rich.console import Console
 
         # Refreshed by hand: a refreshing thread would share this rank's core with the benchmark.
         self._progress = progress.Progress(
@@ -78,7 +78,7 @@ class Screen:
             progress.MofNCompleteColumn(),
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.description}"),
-            console=Console(stderr=True),
+            console=terminal(stderr=True),
             transient=True,
             auto_refresh=False,
             redirect_stdout=False,

@@ -27,6 +27,7 @@ from bench.run.row_results import RowResults
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
+from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
 from busbar.errors import RankFailure, Unsupported
 from reports.exports.nccl_table import footer
@@ -66,7 +67,8 @@ class Session:
         self._people = People.of(places)
         self._entering = Entering(world, transport, options)
         environment = self._environment(places) if world.rank == 0 else {}
-        self._watch = Watchdog(world, options.timeout, self.stop, opened.line, self._screen.tick)
+        tick = StoppedNeighbour(opened, self.stop).beside(self._screen.tick)
+        self._watch = Watchdog(world, options.timeout, self.stop, opened.line, tick)
         how = (options.timing, options.across, options.per_rank)
         rules = Timing(
             options.warmup, options.iterations, options.budget, *how, settle=options.settle

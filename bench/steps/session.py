@@ -13,6 +13,7 @@ from bench.run.keeping import Keeper
 from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
+from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
@@ -56,9 +57,8 @@ class _StepSession:
             describe(opened.library, world, transport, places) if world.rank == 0 else {}
         )
         self._keeper = Keeper(world, self._screen, options.run, opened.line)
-        self._watch = Watchdog(
-            world, options.run.timeout, self._stop, opened.line, self._screen.tick
-        )
+        tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
+        self._watch = Watchdog(world, options.run.timeout, self._stop, opened.line, tick)
 
     def run(self) -> int:
         """All updates, one after the other."""

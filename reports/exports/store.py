@@ -76,9 +76,7 @@ class Appended:
 
     def _anew(self) -> bytes:
         """The whole file; no other run may have begun to write it meanwhile."""
-        if self._file.began:
-            self._claim.release()
-            self._claim = Claim(self.path)
+        self._claim.renew()
         self._begin()
         return self._bytes(self._results)
 
@@ -124,14 +122,20 @@ class Rewritten:
         """See `Sink.add`; a pipe or device cannot be written anew, and gets all at the end."""
         self._results.append(result)
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)  # it was there at the start
-            replace(self.path, self._export(self._results))
+            self._write()
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # it was there at the start
+        self._claim.renew()
+        replace(self.path, self._export(self._results))
 
     def close(self) -> None:
         """See `Sink.close`."""
         try:
             if self._file is not None and self._results:
                 self._file.grow(lambda: self._export(self._results))
+            elif self._results and not self.path.exists():
+                self._write()
         finally:
             if self._file is not None:
                 self._file.close()
@@ -177,11 +181,14 @@ class Directory:
             topology = self._topology()
             if topology is not None:
                 self._facts[self._named(TOPOLOGY)] = topology.encode()
+        self._write_facts()
+        self._records.add(result)
+
+    def _write_facts(self) -> None:
         for path, data in self._facts.items():
             if not path.exists():
                 self.path.mkdir(parents=True, exist_ok=True)
                 replace(path, data)
-        self._records.add(result)
 
     def say(self, lines: Iterable[str]) -> None:
         """Keep lines that the run printed."""
@@ -194,6 +201,7 @@ class Directory:
 
     def close(self) -> None:
         """See `Sink.close`."""
+        self._write_facts()
         self._records.close()
         self._output.close()
 

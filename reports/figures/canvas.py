@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
+from busbar.figures import encoded
 from reports.records.shown import size_text
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def canvas(wide: float, high: float) -> Figure:
 
 def saved(figure: Figure, form: str, dpi: int = 130) -> bytes:
     """A figure as PNG, SVG or PDF."""
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=dpi)
-    return out.getvalue()
+    return encoded(figure, form, dpi)
 
 
 def faint_grid(axes: Axes) -> None:

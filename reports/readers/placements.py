@@ -13,8 +13,9 @@ BYTES = ("sent", "received", "total")
 _SAMPLE = {f.name for f in fields(Sample)}
 _MOST = (1 << 63) - 1  # what a column of whole numbers holds
 
-# What is taken for a time, in seconds.
+# What is taken for a time, in seconds, and for a rate, per second.
 _LEAST_S, _MOST_S = 1e-15, 1e12
+_LEAST_RATE, _MOST_RATE = 1e-12, 1e24
 
 
 def placement(value: object) -> Sample | None:
@@ -46,7 +47,7 @@ def checked(half: object) -> dict[str, Any]:
     if not isinstance(get("sync", {}), dict):
         raise ValueError("sync is no object")
     limit = get("limit")
-    if limit is not None and not (isinstance(limit, (int, float)) and 0 < limit < _MOST):
+    if limit is not None and not (isinstance(limit, (int, float)) and limit and is_time(limit)):
         raise ValueError("limit is no number of seconds")
     return half
 
@@ -57,6 +58,11 @@ def is_time(seconds: float) -> bool:
     What lies beyond makes rates and pictures overflow.
     """
     return seconds == 0 or _LEAST_S <= seconds <= _MOST_S
+
+
+def is_rate(per_second: float) -> bool:
+    """Whether anything is so fast, in bytes or messages per second; 0 where a log rounds it."""
+    return per_second == 0 or _LEAST_RATE <= per_second <= _MOST_RATE
 
 
 def _check_times(times: object) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,21 +35,23 @@ from reports.readers import (
 )
 from reports.readers.columns import Rows
 from reports.readers.frame import frame
-from reports.readers.placements import is_time
+from reports.readers.placements import is_rate, is_time
 from reports.readers.printable import cleaned
 from reports.readers.text import lines, read_bytes, record_files, unlabelled, without_cut
-from reports.records.rows import COUNTS, Note, Reading, Row, Run
+from reports.records.rows import COUNTS, RATES, TIMES, Note, Reading, Row, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["frame", "load", "parse", "read"]
 
-#: The readers of logs, each with a text that every log of its kind has: "" where there is none.
-_TEXT_READERS = (
-    ("", nccl_text.read), ("", osu.read), ("", imb.read), ("#iterations", perftest.read),
-    ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read), ("alg_bandwidth", hccl.read),
-    ("COMMS-RES", param.read), ("", shortened.read),
+# The readers of columns of figures, of which the last one of a text may be cut.
+_TEXT_READERS = nccl_text.read, osu.read, imb.read
+# Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
+# themselves whether a row is whole. With what stands in every such text.
+_CLOSED_READERS = (
+    ("#iterations", perftest.read), ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read),
+    ("alg_bandwidth", hccl.read), ("COMMS-RES", param.read), ("", shortened.read),
 )  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
@@ -94,17 +96,28 @@ def _file(path: Path) -> Reading:
 
 
 def _bounded(found: Reading) -> Reading:
-    """A reading without rows whose whole numbers no column holds; our records are checked."""
+    """A reading without rows that have impossible values; our own records are checked already."""
     if isinstance(found.rows, Rows):
         return found
-    fits = [
-        all(abs(getattr(r, name) or 0) < 1 << 63 for name in COUNTS) and is_time(r.time_s or 0)
-        for r in found.rows
-    ]
-    said = "row not read: it has a whole number of more than 63 bits, or a time that nothing takes"
-    pairs = list(zip(found.rows, fits, strict=True))
-    odd = [Note(r.run.source, r.line, said) for r, fit in pairs if not fit]
-    return Reading([r for r, fit in pairs if fit], [*found.notes, *odd]) if odd else found
+    pairs = [(row, _impossible(row)) for row in found.rows]
+    odd = [Note(r.run.source, r.line, f"row not read: {why}") for r, why in pairs if why]
+    return Reading([r for r, why in pairs if not why], [*found.notes, *odd]) if odd else found
+
+
+def _impossible(row: Row) -> str:
+    """Why a row's values cannot be: no column, rate or picture holds them; else empty."""
+    for name in COUNTS:
+        if abs(getattr(row, name) or 0) >= 1 << 63:
+            return f"{name} is a whole number of more than 63 bits"
+    for name in RATES:
+        if not is_rate(rate := getattr(row, name) or 0):
+            return f"{name} of {rate:g} is a rate that nothing has"
+    for name in TIMES:
+        if not is_time(seconds := getattr(row, name) or 0):
+            return f"{name} of {seconds:g} is a time that nothing takes"
+    every = chain(row.times_s, *row.per_rank_s)
+    odd = next((seconds for seconds in every if not is_time(seconds)), None)
+    return "" if odd is None else f"an iteration of {odd:g} s, a time that nothing takes"
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:
@@ -140,8 +153,12 @@ def parse(text: str, source: str = "<text>") -> Reading:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean, cut = without_cut(list(unlabelled(lines(text))), text)
-    parts = [reader(source, clean) for mark, reader in _TEXT_READERS if mark in text]
+    whole = list(unlabelled(lines(text)))
+    clean, cut = without_cut(whole, text)
+    parts = [reader(source, whole) for mark, reader in _CLOSED_READERS if mark in text]
+    if any(part.rows for part in parts):
+        cut = None
+    parts += [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
     if cut is not None and (rows or notes):

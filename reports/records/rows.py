@@ -192,6 +192,8 @@ KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(Row) if f.name != "
 TEXTS = tuple(name for name, kind in KINDS.items() if kind == "str")
 FIGURES = tuple(name for name, kind in KINDS.items() if kind == "float | None")
 COUNTS = tuple(name for name, kind in KINDS.items() if kind == "int | None")
+RATES = tuple(name for name in FIGURES if name.endswith("_per_s"))
+TIMES = tuple(name for name in FIGURES if name.endswith("_s") and name not in RATES)
 #: Fields that only other benchmarks fill: our records have raw times instead.
 OTHERS = (
     "time_of", "error", "bandwidth_bytes_per_s", "messages_per_s", "overall_s", "compute_s",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -11,7 +13,7 @@ from collectives.execution.mpi import transport as mpi
 
 
 def spoil(how: str) -> None:
-    """Make the last rank raise, wait for ever, or yield a wrong element, at its 5th iteration."""
+    """Make the last rank raise, wait for ever, or stop (SIGSTOP) at its 5th iteration."""
     real = mpi._Calls.__call__
 
     def spoiled(self: Any) -> None:
@@ -20,6 +22,8 @@ def spoil(how: str) -> None:
             raise ValueError("boom")
         if self._runs == 5 and how == "wait":
             threading.Event().wait()
+        if self._runs == 5 and how == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     mpi._Calls.__call__ = spoiled  # type: ignore[method-assign]
 

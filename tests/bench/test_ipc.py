@@ -43,7 +43,7 @@ def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
     out = good(in_process("allreduce", *SMALL, *more))
     rows = table_rows(out)
     assert len(rows) == 16 and all(row[8] == row[12] == "0" for row in rows)
-    assert "allreduce one_shot (ipc)" in out and "same buffers" in out
+    assert "allreduce one_shot (ipc)" in out
     # Less than an element a rank: some messages are empty.
     small = ["--transport", "ipc", "-b", "4", "-e", "16", "-n", "2", "-g", "3"]
     out = good(in_process("allreduce", *small, "-A ring,one_shot,ps"))

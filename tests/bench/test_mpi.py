@@ -154,6 +154,15 @@ def test_a_long_row_that_makes_progress_goes_on(
     assert len(table_rows(done.stdout)) == 1
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
+def test_a_stopped_rank_ends_a_run_that_has_no_starter(mpi: Mpi, run: Run) -> None:
+    """Rule: under plain mpirun its neighbour names a rank that stays stopped, without -T."""
+    done = run(*under(mpi, 2, FAULTS, "stop", *FAULTY))
+    assert done.returncode != 0
+    assert re.search(r"# ended early: rank 1 \(pid \d+\) is stopped", done.stdout), done.stdout
+    assert re.search(r"^busbar: rank 1 \(pid \d+\) is stopped$", done.stderr, re.MULTILINE)
+
+
 def _until_a_row(process: "subprocess.Popen[str]") -> str:
     """Read output up to the third row."""
     assert process.stdout is not None

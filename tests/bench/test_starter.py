@@ -12,14 +12,17 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.cli import start
 from bench.launch import child, starter
-from bench.launch.line import VARIABLE, Phase
+from bench.launch.line import VARIABLE, Hotline, Phase
 from bench.launch.segments import Segments, room, writable
 from bench.launch.starter import RankRun
+from bench.options.options import parse
 from busbar.errors import Unavailable
 from tests.conftest import Run, environment
 
@@ -299,6 +302,19 @@ def test_a_shared_memory_that_cannot_be_written_is_told(
             asks()
         assert found.value.exit_status == 3
     writable("MPICH 5.0.2", tmp_path / "none")
+
+
+def test_ranks_of_a_launcher_look_at_the_shared_memory_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: under plain mpirun, too, the remedy comes before MPI starts and crashes."""
+    monkeypatch.setattr(start, "launched", lambda: SimpleNamespace(rank=0, size=2))
+    for name, found in (("load_mpi", None), ("check_library", None), ("library_version", "MPICH")):
+        monkeypatch.setattr(start, name, lambda *_, found=found, **__: found)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    options = parse(["--transport", "mpi"], "allreduce")
+    with pytest.raises(Unavailable, match="mount it for writing"):
+        start.mpi(options, Hotline(), lambda opened: 0)
 
 
 def test_a_full_shared_memory_is_told_before_the_start(

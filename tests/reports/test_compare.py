@@ -239,3 +239,12 @@ def test_the_command_that_can_tell_exists(collective: str, said: str) -> None:
         for one in (rows(noisy(1)), rows(noisy(2)))
     )
     assert f"python -m {said}" in remedy(compare(join(base, new)[0]))
+
+
+def test_links_in_a_circle_are_refused_in_one_line(tmp_path: Path) -> None:
+    """Rule: a link that leads to itself is no traceback on any Python."""
+    path = tmp_path / "r.jsonl"
+    path.symlink_to(path.name)
+    said = cli("compare", path, path, "--", path, path, status=2)
+    assert "is given twice" in said.err
+    assert "Too many levels" in cli("compare", path, path, status=2).err

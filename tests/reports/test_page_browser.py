@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from busbar.printable import printable
 from reports.analysis.machine import read_machine
 from reports.page import page
 from reports.records.shown import interval_text, percent, rate, seconds, size_text
@@ -198,7 +199,10 @@ def test_numbers_of_a_figure_as_a_table(tab: Any) -> None:
 
 
 def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
-    """Rule: names with scripts in them are shown as they are, in table, figure, filter and map."""
+    """Rule: names with scripts in them are shown, and do nothing, in table, figure, filter and map.
+
+    A character that cannot be seen is shown as a question mark.
+    """
     target = tmp_path / "evil.html"
     (tmp_path / "m.json").write_text(MEASURED.replace("RANK1", "RANK1<img src=x onerror=hit()>"))
     hostile = records(
@@ -213,7 +217,9 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
         "[href^=javascript]').length"
     )
     assert driver.execute_script(script) == 0
-    assert driver.execute_script("return document.querySelector('h1').textContent") == EVIL
+    assert driver.execute_script("return document.querySelector('h1').textContent") == printable(
+        EVIL
+    )
     assert EVIL in column(driver, "algorithm")
     legends = "return [...document.querySelectorAll('#busbw .keys button')].map(t => t.textContent)"
     assert any("<img src=x" in text for text in driver.execute_script(legends))

@@ -1,5 +1,6 @@
 """Our own files, what all readers have in common, and texts that nobody meant to be read."""
 
+import copy
 import gzip
 import json
 from dataclasses import replace
@@ -13,10 +14,10 @@ from busbar.errors import ReportError
 from reports.exports.formats import to_csv, to_json, to_jsonl
 from reports.readers import own
 from reports.readers.reading import load, parse, read
-from reports.records.record import Result
+from reports.records.record import Result, Sample
 from reports.records.rows import COLUMNS, Row
 from tests.reports.logs import BITWISE, DOCUMENT, IMB, INFO, OLD, OSU, RESULTS, result
-from tests.reports.runs import allreduce, saved
+from tests.reports.runs import allreduce, cli, saved
 
 
 @given(RESULTS)
@@ -205,4 +206,53 @@ def test_times_that_nothing_takes_are_refused(seconds: float, tmp_path: Path) ->
     record = tmp_path / "r.jsonl"
     record.write_bytes(to_jsonl([allreduce("ring", 2, 1024, [seconds] * 8, [seconds] * 8)]))
     with pytest.raises(ReportError, match=r"times are not a list of seconds \(line 1\)"):
+        read(record)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "said"),
+    [
+        ("out_of_place", "time", 1e-12, "time_s of 1e-18 is a time that nothing takes"),
+        ("out_of_place", "time", 1e308, "time_s of 1e+302 is a time that nothing takes"),
+        ("out_of_place", "alg_bw", 1e308, "algbw_bytes_per_s of inf is a rate that nothing has"),
+        ("out_of_place", "bus_bw", 1e300, "busbw_bytes_per_s of inf is a rate that nothing has"),
+        ("out_of_place", "bus_bw", 1e-30, "busbw_bytes_per_s of 1e-21 is a rate"),
+        ("out_of_place", "bus_bw", -5.0, "busbw_bytes_per_s of -5e+09 is a rate"),
+        ("out_of_place_per_iter", "min_us", 1e-12, "min_s of 1e-18 is a time"),
+        ("out_of_place_per_iter", "max_us", 1e300, "max_s of 1e+294 is a time"),
+        ("out_of_place_per_iter", "times_us", [1, 1e-12], "an iteration of 1e-18 s"),
+    ],
+)  # fmt: skip
+def test_impossible_values_of_a_log_cost_their_row(
+    place: str, name: str, value: object, said: str, tmp_path: Path
+) -> None:
+    """Rule: a time or rate that nothing has costs its row, which is said; the others are shown.
+
+    On a page or in a picture it would overflow.
+    """
+    document = copy.deepcopy(DOCUMENT)
+    document["results"][0][place][name] = value  # type: ignore[index]
+    log = tmp_path / "run.json"
+    log.write_text(json.dumps(document))
+    found = read(log)
+    assert [row.placement for row in found.rows] == ["in"]
+    assert any(f"row not read: {said}" in note.text for note in found.notes), found.notes
+    assert "row not read" in cli("html", log, "--out", tmp_path / "page.html").err
+
+
+def test_figures_at_their_bounds_are_read(tmp_path: Path) -> None:
+    """Rule: what can be, is read: a rate or a time that a log rounds to 0, the longest time."""
+    document = copy.deepcopy(DOCUMENT)
+    document["results"][0]["out_of_place"] |= {"time": 1e18, "alg_bw": 0.0, "bus_bw": 1e15}  # type: ignore[index]
+    log = tmp_path / "run.json"
+    log.write_text(json.dumps(document))
+    assert [row.time_s for row in read(log).rows] == [1e12, 21e-6]
+
+
+@pytest.mark.parametrize("limit", [1e-320, 1e308, 0])
+def test_an_impossible_limit_of_a_record_is_refused(limit: float, tmp_path: Path) -> None:
+    """Rule: a roofline's time is one that something takes; a page divides by it."""
+    sample = Sample((1e-3,) * 8, 8, wrong=0, limit=limit)
+    record = saved(tmp_path / "r.jsonl", [allreduce("ring", 2, 1024, sample)])
+    with pytest.raises(ReportError, match="limit is no number of seconds"):
         read(record)

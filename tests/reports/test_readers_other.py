@@ -61,12 +61,12 @@ def test_perftest_bandwidth() -> None:
     rows = parse(other_logs.WRITE_BW).rows
     assert [row.message for row in rows] == [2, 4096, 1048576]
     assert {row.collective for row in rows} == {"write_bandwidth"}
-    assert rows[2].algbw_bytes_per_s == pytest.approx(394.87e9 / 8)
+    assert rows[2].bandwidth_bytes_per_s == pytest.approx(394.87e9 / 8)
     assert (rows[2].time_s, rows[2].busbw_bytes_per_s, rows[2].iterations) == (None, None, 5000)
     assert (rows[2].run.program, rows[2].run.devices) == ("ib_write_bw", ("mlx5_3",))
     (both,) = parse(other_logs.SEND_BIDIRECTIONAL).rows
     assert both.collective == "send_bidirectional_bandwidth"
-    assert both.algbw_bytes_per_s == pytest.approx(22890.12 * 2**20)
+    assert both.bandwidth_bytes_per_s == pytest.approx(22890.12 * 2**20)
 
 
 def test_perftest_latency() -> None:
@@ -188,7 +188,7 @@ def test_param() -> None:
     assert values(parse(line).rows[0]) == values(large)  # a line alone, as grep gives it
     pair = parse(other_logs.PARAM_PAIR).rows
     assert [row.collective for row in pair] == ["latency", "bandwidth", "bidirectional_bandwidth"]
-    assert pair[2].algbw_bytes_per_s == pytest.approx(40.25e9)
+    assert pair[2].bandwidth_bytes_per_s == pytest.approx(40.25e9)
 
 
 def test_shortened_tables() -> None:

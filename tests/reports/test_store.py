@@ -236,8 +236,6 @@ def test_what_is_removed_during_a_run_is_written_anew(tmp_path: Path, name: str,
     store.add(_result(2048))
     if when == "before the end":
         store.add(_result(4096))
-        if name.endswith((".json", ".parquet")):  # which are written at rows alone
-            return
         shutil.rmtree(folder)
     store.say(["a row"])
     store.close()
@@ -245,6 +243,8 @@ def test_what_is_removed_during_a_run_is_written_anew(tmp_path: Path, name: str,
     assert _sizes(folder / name) == expected and not read(folder / name).notes
     if name == "run/":
         assert (folder / "run/output.txt").read_text() == "# header\na row\n"
+        assert json.loads((folder / "run/topology.json").read_text()) == {"busbar_topology": 1}
+        assert json.loads((folder / "run/environment.json").read_text())["busbar"]
 
 
 def test_a_file_in_the_place_of_ours_is_replaced(tmp_path: Path) -> None:
@@ -259,22 +259,23 @@ def test_a_file_in_the_place_of_ours_is_replaced(tmp_path: Path) -> None:
     assert _sizes(path) == [1024, 2048] and _sizes(tmp_path / "r.1.jsonl") == [1024]
 
 
-def test_another_run_that_took_the_place_keeps_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["r.jsonl", "r.json"])
+def test_another_run_that_took_the_place_keeps_it(tmp_path: Path, name: str) -> None:
     """Rule: where a file was removed and another run writes its name, the first one says so."""
     folder = tmp_path / "here"
     folder.mkdir()
-    first = Store([sink(str(folder / "r.jsonl"))])
+    first = Store([sink(str(folder / name))])
     first.add(_result(1024))
     shutil.rmtree(folder)
     folder.mkdir()
-    second = Store([sink(str(folder / "r.jsonl"))])
+    second = Store([sink(str(folder / name))])
     second.add(_result(2048))
     with pytest.raises(StoreError, match="is being written by a run"):
         first.add(_result(4096))
     with pytest.raises(StoreError, match="is being written by a run"):
-        sink(str(folder / "r.jsonl"))
+        sink(str(folder / name))
     second.close()
-    assert _sizes(folder / "r.jsonl") == [2048]
+    assert _sizes(folder / name) == [2048]
 
 
 @pytest.mark.timeout(60)

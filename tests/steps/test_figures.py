@@ -109,7 +109,10 @@ def test_rows_fit_the_terminal_and_nothing_is_left_out(
     step = {**STEP, "messages": 123, "buckets": 7}
     for name in ("ring/ddp", "hierarchical:dims=2x2/ddp/after"):
         options = parse(["--model", "toy", "--update", "ring,async", "--compute", "exp:3"])
-        lines = [*header(options, 4, None), *row(_result(step, TIMES, name, sent=1 << 20))]
+        lines = [
+            *header(options, 4, None, None, ""),
+            *row(_result(step, TIMES, name, sent=1 << 20)),
+        ]
         assert max(map(len, lines)) <= columns, lines
         text = " ".join(" ".join(lines).split())
         for word in ("predicted", "ratio", "speed-up", "1M", "messages", "123", "buckets", " 7"):
@@ -124,9 +127,11 @@ def test_only_all_reduces_are_said_to_overlap() -> None:
         ("ring,async", "all-reduce overlaps the backward pass, a push follows its gradient"),
         ("sync,k-sync:2", "; a push follows its gradient"),
     ):
-        lines = header(parse(["--model", "toy", "--update", names]), 4, None)
+        lines = header(parse(["--model", "toy", "--update", names]), 4, None, None, "")
         assert any(line.endswith(said) for line in lines), lines
-    off = header(parse(["--model", "toy", "--update", "ring", "--overlap", "off"]), 4, None)
+    off = header(
+        parse(["--model", "toy", "--update", "ring", "--overlap", "off"]), 4, None, None, ""
+    )
     assert any("exchange after the backward pass" in line for line in off)
 
 

@@ -14,6 +14,9 @@ from threading import Timer
 
 import pytest
 
+from bench.launch import child
+from bench.steps.updates import ways
+from busbar.errors import RankFailure
 from reports.readers.own import results
 from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough, under
 
@@ -189,3 +192,18 @@ def test_who_joins_nothing_is_told() -> None:
     with _started("--join", "nobody") as late:
         _until(late, "no run 'nobody' of yours on this host takes learners")
         assert late.wait(LIMIT_S) == 3
+
+
+@pytest.mark.timeout(60)
+def test_a_learner_that_stops_before_it_began_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: while the server waits for its learners it looks whether one is stopped."""
+    monkeypatch.setattr(child, "STOPPED_S", 0.1)
+    stops = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    process, look = child.popen([sys.executable, "-c", stops], os.environ), child.StoppedProcesses()
+    try:
+        with pytest.raises(RankFailure, match=rf"pid {process.pid}\) is stopped before it began"):
+            while True:
+                ways._look([process], look)
+    finally:
+        process.kill()
+        process.wait()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from busbar import cpulist
+from busbar import cpulist, files
 from busbar.errors import ProbeError
 from topology.model.merge import merge
 from topology.model.topology import Kind, Level
 from topology.sources import bandwidth, hwloc, nccl_xml, nccl_xml_out, recognise, smi_xml, sysfs
+from topology.sources.gather import gather
 
 from . import texts
 
@@ -267,3 +269,14 @@ def test_cpu_sets(numbers: list[int], text: str, mask: str) -> None:
     assert cpulist.members(text) == numbers
     assert cpulist.mask(numbers) == mask
     assert cpulist.from_mask(mask) == text
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a pipe that nobody writes is refused as a map, and is no attribute of a copied tree."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(files, "_WRITER_S", 0.1)
+    with pytest.raises(ProbeError, match="no process writes to this pipe"):
+        gather([str(pipe)])
+    assert sysfs._value(pipe) is None

@@ -119,7 +119,7 @@ def as_json(ranking: Ranking) -> str:
         ],
         "why": reasons(ranking),
     }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:

@@ -29,7 +29,7 @@ def dump(topology: Topology) -> str:
         "pairs": [{"a": p.a, "b": p.b, **vars(p.fact)} for p in topology.pairs],
         "gaps": [vars(gap) for gap in topology.gaps],
     }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def parse(text: str) -> Topology:
