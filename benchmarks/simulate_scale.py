@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from busbar.errors import Unsupported
+from collectives.predict.named import build_network
+from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
-from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import simulate
 
 RANKS, LARGE, SIZE, LIMIT = 1024, 65536, 64 << 20, 60
 MACHINES = (
@@ -62,9 +62,8 @@ def _case(send: Connection, collective: str, name: str, text: str, nranks: int) 
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
     start = time.process_time()
     try:
-        found = simulate(
-            draft(collective, name, nranks), spec(collective), machine(text, nranks), SIZE
-        )
+        schedule, network = draft(collective, name, nranks), build_network(text, nranks)
+        found = Simulation(schedule, spec(collective), network).run(SIZE)
     except Unsupported as error:
         send.send(str(error))
         return

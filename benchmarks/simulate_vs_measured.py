@@ -18,10 +18,10 @@ from pathlib import Path
 
 import reports
 from busbar.start import python
+from collectives.predict.machine import Network
+from collectives.predict.maps import network_from_map
+from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import draft, spec
-from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.maps import from_map
-from collectives.simulate.outcome import simulate
 from topology.measured.sweep import swept
 from topology.sources.gather import gather
 
@@ -48,11 +48,11 @@ def _measured(file: Path) -> Times:
     return {(str(name), int(size)): float(seconds) for name, size, seconds in found}
 
 
-def _simulated(made: Machine) -> Times:
+def _simulated(made: Network) -> Times:
     """The same of simulations."""
     what = spec("allreduce")
     return {
-        (name, size): simulate(draft("allreduce", name, RANKS), what, made, size).seconds
+        (name, size): Simulation(draft("allreduce", name, RANKS), what, made).run(size).seconds
         for name in NAMES
         for size in SIZES
     }
@@ -69,7 +69,11 @@ def _round(folder: Path) -> tuple[Times, Times, Times]:
     whole, _ = gather([str(file)])
     names = {f"{one.quantity}_{one.nbytes}" for one in swept(whole)}
     bare = replace(whole, pairs=tuple(p for p in whole.pairs if p.fact.name not in names))
-    return _measured(record), _simulated(from_map(whole)), _simulated(from_map(bare))
+    return (
+        _measured(record),
+        _simulated(network_from_map(whole)),
+        _simulated(network_from_map(bare)),
+    )
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
@@ -56,18 +57,13 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar collectives.schedule collectives.execution collectives.execution.gpu",
     ),
     (
-        "collectives.model",
+        "collectives.predict",
         "busbar topology.model topology.sources topology.measured collectives.schedule"
         " collectives.formats collectives.execution collectives.execution.shm",
     ),
     (
-        "collectives.simulate",
-        "busbar topology.model topology.sources topology.measured collectives.schedule"
-        " collectives.model",
-    ),
-    (
         "collectives.commands",
-        "busbar collectives.schedule collectives.formats collectives.model collectives.simulate",
+        "busbar collectives.schedule collectives.formats collectives.predict",
     ),
     ("collectives", "busbar collectives.commands"),
     ("reports.records", "busbar"),
@@ -76,23 +72,24 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("reports.exports", "busbar reports.records reports.statistics reports.readers"),
     (
         "reports.analysis",
-        "busbar topology.* collectives.schedule collectives.model reports.records"
+        "busbar topology.* collectives.schedule collectives.predict reports.records"
         " reports.statistics reports.readers",
     ),
     ("reports.tables", "busbar reports.records reports.statistics reports.analysis"),
     (
         "reports.figures",
-        "busbar collectives.model reports.records reports.statistics reports.analysis",
+        "busbar collectives.predict reports.records reports.statistics reports.analysis",
     ),
     ("reports.page", "busbar reports.records reports.statistics reports.analysis reports.figures"),
-    ("reports.commands", "busbar collectives.model reports.*"),
+    ("reports.commands", "busbar collectives.predict reports.*"),
     ("reports", "busbar reports.readers reports.commands"),
     ("bench.launch", "busbar"),
     ("bench.options", "busbar collectives.schedule collectives.formats collectives.execution"),
     ("bench.clock", "busbar collectives.execution"),
     (
         "bench.cluster",
-        "busbar topology.* collectives.* reports.* bench.launch bench.options bench.clock",
+        "busbar topology.* collectives.schedule collectives.predict reports.* bench.launch"
+        " bench.options bench.clock",
     ),
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
@@ -107,7 +104,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.tuning",
-        "busbar collectives.schedule collectives.formats collectives.model reports.*"
+        "busbar collectives.schedule collectives.formats collectives.predict reports.*"
         " bench.launch bench.options bench.run bench.cli",
     ),
     ("bench.steps.workloads", "busbar"),
@@ -115,7 +112,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.steps",
         "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.model reports.* bench.launch bench.options bench.run bench.cli"
+        " collectives.predict reports.* bench.launch bench.options bench.run bench.cli"
         " bench.steps.workloads bench.steps.training",
     ),
     (
@@ -126,7 +123,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.steps.updates",
         "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.model reports.* bench.launch bench.options bench.run bench.steps*",
+        " collectives.predict reports.* bench.launch bench.options bench.run bench.steps*",
     ),
     (
         "bench.trials",
@@ -215,6 +212,16 @@ def test_no_arrow_that_the_table_does_not_allow(arrows: dict[str, set[str]]) -> 
     assert not wrong, "\n".join(wrong)
 
 
+def test_predictors_are_used_through_their_interface(arrows: dict[str, set[str]]) -> None:
+    """Rule: outside `collectives.predict` nobody imports a predictor's inner modules."""
+    room = "collectives.predict"
+    public = "interface|predictor|machine|maps|named|compare|fit|nccl|simulation|draw"
+    inner = {m for m in arrows if re.fullmatch(rf"{room}\.(?!({public})$)\w+", m)}
+    wrong = {m: found & inner for m, found in arrows.items() if not m.startswith(room)}
+    assert inner
+    assert not any(wrong.values()), wrong
+
+
 def test_the_table_lets_no_arrow_turn() -> None:
     """Rule: a row of the table names rooms above it only."""
     for n, (room, words) in enumerate(FLOORS):
@@ -256,7 +263,7 @@ def test_the_walk_sees_what_is_forbidden() -> None:
     assert rooms["collectives.schedule.moves"] == "collectives.schedule"
     assert _wrong({"collectives.schedule.moves": {"bench.cli.main"}}, rooms)
     assert _wrong({"collectives.schedule.moves": {"topology.model.graph"}}, rooms)
-    assert not _wrong({"collectives.model.given": {"topology.sources.gather"}}, rooms)
+    assert not _wrong({"collectives.predict.maps": {"topology.sources.gather"}}, rooms)
     assert _circle({"a": {"b"}, "b": {"a"}}) is not None
 
 
@@ -270,16 +277,6 @@ def test_importing_the_rooms_loads_nothing_optional() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOME
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_no_class_has_two_homes(trees: dict[str, ast.AST]) -> None:
-    """Rule: one noun per idea: a public class's name stands in one module of ours."""
-    homes: dict[str, set[str]] = {}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, set()).add(module)
-    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
 def test_no_text_is_cut_in_two() -> None:

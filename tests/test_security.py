@@ -20,7 +20,7 @@ from bench.run.work import read_counts
 from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import parse as msccl
-from collectives.model import fitfile
+from collectives.predict.fit import read_fit
 from reports.analysis.expect_text import from_file
 from reports.readers.reading import read
 from tests.conftest import REPO
@@ -170,7 +170,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
     "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
     "tuning": ("bench.run.rules._MOST_BYTES", rules.load, Unsupported, "more than"),
-    "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "more than"),
+    "fit": ("collectives.predict.fit._MOST_BYTES", read_fit, Unsupported, "more than"),
     "counts": (
         "bench.run.work._MOST_BYTES",
         lambda path: read_counts(path, 2),

@@ -13,13 +13,15 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.steps.compressed import Leg
 from bench.steps.exchange import Exchange
 from bench.steps.fusion import TensorRange, filled
 from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob
-from collectives.model.given import given
-from collectives.model.predict import seconds
-from collectives.schedule.catalogue import spec
+from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.maps import load_machine
+from collectives.predict.predictor import choose_predictor
+from collectives.schedule.schedule import Schedule
 
 Seconds = Callable[[TensorRange], float]
 """The seconds of a range's exchange."""
@@ -43,7 +45,8 @@ def expected(
         return None, ""
     if not all(one.ours(layout, spans) for one in exchanges):
         return None, ""
-    priced, _ = given(options.topology or None, options.fit, job.world.size)
+    machine = load_machine(options.topology or None, options.fit, job.world.size)
+    predictor = choose_predictor(machine)
     known: dict[tuple[int, int], float] = {}
 
     def one(number: int, span: TensorRange) -> float:
@@ -52,21 +55,12 @@ def expected(
         if (number, nbytes) not in known:
             exchange = exchanges[number]
             known[number, nbytes] = sum(
-                float(
-                    seconds(
-                        schedule,
-                        spec(leg.collective),
-                        priced,
-                        [leg.nbytes],
-                        itemsize=leg.itemsize,
-                        in_place=not exchange.coded,
-                    )[0]
-                )
+                _call_seconds(predictor, schedule, leg, in_place=not exchange.coded)
                 for schedule, leg in exchange.legs(layout, span)
             )
         return known[number, nbytes]
 
-    shares, found = job.workload.shares(), []
+    shares, ends = job.workload.shares(), []
     after = sum(one(n, span) for n in range(1, len(exchanges)) for span in spans)
     for step in range(steps):
         every = (job.compute.ready(rank, step, shares) for rank in range(job.world.size))
@@ -74,15 +68,25 @@ def expected(
         if not options.overlap:
             ready = np.full(len(ready), ready[-1])
         if options.fusion.cycle is None or not options.overlap:
-            end = in_turn(ready, spans, partial(one, 0))
+            end = time_buckets(ready, spans, partial(one, 0))
         else:
             buffer, cycle = options.fusion.buffer, options.fusion.cycle
-            end = cycles(ready, layout.sizes, buffer, cycle, partial(one, 0), layout.kinds)
-        found.append(end + after)
-    return median(found), "fit" if options.fit is not None else "topology"
+            end = time_cycles(ready, layout.sizes, buffer, cycle, partial(one, 0), layout.kinds)
+        ends.append(end + after)
+    return median(ends), "fit" if options.fit is not None else "topology"
 
 
-def in_turn(ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds) -> float:
+def _call_seconds(
+    predictor: CollectivePredictor, schedule: Schedule, leg: Leg, *, in_place: bool
+) -> float:
+    """Seconds of one collective of an exchange."""
+    operation = Operation.of(schedule, leg.collective, itemsize=leg.itemsize, in_place=in_place)
+    return float(predictor.seconds(operation, [leg.nbytes])[0])
+
+
+def time_buckets(
+    ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds
+) -> float:
     """Seconds from the step's start until the last of fixed buckets is exchanged.
 
     ``ready``: when each tensor's gradient is there on the last rank.
@@ -93,7 +97,7 @@ def in_turn(ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: S
     return max(free, float(ready[-1]))
 
 
-def cycles(
+def time_cycles(
     ready: NDArray[np.float64],
     sizes: Sequence[int],
     buffer: int,

@@ -87,9 +87,11 @@ def check(options: StepOptions, nranks: int) -> None:
     if launched() is None:
         _check_memory(options, nranks)
     if options.fit is not None or options.topology:
-        from collectives.model.given import given
+        from collectives.predict.maps import load_machine
 
-        given(options.topology or None, options.fit, nranks)  # what cannot be read is said now
+        load_machine(
+            options.topology or None, options.fit, nranks
+        )  # what cannot be read is said now
     for choice in options.updates:
         load(f"{update(choice.name).module}:check")(choice, nranks, options)
 

@@ -9,9 +9,10 @@ from bench.run.rules import Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.series import Key, Series
 from collectives.formats.load import draft
-from collectives.model.fitfile import read
-from collectives.model.given import given
-from collectives.model.predict import seconds
+from collectives.predict.fit import read_fit
+from collectives.predict.interface import Operation
+from collectives.predict.maps import load_machine
+from collectives.predict.predictor import choose_predictor
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 
@@ -31,25 +32,27 @@ def predicted(
     map the machine, None for ranks as they were measured. The candidates' transport is the one that
     the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
     """
-    found: Series = {}
+    series: Series = {}
     notes: list[str] = []
-    transport = read(fit).costs[0].transport or "mpi"
+    transport = read_fit(fit).costs[0].transport or "mpi"
     for collective in collectives:
         spec = catalogue.spec(collective)
         for n in ranks:
-            priced, said = given(topology, fit, n)
-            notes += said
+            machine = load_machine(topology, fit, n)
+            predictor = choose_predictor(machine)
+            notes += machine.notes
             names = wanted.split(",") if wanted else algorithms(collective, n)
             itemsize = dtype(kind).itemsize
             shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
             # Where a map says how many ranks one node has.
-            nodes = 1 if topology is None else -(-n // len(priced.machine.table))
+            nodes = 1 if topology is None or not machine.classes else machine.classes.nodes(n)
             key = Key(collective, n, nodes, kind)
-            at = found.setdefault(key, {size: {} for size in shown})
+            at = series.setdefault(key, {size: {} for size in shown})
             for name in names:
                 plain, parameters = catalogue.parse(name)
-                made = draft(collective, plain, n, root=0, **parameters)
-                times = seconds(made, spec, priced, shown, itemsize=itemsize)
+                schedule = draft(collective, plain, n, root=0, **parameters)
+                operation = Operation.of(schedule, collective, itemsize=itemsize)
+                times = predictor.seconds(operation, shown)
                 for size, time in zip(shown, times.tolist(), strict=True):
                     at[size][Tunable(name, transport)] = [[time]]
-    return found, list(dict.fromkeys(notes))
+    return series, list(dict.fromkeys(notes))

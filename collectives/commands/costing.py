@@ -25,8 +25,8 @@ from collectives.schedule.bounds import bound
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from collectives.model.predict import Priced
-    from collectives.model.sweep import Contender
+    from collectives.predict.compare import Contender
+    from collectives.predict.interface import CollectivePredictor
 
 _MOST_RANKS = 8192
 _MOST_SIZES = 256
@@ -69,44 +69,46 @@ def _sizes(options: argparse.Namespace) -> list[int]:
 
 
 def _cost(options: argparse.Namespace) -> int:
-    from collectives.model import sweep as model
+    from collectives.predict import compare as model
 
     name, given = asked(options)
     nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
-    priced: Priced | None = None
-    notes: list[str] = []
+    predictor: CollectivePredictor | None = None
+    notes: Sequence[str] = ()
     if sizes:
-        from collectives.model.given import given as machine
+        from collectives.predict.maps import load_machine
+        from collectives.predict.predictor import choose_predictor
 
-        priced, notes = machine(options.topology, options.fit, nranks)
+        machine = load_machine(options.topology, options.fit, nranks)
+        predictor, notes = choose_predictor(machine), machine.notes
     groups: dict[str, list[str]] = {}
     for collective, each in pairs(options, name):
         groups.setdefault(collective, []).append(each)
     shown: list[object] = []
     rows: list[dict[str, object]] = []
     for collective, names in groups.items():
-        found, refused = model.sweep(
+        contenders, refused = model.compare_algorithms(
             collective,
             names,
             nranks,
             root=options.root,
-            priced=priced,
+            predictor=predictor,
             sizes=sizes,
-            given=given,
+            parameters=given,
             strict=name != "all",
         )
         for reason in refused.values():
             print(f"collectives: {collective}: {reason}", file=sys.stderr)
         if options.format == "table":
-            shown += [_counts(collective, nranks, found, refused)]
-            if priced is not None and found:
+            shown += [_counts(collective, nranks, contenders, refused)]
+            if predictor is not None and contenders:
                 from collectives.commands.predicted import tables
 
-                shown += tables(collective, nranks, found, priced, sizes)
+                shown += tables(collective, nranks, contenders, predictor, sizes)
         else:
             from collectives.commands.predicted import records
 
-            rows += records(collective, nranks, found, priced, sizes)
+            rows += records(collective, nranks, contenders, predictor, sizes)
     if options.format == "table":
         show(*shown, *_LEGEND, *notes)
     else:
@@ -126,7 +128,7 @@ _LEGEND = (
 def _counts(
     collective: str,
     nranks: int,
-    found: Sequence[Contender],
+    contenders: Sequence[Contender],
     refused: Sequence[str] | dict[str, str],
 ) -> Table:
     """Steps and volumes, with the lower bounds where there are any."""
@@ -136,7 +138,7 @@ def _counts(
     if least is not None:
         volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
         table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
-    for each in found:
+    for each in contenders:
         c = each.cost
         volumes = (_number(v) for v in (c.total, c.out, c.into, c.reduced))
         label = Path(each.name).name if from_file(each.name) else each.name

@@ -14,7 +14,7 @@ from busbar.sizes import short
 from collectives.commands.command import Subcommand, new_table, show
 
 if TYPE_CHECKING:
-    from collectives.model.costs import Costs, Curve
+    from collectives.predict.machine import Costs, Curve
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +30,14 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from collectives.model.fitfile import dump
-    from collectives.model.given import fitted
+    from collectives.predict.fit import dump_fit
+    from collectives.predict.maps import fit_maps
 
-    costs = fitted(options.files)
+    costs = fit_maps(options.files)
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:
-        write(options.out, dump(costs).encode())
+        write(options.out, dump_fit(costs).encode())
         print(f"wrote {options.out}", file=sys.stderr)
     for each in costs:
         show(*_shown(each))

@@ -22,7 +22,7 @@ from collectives.formats.parse import MOST_GPUS
 from collectives.formats.parse import parse as parse_xml
 from collectives.formats.prove import Proof, prove
 from collectives.formats.table import FORMATS, Order
-from collectives.model.sweep import moves_about
+from collectives.predict.compare import estimate_moves
 from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.layout import Layout
@@ -188,7 +188,7 @@ def _export(options: argparse.Namespace) -> int:
     nranks, root = one(options.ranks, MOST_GPUS), options.root
     what = spec(options.collective)
     most = _MOST_MOVES[options.format]
-    about = moves_about(what.name, name, nranks)
+    about = estimate_moves(what.name, name, nranks)
     if about > most:
         raise Unsupported(
             f"{name} on {nranks} ranks has about {about:.1e} messages; at most {most:.1e} are"

@@ -11,8 +11,8 @@ import numpy as np
 
 from busbar.sizes import short
 from collectives.commands.command import new_table, width
-from collectives.model.predict import Priced
-from collectives.model.sweep import Contender, crossovers, least
+from collectives.predict.compare import Contender, find_crossovers
+from collectives.predict.interface import CollectivePredictor
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 
@@ -22,18 +22,18 @@ _CELL = 9
 def tables(
     collective: str,
     nranks: int,
-    found: Sequence[Contender],
-    priced: Priced,
+    contenders: Sequence[Contender],
+    predictor: CollectivePredictor,
     sizes: Sequence[int],
 ) -> Iterator[object]:
     """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
-    times = np.array([c.seconds for c in found])
+    times = np.array([c.seconds for c in contenders])
     factor = spec(collective).bus_factor(nranks)
-    bounds = least(collective, nranks, priced, sizes)
+    bounds = predictor.lower_bound(collective, nranks, sizes)
     # Of a size that leaves no rank a whole element nothing is the best.
     marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
     title = f"{collective} on {nranks} ranks: predicted"
-    names = max(len("lower bound"), *(len(c.name) for c in found))
+    names = max(len("lower bound"), *(len(c.name) for c in contenders))
     shown = [("time", times, _seconds, bounds)]
     if any(sizes) and factor:
         counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
@@ -46,16 +46,16 @@ def tables(
             if floor is not None:
                 cells = (text(floor[i]) for i in part)
                 table.add_row("lower bound", *cells, end_section=True)
-            for one, row, best in zip(found, values, marks, strict=True):
+            for one, row, best in zip(contenders, values, marks, strict=True):
                 cells = (text(row[i]) + ("*" if best[i] else " ") for i in part)
                 table.add_row(one.name, *cells)
             yield table
     if not marks.any():
         yield from ("nothing is moved at these sizes", "")
         return
-    first = found[int(times[:, 0].argmin())].name
+    first = contenders[int(times[:, 0].argmin())].name
     line = f"* best: {first}"
-    for cross in crossovers(collective, found, priced, sizes):
+    for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {short(cross.size)} on {cross.better}"
     yield line
     yield ""
@@ -86,17 +86,17 @@ def _rate(value: float) -> str:
 def records(
     collective: str,
     nranks: int,
-    found: Sequence[Contender],
-    priced: Priced | None,
+    contenders: Sequence[Contender],
+    predictor: CollectivePredictor | None,
     sizes: Sequence[int],
 ) -> list[dict[str, object]]:
     """A row an algorithm and size (without sizes, an algorithm), with the lower bounds."""
     floor, what = bound(collective, nranks), spec(collective)
-    bounds = None if priced is None else least(collective, nranks, priced, sizes)
-    timed = [c.seconds for c in found if c.seconds is not None]
+    bounds = None if predictor is None else predictor.lower_bound(collective, nranks, sizes)
+    timed = [c.seconds for c in contenders if c.seconds is not None]
     best = np.min(np.array(timed), axis=0) if timed else np.zeros(0)
     rows: list[dict[str, object]] = []
-    for c in found:
+    for c in contenders:
         counts: dict[str, object] = {
             "collective": collective,
             "ranks": nranks,

@@ -20,9 +20,9 @@ from collectives.schedule.catalogue import algorithms, collectives, spec
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from collectives.predict.machine import Network
+    from collectives.predict.simulation import Simulation, SimulationResult
     from collectives.schedule.spec import Collective
-    from collectives.simulate.machines.machine import Machine
-    from collectives.simulate.outcome import Outcome, Simulation
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
@@ -61,15 +61,15 @@ class _Case(NamedTuple):
     what: Collective
     name: str
     simulation: Simulation
-    machine: Machine
+    machine: Network
     nranks: int
     exact: bool
 
-    def run(self, nbytes: int) -> Outcome:
+    def run(self, nbytes: int) -> SimulationResult:
         """Simulate a size; says on stderr where the times are not exact."""
-        found = self.simulation.run(nbytes, slack=0.0 if self.exact else None)
-        if found.slack:
-            from collectives.simulate.outcome import ERROR
+        result = self.simulation.run(nbytes, slack=0.0 if self.exact else None)
+        if result.slack:
+            from collectives.predict.simulation import ERROR
 
             case = f"{self.name} on {self.nranks} ranks, {human(nbytes)}"
             print(
@@ -77,7 +77,7 @@ class _Case(NamedTuple):
                 f" within {ERROR:.0%} of them (--exact: exact, and slow)",
                 file=sys.stderr,
             )
-        return found
+        return result
 
 
 def _names(options: argparse.Namespace) -> list[str]:
@@ -101,9 +101,11 @@ def _collective(options: argparse.Namespace, name: str) -> str:
 
 def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
-    from collectives.model.sweep import work_about
-    from collectives.simulate.machines.table import machine
-    from collectives.simulate.outcome import Simulation
+    from collectives.predict.compare import estimate_work
+    from collectives.predict.interface import Operation
+    from collectives.predict.machine import Machine
+    from collectives.predict.named import build_network
+    from collectives.predict.simulation import NetworkPredictor
 
     own = argparse.Namespace(**{**vars(options), "name": text})
     name, given = asked(own)
@@ -112,26 +114,27 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
         nranks = _counted(own, given)
-    made = machine(options.machine, nranks or 8)
-    nranks = nranks or made.nranks
-    about = work_about(collective, name, nranks, given)
+    network = build_network(options.machine, nranks or 8)
+    nranks = nranks or network.nranks
+    about = estimate_work(collective, name, nranks, given)
     if about > _MOST_WORK:
         raise Unsupported(
             f"{text} on {nranks} ranks has about {about:.1e} messages and steps to go through; at"
             f" most {_MOST_WORK:.1e} are simulated"
         )
     schedule = draft(collective, name, nranks, root=own.root, **given)
-    simulation = Simulation(schedule, spec(collective), made)
-    return _Case(spec(collective), text, simulation, made, nranks, options.exact)
+    predictor = NetworkPredictor(Machine(network=network))
+    simulation = predictor.simulation(Operation.of(schedule, collective))
+    return _Case(spec(collective), text, simulation, network, nranks, options.exact)
 
 
 def _counted(options: argparse.Namespace, given: dict[str, object]) -> int | None:
     """The rank count that the options say, or None."""
     if options.ranks:
-        found = ranks(options.ranks, _MOST_RANKS)
-        if len(found) != 1:
+        counts = ranks(options.ranks, _MOST_RANKS)
+        if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
-        return found[0]
+        return counts[0]
     sides = given.get("grid") or given.get("dims")
     return math.prod(sides) if isinstance(sides, tuple) else None
 
@@ -147,23 +150,25 @@ def _simulate(options: argparse.Namespace) -> int:
     points: list[tuple[str, float, float, float]] = []
     for text in names:
         for case, nbytes in _cases(options, text, sizes):
-            found = case.run(nbytes)
+            result = case.run(nbytes)
             title, label = _labels(options, case, nbytes)
             if title not in tables:
                 tables[title] = _table(title, _FIRST[options.sweep])
-            tables[title].add_row(label, _seconds(found.seconds), *_rates(case, nbytes, found))
+            tables[title].add_row(label, _seconds(result.seconds), *_rates(case, nbytes, result))
             at = case.nranks if options.sweep == "n" else nbytes
-            points.append((text, at, found.seconds, _bandwidths(case, nbytes, found)[1]))
-    alone = [_links(found)] if options.sweep is None and len(names) == 1 else []
+            points.append((text, at, result.seconds, _bandwidths(case, nbytes, result)[1]))
+    alone = [_links(result)] if options.sweep is None and len(names) == 1 else []
     show(*tables.values(), *alone, *_LEGEND)
     if options.svg is not None:
-        from collectives.simulate.draw import loads, scaling
+        from collectives.predict.draw import draw_loads, draw_scaling
 
         if options.sweep is None:
-            loads(found.machine, found, f"{names[0]}: {title}", options.svg)
+            draw_loads(result.machine, result, f"{names[0]}: {title}", options.svg)
         else:
             title = f"{case.what.name}, {_fixed(options, case, nbytes)}"
-            scaling(points, options.sweep, f"{title}, simulated on {options.machine}", options.svg)
+            draw_scaling(
+                points, options.sweep, f"{title}, simulated on {options.machine}", options.svg
+            )
         print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
 
@@ -197,18 +202,18 @@ def _grown(options: argparse.Namespace, text: str) -> list[_Case]:
     counts = ranks(options.ranks or "64", _MOST_RANKS)
     if len(counts) == 1:
         counts = [1 << bit for bit in range(1, counts[0].bit_length())] or counts
-    found: list[_Case] = []
+    cases: list[_Case] = []
     refused: list[tuple[int, Unsupported]] = []
     for count in counts:
         try:
-            found.append(_case(options, text, count))
+            cases.append(_case(options, text, count))
         except Unsupported as error:
             refused.append((count, error))
-    if not found:
+    if not cases:
         raise refused[-1][1]
     for count, reason in refused:
         print(f"collectives: {text} on {count} ranks: {reason}", file=sys.stderr)
-    return found
+    return cases
 
 
 _FIRST = {None: "algorithm", "n": "ranks", "b": "size"}
@@ -251,17 +256,17 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.4g} ns"
 
 
-def _bandwidths(case: _Case, size: int, found: Outcome) -> tuple[float, float]:
+def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float, float]:
     """The algbw and busbw, bytes per second; 0 for a collective that moves nothing."""
     shown = case.what.size(case.nranks, size, 1).shown_bytes and size
-    alg = shown * case.what.alg_factor(case.nranks) / found.seconds if found.seconds else 0.0
+    alg = shown * case.what.alg_factor(case.nranks) / result.seconds if result.seconds else 0.0
     return alg, alg * case.what.bus_factor(case.nranks)
 
 
-def _rates(case: _Case, size: int, found: Outcome) -> list[str]:
-    cells = [_gigabytes(rate) for rate in _bandwidths(case, size, found)]
-    whole = found.seconds or 1.0
-    return [*cells, *(f"{max(0.0, found.parts[part]) / whole:.0%}" for part in _PARTS)]
+def _rates(case: _Case, size: int, result: SimulationResult) -> list[str]:
+    cells = [_gigabytes(rate) for rate in _bandwidths(case, size, result)]
+    whole = result.seconds or 1.0
+    return [*cells, *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS)]
 
 
 def _gigabytes(rate: float) -> str:
@@ -272,13 +277,13 @@ def _gigabytes(rate: float) -> str:
     return f"{value:.4g}" if value >= 1 else f"{value:.3g}"
 
 
-def _links(found: Outcome) -> Table:
+def _links(result: SimulationResult) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
-    from collectives.simulate.outcome import busiest
+    from collectives.predict.simulation import find_busiest
 
     table = new_table("busiest links", "link", "links", "bytes each", "busy")
-    for group in busiest(found, _SHOWN_LINKS):
-        name = found.machine.link(group.link)
+    for group in find_busiest(result, _SHOWN_LINKS):
+        name = result.machine.link(group.link)
         table.add_row(name, str(group.links), human(group.nbytes), f"{group.busy:.1%}")
     return table
 

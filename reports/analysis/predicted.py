@@ -1,7 +1,7 @@
 """Predicted times of measured rows, from a fit.
 
-This is the only module of reports that uses the cost model. A library's row has no schedule and so
-no prediction here; for NCCL there is its own published model (`nccl_system`).
+This is the only module of reports that uses predictors. A library's row has no schedule and so
+no prediction here; for NCCL there is its own published model (`nccl_machine`).
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from busbar.errors import BusbarError, ReportError
+from busbar.errors import BusbarError, ReportError, Unsupported
 from busbar.files import decoded
-from collectives.model import fitfile, nccl
-from collectives.model.fitfile import Fit, digest
-from collectives.model.given import given
-from collectives.model.predict import seconds
-from collectives.model.rows import Predictor
-from collectives.schedule.catalogue import draft, spec
+from collectives.predict.fit import Fit, digest, read_fit
+from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.machine import Machine
+from collectives.predict.maps import assumed_machine
+from collectives.predict.nccl import NcclPredictor, machine_from_log
+from collectives.predict.predictor import FitPredictor, choose_predictor
+from collectives.schedule.catalogue import collectives
+from collectives.schedule.dtypes import dtype
 from reports.readers.text import read_bytes
 from reports.records.record import LIBRARY
 from reports.records.rows import Expected, Row
 
 #: The fit of a file.
-open_fit = fitfile.read
+open_fit = read_fit
 
 
 def open_machine(
     path: Path | None, *, assume: bool
 ) -> tuple[Callable[[str, int, Sequence[int]], Sequence[float | None]], Callable[[], list[str]]]:
-    """A function (all-reduce algorithm, ranks, sizes) to seconds, and one that says on what costs.
+    """A function (all-reduce algorithm, ranks, sizes) to seconds, and one that lists the notes.
 
     By a fit; where there is none by an assumed network if ``assume``, else not at all. Raises
     ReportError naming the fit.
@@ -36,40 +38,54 @@ def open_machine(
     if path is None and not assume:
         return lambda name, ranks, sizes: [None] * len(sizes), list
     if path is None:
-        priced, notes = given(None, None, 2)
+        assumed = choose_predictor(assumed_machine())
 
-        def assumed(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
-            schedule = draft("allreduce", name, ranks)
-            return [float(t) for t in seconds(schedule, spec("allreduce"), priced, sizes)]
+        def by_assumption(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
+            return _seconds(assumed, Operation("allreduce", name, ranks), sizes)
 
-        return assumed, lambda: notes
-    predictor = Predictor(open_fit(path))
-    asked: list[int] = []
+        return by_assumption, lambda: list(assumed.machine.notes)
+    predictor = FitPredictor(open_fit(path))
+    predicted: list[int] = []
 
-    def fitted(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
-        asked.append(ranks)
-        return predictor.seconds("allreduce", name, ranks, sizes)
+    def by_fit(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
+        predicted.append(ranks)
+        return _seconds(predictor.on(ranks), Operation("allreduce", name, ranks), sizes)
 
-    return fitted, lambda: [line for ranks in asked for line in predictor.machine(ranks)[1]]
+    return by_fit, lambda: [line for n in predicted for line in predictor.on(n).machine.notes]
+
+
+def _seconds(
+    predictor: CollectivePredictor, operation: Operation, sizes: Sequence[int]
+) -> list[float | None]:
+    """Seconds at each size, None where the predictor does not cover the operation."""
+    if predictor.refusal(operation):
+        return [None] * len(sizes)
+    return [float(seconds) for seconds in predictor.seconds(operation, sizes)]
+
+
+def _itemsize(name: str) -> int:
+    try:
+        return dtype(name).itemsize
+    except BusbarError:
+        return 4
 
 
 def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
     """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
-    found: list[float | None] = [None] * len(rows)
-    predictor = Predictor(fit)
+    predicted: list[float | None] = [None] * len(rows)
+    predictor = FitPredictor(fit)
     groups: dict[tuple[str, str, int, str, int, bool], list[int]] = {}
     for i, row in enumerate(rows):
         if row.ranks is not None and row.size is not None and row.algorithm:
             words = (row.collective, row.algorithm, row.ranks, row.dtype, max(0, row.root or 0))
             groups.setdefault((*words, row.placement.startswith("in")), []).append(i)
-    for (collective, algorithm, ranks, dtype, root, inside), places in groups.items():
+    for (collective, algorithm, ranks, kind, root, inside), places in groups.items():
         sizes = [rows[i].size or 0 for i in places]
-        times = predictor.seconds(
-            collective, algorithm, ranks, sizes, dtype=dtype, root=root, in_place=inside
-        )
+        operation = Operation(collective, algorithm, ranks, _itemsize(kind), root, inside)
+        times = _seconds(predictor.on(ranks), operation, sizes)
         for i, time in zip(places, times, strict=True):
-            found[i] = time
-    return found
+            predicted[i] = time
+    return predicted
 
 
 def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
@@ -79,13 +95,21 @@ def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
     at most.
     """
     transports = {costs.transport for costs in fit.costs}
-    mine = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
-    predictor = Predictor(fit)
-    found = {
-        id(row): Expected(time, predictor.bound(row.collective, row.ranks, row.size))
-        for row, time in zip(mine, predictions(mine, fit), strict=True)
+    covered = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
+    predictor = FitPredictor(fit)
+    expected = {
+        id(row): Expected(time, _lower_bound(predictor, row))
+        for row, time in zip(covered, predictions(covered, fit), strict=True)
     }
-    return lambda row: found.get(id(row), Expected())
+    return lambda row: expected.get(id(row), Expected())
+
+
+def _lower_bound(predictor: FitPredictor, row: Row) -> float | None:
+    """Seconds that no algorithm can beat on the fit's links; None where no bound is known."""
+    if row.collective not in collectives() or not row.ranks or row.ranks < 2 or not row.size:
+        return None
+    bounds = predictor.on(row.ranks).lower_bound(row.collective, row.ranks, [row.size])
+    return None if bounds is None else float(bounds[0])
 
 
 def sources(path: Path) -> set[str]:
@@ -97,23 +121,17 @@ def sources(path: Path) -> set[str]:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def nccl_system(log: Path, sm: int, ranks: int, nodes: int) -> nccl.System:
-    """The system that NCCL's log of its graphs describes. Raises ReportError naming the file."""
-    graphs = nccl.graphs(decoded(read_bytes(log)[0]))
-    if not graphs:
-        raise ReportError(
-            f"{log}: no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO"
-            " NCCL_DEBUG_SUBSYS=GRAPH"
-        )
-    return nccl.System(sm, ranks, graphs, nodes)
+def nccl_machine(log: Path, sm: int, ranks: int, nodes: int) -> Machine:
+    """The machine that NCCL's log of its graphs describes. Raises ReportError naming the file."""
+    try:
+        return machine_from_log(decoded(read_bytes(log)[0]), sm, ranks, nodes)
+    except Unsupported as error:
+        raise ReportError(f"{log}: {error}") from None
 
 
-def nccl_seconds(row: Row, system: nccl.System) -> float | None:
+def nccl_seconds(row: Row, machine: Machine) -> float | None:
     """NCCL's model for a row; None for a collective that it lacks."""
     if row.size is None:
         return None
-    try:
-        found = nccl.predict(system, row.collective, row.size)
-    except BusbarError:
-        return None
-    return None if found is None else found[0]
+    operation = Operation(row.collective, LIBRARY, row.ranks or 0)
+    return _seconds(NcclPredictor(machine), operation, [row.size])[0]

@@ -14,7 +14,7 @@ from reports.records.record import LIBRARY
 from reports.records.rows import Row
 
 if TYPE_CHECKING:
-    from collectives.model.fitfile import Fit
+    from collectives.predict.fit import Fit
     from reports.tables.accuracy import AccuracyPoint
 
 
@@ -98,14 +98,14 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
 
 
 def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[AccuracyPoint]:
-    from reports.analysis.predicted import nccl_seconds, nccl_system
+    from reports.analysis.predicted import nccl_machine, nccl_seconds
     from reports.tables.accuracy import AccuracyPoint
 
     points = []
     for r in rows:
         if r.ranks and r.time_s and r.algorithm in ("", LIBRARY):
-            system = nccl_system(options.nccl_log, options.sm, r.ranks, options.nodes)
-            time = nccl_seconds(r, system)
+            machine = nccl_machine(options.nccl_log, options.sm, r.ranks, options.nodes)
+            time = nccl_seconds(r, machine)
             if time is not None:
                 points.append(AccuracyPoint(r, r.time_s, time))
     return points

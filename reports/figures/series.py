@@ -14,8 +14,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.model.costs import Curve
-from collectives.model.fitting import fit
+from collectives.predict.fit import fit_curve
+from collectives.predict.machine import Curve
 from reports.records.cores import marked
 from reports.records.record import LIBRARY
 from reports.records.rows import Row, grouped
@@ -141,7 +141,7 @@ class Trend:
 def fitted(rows: Sequence[Row]) -> Trend | None:
     """Time = alpha + beta x size, in as many ranges of the size as times ask for.
 
-    By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
+    By `fit_curve` through the median of each size, of many sizes through some of them.
     None below four sizes: through three points nearly any line goes.
     """
     groups = grouped((r for r in rows if r.time_s), lambda r: r.size or 0)
@@ -162,7 +162,7 @@ def _fit(sizes: Floats, times: Floats) -> Curve:
     A curve of the model never falls; times that do, as those of a busy machine, may leave it far
     above its own last ranges.
     """
-    curves = (fit(sizes, times[None]), fit(sizes, times[None], most=0))
+    curves = (fit_curve(sizes, times[None]), fit_curve(sizes, times[None], most=0))
     return min(curves, key=lambda curve: float(np.square(curve(sizes) / times - 1).sum()))
 
 

@@ -26,8 +26,8 @@ from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, LinkCosts
-from collectives.model.fitfile import dump as dump_fit
+from collectives.predict.fit import dump_fit
+from collectives.predict.machine import Costs, LinkCosts
 from collectives.schedule.catalogue import spec
 from reports.exports.formats import to_jsonl
 from reports.readers import own

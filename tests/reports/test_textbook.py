@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from collectives.model.costs import Costs, LinkCosts
-from collectives.model.fitfile import Fit, digest, dump
-from collectives.model.machine import one_class
-from collectives.model.predict import Priced, seconds
-from collectives.schedule.catalogue import draft, spec
+from collectives.predict.fit import Fit, digest, dump_fit
+from collectives.predict.machine import Costs, LinkCosts, Machine, one_class
+from collectives.schedule.catalogue import draft
 from reports.analysis.predicted import predictions
 from reports.analysis.textbook import VOLUMES, compare
 from reports.readers import own
 from reports.readers.reading import parse, read
 from reports.records.record import Result
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
+from tests.collectives.predict.predicting import seconds
 from tests.reports.runs import allreduce, cli, saved
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
@@ -29,8 +28,8 @@ SIZES = [1 << k for k in range(10, 25, 2)]
 
 def _model(collective: str, name: str, ranks: int, size: int) -> float:
     schedule = draft(collective, name, ranks)
-    priced = Priced(one_class("node"), [LINK], 1e-6)
-    return float(seconds(schedule, spec(collective), priced, [size])[0])
+    machine = Machine(one_class("node"), [LINK], 1e-6)
+    return float(seconds(schedule, collective, machine, [size])[0])
 
 
 def _result(
@@ -41,7 +40,7 @@ def _result(
 
 
 def _fit(path: Path, costs: Costs = COSTS) -> Path:
-    path.write_text(dump([costs]))
+    path.write_text(dump_fit([costs]))
     return path
 
 

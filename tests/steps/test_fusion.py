@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps import fusion
-from bench.steps.expected import cycles, in_turn
+from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.options import compute
 from bench.steps.workloads.models import model
 from busbar.errors import Unsupported
@@ -116,11 +116,11 @@ def test_a_pipeline_is_between_its_bounds(gaps: list[float], each: float, limit:
     """Rule: a step takes at least its compute and at least its exchange, at most both in turn."""
     ready = np.cumsum(gaps)
     spans = fusion.buckets([100] * len(gaps), [limit])
-    took = in_turn(ready, spans, lambda span: each)
+    took = time_buckets(ready, spans, lambda span: each)
     whole = each * len(spans)
     assert max(float(ready[-1]), whole) <= took + 1e-9
     assert took <= float(ready[-1]) + whole + 1e-9
-    after = in_turn(np.full(len(gaps), ready[-1]), spans, lambda span: each)
+    after = time_buckets(np.full(len(gaps), ready[-1]), spans, lambda span: each)
     assert after == pytest.approx(float(ready[-1]) + whole)
     assert took <= after + 1e-9
 
@@ -142,7 +142,7 @@ def test_cycles_exchange_everything_after_it_is_ready(
         seen.append(span)
         return each
 
-    took = cycles(ready, [100] * len(gaps), 250, cycle, seconds)
+    took = time_cycles(ready, [100] * len(gaps), 250, cycle, seconds)
     assert [n for span in seen for n in range(*span)] == list(range(len(gaps)))
     assert took >= float(ready[-1]) + each - 1e-9
     assert took <= float(ready[-1]) + 2 * cycle + each * len(gaps) + 1e-6

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from bench.run import rules as tuning
 from collectives.formats.write import write
-from collectives.model import costs, fitfile
+from collectives.predict import machine as costs
+from collectives.predict.fit import dump_fit
 from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
@@ -87,7 +88,7 @@ def fits() -> list[bytes]:
     curve = costs.Curve((1e-6, 2e-6), (1e-10, 2e-10), (65536.0,))
     link = costs.LinkCosts(curve, curve, curve, None, "measured", None, None, None)
     one = costs.Costs({"node": link}, 1e-6, 4, True, "mpi", ("a",), (), {"cpu": "x"}, (), ())
-    return [fitfile.dump([one]).encode()]
+    return [dump_fit([one]).encode()]
 
 
 def tuned() -> list[bytes]:

@@ -27,7 +27,8 @@ from collectives.execution.nccl import said as nccl_said
 from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats import parse as msccl
 from collectives.formats.prove import prove
-from collectives.model import fitfile, nccl
+from collectives.predict import nccl
+from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
 from reports import cli as reports_cli
 from reports.analysis import expect_text
@@ -185,12 +186,12 @@ def _targets() -> dict[str, Target]:
         "records": (_own, seeds.records),
         "msccl": (lambda data: void(prove(msccl.parse(data))), seeds.msccl),
         "mscclpp": (lambda data: void(mscclpp_prove.prove(mscclpp.parse(data))), seeds.mscclpp),
-        "fit": (partial(_text, fitfile.load), seeds.fits),
-        "fit-file": (partial(_path, fitfile.read), seeds.fits),
+        "fit": (partial(_text, load_fit), seeds.fits),
+        "fit-file": (partial(_path, read_fit), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
         "expect": (partial(_text, expect_text.parse), seeds.expectations),
         "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
-        "nccl-graphs": (partial(_text, nccl.graphs), seeds.nccl_graphs),
+        "nccl-graphs": (partial(_text, nccl.parse_graphs), seeds.nccl_graphs),
         "nccl-said": (partial(_text, nccl_said.parse), seeds.nccl_said),
         "counts": (partial(_path, _counts), seeds.counts),
     }

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import log, nan
 from statistics import linear_regression, median
 from typing import NamedTuple
 
-import numpy as np
-
 from bench.cluster.commands import SOCKET
 from busbar.errors import Unsupported
-from collectives.schedule.catalogue import draft, parse, spec
-from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.fattree import fattree
-from collectives.simulate.machines.machine import GB
-from collectives.simulate.outcome import chunk_bytes, simulate
+from collectives.predict.compare import port_volume
+from collectives.predict.interface import Operation
+from collectives.predict.named import machine_from_ports
+from collectives.predict.simulation import NetworkPredictor
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
 
@@ -82,34 +78,24 @@ def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Comp
     ]
 
 
-def _schedule(collective: str, name: str, hosts: int) -> Schedule:
-    plain, given = parse(binary(name, hosts) if collective == "allreduce" else name)
-    return draft(collective, plain, hosts, root=0, **given)
+def _operation(collective: str, name: str, hosts: int) -> Operation:
+    label = binary(name, hosts) if collective == "allreduce" else name
+    return Operation(collective, label, hosts)
 
 
 def why_not(collective: str, name: str, hosts: int) -> str:
     """The reason why an algorithm does not run on so many hosts; empty where it does."""
     try:
         if name != LIBRARY:
-            _schedule(collective, name, hosts)
+            _ = _operation(collective, name, hosts).schedule
     except Unsupported as error:
         return str(error)
     return ""
 
 
 def textbook(name: str, hosts: int, collective: str = "allreduce") -> float:
-    """Units of the collective's size that go through the busiest port, step after step.
-
-    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
-    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
-    A port sends and receives at once, so of its two directions the busier one counts.
-    """
-    schedule = _schedule(collective, name, hosts)
-    total = 0.0
-    for step in schedule.steps:
-        m = step.moves().remote()
-        total += max(np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
-    return total * chunk_bytes(spec(collective), hosts, schedule.nchunks, 1.0)
+    """The law of an algorithm: see `collectives.predict.compare.port_volume`."""
+    return port_volume(_operation(collective, name, hosts))
 
 
 def simulated(
@@ -120,9 +106,11 @@ def simulated(
     MPI counts as sent what a socket holds. A full socket takes more when it is two thirds full
     (Linux, include/net/sock.h, sk_stream_is_writeable).
     """
-    switch = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
-    machine = replace(switch, buffer=SOCKET * 2 / 3, burst=ports.burst)
-    return simulate(_schedule(collective, name, hosts), spec(collective), machine, size).seconds
+    machine = machine_from_ports(
+        hosts, ports.rate, ports.latency, buffer=SOCKET * 2 / 3, burst=ports.burst
+    )
+    operation = _operation(collective, name, hosts)
+    return float(NetworkPredictor(machine).seconds(operation, [size])[0])
 
 
 def fit(measured: Topology, burst: float) -> Ports:

@@ -1,0 +1,1 @@
+"""Predicted times of collectives: machines, and predictors over them. Measures nothing."""

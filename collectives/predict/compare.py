@@ -1,0 +1,192 @@
+"""Algorithms side by side: counts, predicted times by size, the best, and the crossovers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS
+from collectives.formats.load import draft, from_file
+from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.ports import chunk_bytes
+from collectives.schedule.catalogue import spec
+from collectives.schedule.cost import Cost, cost
+from collectives.schedule.schedule import Schedule
+
+Amounts = NDArray[np.float64]
+#: A schedule of more moves than this is left out: it would take long and many gigabytes.
+MOST_MOVES = 12_000_000
+_SAMPLES = (64, 128)
+# The cost of a step without its moves, in moves.
+_STEP_MOVES = 100
+# Predictions nearer than this are the same sum in another order.
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm on so many ranks; ``seconds``: predicted, shape (sizes,), None without costs."""
+
+    name: str
+    schedule: Schedule
+    cost: Cost
+    seconds: Amounts | None = None
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From ``size`` bytes on, ``better`` is predicted to be faster than ``than``."""
+
+    size: int
+    than: str
+    better: str
+
+
+def estimate_moves(collective: str, name: str, nranks: int) -> float:
+    """Estimate the moves of a schedule, without building it where it would be large.
+
+    Beyond some hundred ranks, by the growth from 64 to 128. Raises Unsupported as `draft` does.
+    """
+
+    def count(n: int) -> int:
+        return sum(len(step.moves()) for step in draft(collective, name, n).steps)
+
+    return _grown(count, name, nranks)
+
+
+def estimate_work(collective: str, name: str, nranks: int, parameters: Mapping[str, Any]) -> float:
+    """Estimate the work of a simulation: moves of steps that differ, and steps.
+
+    In moves. As for `estimate_moves`, 0 where parameters fit one rank count only.
+    """
+
+    def count(n: int) -> int:
+        steps = draft(collective, name, n, **parameters).steps
+        different = {
+            i if step.signature is None else step.signature: step for i, step in enumerate(steps)
+        }
+        return sum(len(step.moves()) for step in different.values()) + _STEP_MOVES * len(steps)
+
+    try:
+        return _grown(count, name, nranks)
+    except Unsupported:
+        return 0.0
+
+
+def _grown(count: Callable[[int], int], name: str, nranks: int) -> float:
+    """Extrapolate a count from 64 and 128 ranks; 0 up to 256 ranks, where nothing is estimated."""
+    if nranks <= 2 * _SAMPLES[-1] or from_file(name):
+        return 0.0
+    small, large = [max(1, count(n)) for n in _SAMPLES]
+    return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))
+
+
+def port_volume(operation: Operation) -> float:
+    """Units of the collective's size that go through the busiest port, step after step.
+
+    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
+    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    A port sends and receives at once, so of its two directions the busier one counts.
+    """
+    schedule, ranks = operation.schedule, operation.ranks
+    total = 0.0
+    for step in schedule.steps:
+        m = step.moves().remote()
+        total += max(np.bincount(end, m.count, ranks).max(initial=0.0) for end in (m.src, m.dst))
+    return total * chunk_bytes(operation.spec, ranks, schedule.nchunks, 1.0)
+
+
+def compare_algorithms(
+    collective: str,
+    names: Sequence[str],
+    nranks: int,
+    *,
+    root: int = 0,
+    predictor: CollectivePredictor | None = None,
+    sizes: Sequence[int] = (),
+    parameters: Mapping[str, object] | None = None,
+    strict: bool = False,
+) -> tuple[list[Contender], dict[str, str]]:
+    """Cost and predict algorithms. Also returns, by name, why others do not run on so many ranks.
+
+    ``parameters``: of the algorithms. ``strict``: raise Unsupported for the first that does not
+    run, instead of leaving it out.
+    """
+    contenders: list[Contender] = []
+    refused: dict[str, str] = {}
+    chosen = dict(parameters or {})
+    what = spec(collective)
+    for name in names:
+        try:
+            schedule = draft(collective, name, nranks, root=root, **chosen)
+            # A parameter such as a grid may fit this rank count alone.
+            small = chosen or nranks <= MOST_RANKS
+            about = 0.0 if small else estimate_moves(collective, name, nranks)
+            if about > MOST_MOVES:
+                raise Unsupported(
+                    f"{name} on {nranks} ranks has about {about:.1e} moves; at most"
+                    f" {MOST_MOVES:.1e} are looked at"
+                )
+        except Unsupported as error:
+            if strict:
+                raise
+            refused[name] = str(error)
+            continue
+        counts = cost(schedule, what)
+        times = None
+        if predictor is not None:
+            times = predictor.seconds(Operation.of(schedule, collective), sizes)
+        contenders.append(Contender(name, schedule, counts, times))
+    return contenders, refused
+
+
+def find_crossovers(
+    collective: str,
+    candidates: Sequence[Contender],
+    predictor: CollectivePredictor,
+    sizes: Sequence[int],
+) -> list[Crossover]:
+    """Find the sizes at which the best of the candidates changes, within about 2 %.
+
+    Of two that are equal the one before stays the best.
+    """
+    timed = [c for c in candidates if c.seconds is not None]
+    if not timed:
+        return []
+    table = np.array([c.seconds for c in timed])
+    changes: list[Crossover] = []
+    best = int(table[:, 0].argmin())
+    for i in range(1, len(sizes)):
+        better = int(table[:, i].argmin())
+        if table[better, i] < table[best, i] * (1 - _EQUAL):
+            pair = timed[best], timed[better]
+            size = _where(collective, *pair, predictor, sizes[i - 1], sizes[i])
+            changes.append(Crossover(size, pair[0].name, pair[1].name))
+            best = better
+    return changes
+
+
+def _where(
+    collective: str,
+    one: Contender,
+    other: Contender,
+    predictor: CollectivePredictor,
+    low: int,
+    high: int,
+) -> int:
+    """Find the first size above ``low``, up to ``high``, at which the other is faster."""
+    while high - low > max(4, low // 50):
+        grid = np.unique(np.geomspace(low, high, 17).astype(np.int64))
+        operations = (Operation.of(c.schedule, collective) for c in (one, other))
+        a, b = (predictor.seconds(operation, grid.tolist()) for operation in operations)
+        ahead = np.flatnonzero(b < a * (1 - _EQUAL))
+        ahead = ahead[ahead > 0]
+        at = int(ahead[0]) if len(ahead) else len(grid) - 1
+        low, high = int(grid[at - 1]), int(grid[at])
+    return high

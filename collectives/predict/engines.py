@@ -1,0 +1,444 @@
+"""The engines of the simulator: the times at which ranks enter their steps.
+
+`run_lockstep` goes step by step, for schedules in which no two steps share a link at one time. The
+times of a step depend only on the differences between the times at which ranks enter it, so a step
+that comes again with the same differences takes the same time. The engine detects messages of
+different steps on one link and stops, with the last step before which everything had ended.
+`run_free` lets every class of ranks enter its steps at its own time. It is exact for any schedule
+and network. Events of one time, or with a slack of nearly one time, are handled together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.predict.flows import Stage
+from collectives.predict.fluid import EXACT, Bytes, Fluid, TooMuch, compute_ends
+
+Numbers = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+
+#: The parts of the time of a chain of messages; see `collectives.predict.simulation.Outcome`.
+PARTS = ("posting", "latency", "wire", "sharing", "adding")
+
+
+@dataclass(frozen=True)
+class TimedStage:
+    """A stage in bytes and seconds."""
+
+    stage: Stage
+    nbytes: Amounts
+    wire: Amounts
+    adds: Amounts
+    local: Amounts
+    post: Amounts
+
+    @classmethod
+    def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> TimedStage:
+        """A stage with chunks of ``chunk`` bytes; ``adds``: seconds of adding what a row brings."""
+        nbytes = stage.chunks * chunk
+        return cls(
+            stage,
+            nbytes,
+            nbytes / stage.cap,
+            stage.added * stage.into * chunk * gamma,
+            stage.local * chunk * gamma,
+            stage.posts * overhead,
+        )
+
+    @cached_property
+    def ends(self) -> tuple[Numbers, Numbers, Amounts]:
+        """By rank class, ascending: the classes, the rows they send or receive, what they add."""
+        stage = self.stage
+        rows = np.arange(len(stage.src))
+        rank = np.concatenate([stage.dst, stage.src])
+        row = np.concatenate([rows, rows])
+        adds = np.concatenate([self.adds, np.zeros(len(rows))])
+        order = np.argsort(rank, kind="stable")
+        return rank[order], row[order], adds[order]
+
+    @cached_property
+    def waits(self) -> Numbers:
+        """Number of rows that each rank class sends or receives; one to itself counts twice."""
+        return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
+
+    def rows_of(self, ranks: Numbers) -> Numbers:
+        """The rows that some of these rank classes sends or receives, ascending."""
+        if 4 * len(ranks) > len(self.post):
+            new = np.zeros(len(self.post), bool)
+            new[ranks] = True
+            return np.flatnonzero(new[self.stage.src] | new[self.stage.dst])
+        count = self.waits[ranks]
+        first = np.searchsorted(self.ends[0], ranks)
+        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+        return np.unique(self.ends[1][place])
+
+    @cached_property
+    def _sent(self) -> dict[float, Bytes]:
+        return {}
+
+    def sent(self, rate: Amounts, slack: float) -> Bytes:
+        """The messages for `Fluid`.
+
+        ``slack``: the share of its time by which one may begin and end earlier or later, half of it
+        to either side. Its time is what it takes if all messages of the step flow at once.
+        """
+        s = self.stage
+        if slack not in self._sent:
+            late = np.zeros(len(self.wire))
+            if slack:
+                busy = np.bincount(
+                    s.links.ravel(), (s.load * self.nbytes[:, None]).ravel(), len(rate) + 1
+                ) / np.append(rate, 1.0)
+                busy[-1] = 0.0
+                late = slack / 2 * np.maximum(self.wire, busy[s.links].max(axis=1, initial=0.0))
+            self._sent[slack] = Bytes(self.nbytes, s.cap, s.links, s.load, late)
+        return self._sent[slack]
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """The place in `ends` at which each rank class begins."""
+        rank = self.ends[0]
+        return (
+            np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
+        )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Stages in seconds, the order of steps, rates of links, and how many classes of ranks."""
+
+    stages: Sequence[TimedStage]
+    steps: Numbers
+    rate: Amounts
+    nranks: int
+
+
+@dataclass
+class Clocks:
+    """The times at which classes of ranks enter their next step, and the parts of these times.
+
+    ``now``: shape (classes,). ``parts``: shape (classes, len(PARTS)), along the chain of messages
+    that the class waited for; they add up to ``now``.
+    """
+
+    now: Amounts
+    parts: Amounts
+
+    @classmethod
+    def begin(cls, nranks: int) -> Clocks:
+        """Clocks of the start, all at 0."""
+        return cls(np.zeros(nranks), np.zeros((nranks, len(PARTS))))
+
+
+_MOST_KEPT = 1 << 26  # bytes of clocks that are remembered
+
+
+class Checkpoint(NamedTuple):
+    """A step before which every message had ended, and the clocks at that step."""
+
+    step: int
+    clocks: Clocks
+
+
+class _Move(NamedTuple):
+    """The effect of a step, which depends only on the differences between clocks.
+
+    The earliest moves on by ``shift``, the differences become ``later``. A class's chain comes from
+    class ``before`` and gains ``parts``. Links are busy from ``first`` to ``last``.
+    """
+
+    shift: float
+    later: Amounts
+    before: Numbers
+    parts: Amounts
+    first: Amounts
+    last: Amounts
+
+
+@dataclass
+class _Lockstep:
+    problem: Problem
+    most: float
+
+    def __post_init__(self) -> None:
+        self.known: dict[tuple[int, bytes], _Move] = {}
+        self.remembered_bytes = 0
+        self.together: dict[int, Amounts] = {}
+        # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
+        self.grain = 2.0 ** np.floor(np.log2(EXACT * self._shortest()))
+
+    def _shortest(self) -> float:
+        """The shortest time that is not 0, of a message or of a rank's own."""
+        columns = [
+            times
+            for timed in self.problem.stages
+            for times in (timed.wire + timed.stage.latency, timed.local, timed.post)
+        ]
+        shortest = (float(times[times > 0].min(initial=np.inf)) for times in columns)
+        return min((time for time in shortest if time < np.inf), default=1.0)
+
+    def grains(self, times: Amounts) -> Amounts:
+        """Round times to whole multiples of a grain."""
+        rounded: Amounts = np.rint(times / self.grain) * self.grain
+        return rounded
+
+    def move(self, number: int, later: Amounts) -> _Move:
+        """The step of a stage from clocks that differ by ``later``."""
+        key = (number, later.tobytes())
+        move = self.known.get(key)
+        if move is None:
+            move = self._move(number, later)
+            self.remembered_bytes += 8 * len(later) * (3 + len(PARTS)) + 16 * len(self.problem.rate)
+            if self.remembered_bytes > _MOST_KEPT:
+                self.known, self.remembered_bytes = {}, 0
+            self.known[key] = move
+        return move
+
+    def _move(self, number: int, later: Amounts) -> _Move:
+        timed = self.problem.stages[number]
+        stage = timed.stage
+        posted = self.grains(later + timed.post)
+        sender_last = posted[stage.src] >= posted[stage.dst]
+        origin = np.where(sender_last, stage.src, stage.dst)
+        begin = posted[origin] + stage.latency
+        end = self.grains(self._ends(number, timed, begin))
+        done, before, row = _arrivals(timed, posted, end)
+        parts = np.zeros((len(later), len(PARTS)))
+        parts[:, 0] = timed.post
+        got = row >= 0
+        r = row[got]
+        before[got] = origin[r]
+        parts[got, 0] = timed.post[origin[r]]
+        parts[got, 1] = stage.latency[r]
+        parts[got, 2] = timed.wire[r]
+        parts[got, 3] = end[r] - begin[r] - timed.wire[r]
+        parts[got, 4] = done[got] - end[r]
+        # Rounding errors must not hide that two steps are equal.
+        done = self.grains(done + timed.local)
+        parts[:, 4] += timed.local
+        first, last = self._busy(timed, begin, end)
+        shift = float(done.min())
+        return _Move(shift, done - shift, before, parts, first, last)
+
+    def _ends(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
+        stage = timed.stage
+        if stage.alone or not len(begin):
+            return begin + timed.wire
+        if (begin == begin[0]).all():
+            if number not in self.together:
+                self.together[number] = self._flow(timed, np.zeros_like(begin))
+            return begin + self.together[number]
+        start = float(begin.min())
+        return self._flow(timed, begin - start) + start
+
+    def _flow(self, timed: TimedStage, begin: Amounts) -> Amounts:
+        rate = self.problem.rate
+        ends, work = compute_ends(begin, timed.sent(rate, 0.0), rate, self.most)
+        self.most -= work
+        return ends
+
+    def _busy(self, timed: TimedStage, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
+        nlinks = len(self.problem.rate)
+        first, last = np.full(nlinks + 1, np.inf), np.full(nlinks + 1, -np.inf)
+        links = timed.stage.links
+        if links.shape[1]:
+            np.minimum.at(first, links.ravel(), np.repeat(begin, links.shape[1]))
+            np.maximum.at(last, links.ravel(), np.repeat(end, links.shape[1]))
+        return first[:-1], last[:-1]
+
+
+def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
+    """By class: when all messages are added, the chain's class, and the row it waited for.
+
+    Additions of a rank follow one another in the order in which messages arrive. Row −1: none.
+    """
+    done, before = posted.copy(), np.arange(len(posted))
+    row = np.full(len(posted), -1)
+    rank, rows, adds = timed.ends
+    if not len(rank):
+        return done, before, row
+    ready = end[rows]
+    if timed.adds.any():
+        order = np.lexsort((ready, rank))
+        rows, adds, ready = rows[order], adds[order], ready[order]
+        # From a message's arrival on, it and all later ones are still to be added.
+        ahead = np.cumsum(adds)
+        last = np.append(timed.starts[1:], len(rank)) - 1
+        rest = np.repeat(ahead[last], np.diff(np.append(timed.starts, len(rank)))) - ahead + adds
+        ready = ready + np.where(adds > 0, rest, 0.0)
+    most = np.maximum.reduceat(ready, timed.starts)
+    who = rank[timed.starts]
+    # The first row of a class that it had to wait for.
+    hit = ready == np.repeat(most, np.diff(np.append(timed.starts, len(rank))))
+    place = np.where(hit, np.arange(len(rank)), len(rank))
+    row[who] = rows[np.minimum.reduceat(place, timed.starts)]
+    done[who] = most
+    return done, before, row
+
+
+def run_lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
+    """Simulate as many steps as possible; ``most``: the limit of work, as for `compute_ends`."""
+    engine = _Lockstep(problem, most)
+    base, later = 0.0, np.zeros(problem.nranks)
+    parts = Clocks.begin(problem.nranks).parts
+    busy = np.full(len(problem.rate), -np.inf)
+    latest = -np.inf
+    cut = Checkpoint(0, Clocks.begin(problem.nranks))
+    for number, stage in enumerate(problem.steps.tolist()):
+        if len(busy) and base >= latest:
+            cut = Checkpoint(number, Clocks(base + later, parts.copy()))
+        try:
+            move = engine.move(stage, later)
+        except TooMuch:
+            return cut
+        if len(busy):
+            early = move.first + base < busy - EXACT * np.abs(busy)
+            if early.any():
+                return cut
+            busy = np.maximum(busy, move.last + base)
+            latest = float(busy.max())
+        parts = parts[move.before] + move.parts
+        base += move.shift
+        later = move.later
+    return Checkpoint(len(problem.steps), Clocks(base + later, parts))
+
+
+class _Free:
+    def __init__(self, problem: Problem, first: int, clocks: Clocks, slack: float) -> None:
+        self.problem, self.slack = problem, slack
+        self.takes_part = np.array([timed.stage.takes_part for timed in problem.stages])
+        n = problem.nranks
+        self.entered, self.parts = clocks.now.copy(), clocks.parts.copy()
+        self.step = np.full(n, first - 1)
+        self.posted, self.done = np.zeros(n), np.zeros(n)
+        self.waits = np.zeros(n, np.int64)
+        # The parts of the chain that a class's step waits for so far.
+        self.chain = self.parts.copy()
+        self.fluid = Fluid(problem.rate)
+
+    def run(self) -> Clocks:
+        self._enter(np.arange(self.problem.nranks))
+        self.fluid.settle()
+        while len(self.fluid):
+            (steps, rows), when = self.fluid.advance()
+            ready = [
+                self._arrived(when[steps == step], step, rows[steps == step])
+                for step in dict.fromkeys(steps.tolist())
+            ]
+            if ready:
+                self._enter(np.concatenate(ready))
+            self.fluid.settle()
+        return Clocks(self.entered, self.parts)
+
+    def _next_step(self, ranks: Numbers) -> Numbers:
+        """The next step in which each of the ranks does something, or the number of steps."""
+        steps = self.problem.steps
+        steps_of = self.step[ranks] + 1
+        open_ = np.arange(len(ranks))
+        while len(open_ := open_[steps_of[open_] < len(steps)]):
+            open_ = open_[~self.takes_part[steps[steps_of[open_]], ranks[open_]]]
+            steps_of[open_] += 1
+        return steps_of
+
+    def _enter(self, ranks: Numbers) -> None:
+        """Let ranks enter their next steps, each when it has completed the one before.
+
+        That may be later than now, since nothing depends on it before its messages begin.
+        """
+        while len(ranks):
+            steps = self._next_step(ranks)
+            self.step[ranks] = steps
+            idle = [
+                self._enter_step(step, ranks[steps == step])
+                for step in dict.fromkeys(steps.tolist())
+                if step < len(self.problem.steps)
+            ]
+            ranks = np.concatenate(idle) if idle else ranks[:0]
+
+    def _enter_step(self, step: int, ranks: Numbers) -> Numbers:
+        """Let ranks enter a step; return those that have nothing to wait for."""
+        timed = self.problem.stages[self.problem.steps[step]]
+        stage = timed.stage
+        self.posted[ranks] = self.entered[ranks] + timed.post[ranks]
+        self.done[ranks] = self.posted[ranks]
+        self.chain[ranks] = self.parts[ranks]
+        self.chain[ranks, 0] += timed.post[ranks]
+        self.waits[ranks] = timed.waits[ranks]
+        rows = timed.rows_of(ranks)
+        src, dst = stage.src[rows], stage.dst[rows]
+        rows = rows[(self.step[src] == step) & (self.step[dst] == step)]
+        if len(rows):
+            begin = np.maximum(self.posted[stage.src[rows]], self.posted[stage.dst[rows]])
+            key = np.stack([np.full(len(rows), step), rows])
+            what = timed.sent(self.problem.rate, self.slack).at(rows)
+            self.fluid.add(key, begin + stage.latency[rows], what)
+        idle: Numbers = ranks[self.waits[ranks] == 0]
+        self._complete(step, idle)
+        return idle
+
+    def _arrived(self, when: Amounts, step: int, rows: Numbers) -> Numbers:
+        """Note that messages have arrived; return the ranks that completed the step with them."""
+        timed = self.problem.stages[self.problem.steps[step]]
+        stage = timed.stage
+        if self.slack:
+            order = np.argsort(when, kind="stable")
+            rows, when = rows[order], when[order]
+        src, dst = stage.src[rows], stage.dst[rows]
+        both, now = np.concatenate([dst, src]), np.concatenate([when, when])
+        self._lead(now, step, np.concatenate([rows, rows]), both)
+        np.maximum.at(self.done, both, now)
+        adds = timed.adds[rows]
+        if adds.any():
+            np.add.at(self.done, dst, adds)
+        np.subtract.at(self.waits, both, 1)
+        ready: Numbers = np.unique(both[self.waits[both] == 0])
+        self._complete(step, ready)
+        return ready
+
+    def _lead(self, now: Amounts, step: int, rows: Numbers, ranks: Numbers) -> None:
+        """Attribute the waiting of ranks that have nothing else to do to these messages."""
+        idle = self.done[ranks] <= now
+        rows, ranks, now = rows[idle], ranks[idle], now[idle]
+        timed = self.problem.stages[self.problem.steps[step]]
+        s = timed.stage
+        src, dst = s.src[rows], s.dst[rows]
+        origin = np.where(self.posted[src] >= self.posted[dst], src, dst)
+        begin = self.posted[origin] + s.latency[rows]
+        gained = np.zeros((len(rows), len(PARTS)))
+        gained[:, 0], gained[:, 1], gained[:, 2] = (
+            timed.post[origin],
+            s.latency[rows],
+            timed.wire[rows],
+        )
+        gained[:, 3] = now - begin - timed.wire[rows]
+        # Written backwards, so that of several messages at one time the first counts, as in
+        # lockstep; with a slack they stand as they arrive, and the last counts.
+        turn = slice(None, None, None if self.slack else -1)
+        self.chain[ranks[turn]] = (self.parts[origin] + gained)[turn]
+
+    def _complete(self, step: int, ranks: Numbers) -> None:
+        if not len(ranks):
+            return
+        timed = self.problem.stages[self.problem.steps[step]]
+        done = self.done[ranks] + timed.local[ranks]
+        self.entered[ranks] = done
+        chain = self.chain[ranks]
+        # What is left of the time is what was added since the chain's last message.
+        chain[:, 4] += done - chain.sum(axis=1)
+        self.parts[ranks] = chain
+
+
+def run_free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
+    """Simulate from the clocks at step ``first``, before which every message has ended.
+
+    ``slack``: the share of its time by which a message may begin and end earlier or later than it
+    would, so that more happens at once; see `Timed.sent`. With 0 all is exact.
+    """
+    return _Free(problem, first, clocks, slack).run()

@@ -1,0 +1,278 @@
+"""Curves fitted to measured times by least relative error, and fits as files.
+
+The relative error of a time t and its prediction f is f/t − 1, so that 8 bytes weigh as much as 8
+GB. A fit is versioned JSON that reads back equal; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from math import log
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from busbar.errors import Unsupported
+from busbar.files import read_text
+from collectives.execution.shm.fast import EAGER_BYTES, crossing_window_bytes
+from collectives.predict.machine import Costs, Curve, Interval, Shared
+from topology.measured.sweep import BURST, TRIPS, Swept
+
+Amounts = NDArray[np.float64]
+MOST_EDGES = 4
+# A range has at least so many sizes, or its two parameters would pass through any.
+_FEWEST = 3
+_RESAMPLES = 200
+_SEED = 20070
+
+
+def _sums(m: Amounts, t: Amounts) -> Amounts:
+    """The terms of the normal equations of relative errors: shape (6, points)."""
+    return np.stack([1 / t**2, m / t**2, m**2 / t**2, 1 / t, m / t, np.ones_like(t)])
+
+
+def _lines(s: Amounts) -> tuple[Amounts, Amounts, Amounts]:
+    """(alpha, beta, sum of squared errors) of the best lines, by sums of shape (6, …).
+
+    With two parameters the best pair that is not negative is the free one, or lies on an axis.
+    """
+    aa, ab, bb, ya, yb, n = s
+    with np.errstate(all="ignore"):
+        # Of one size alone, alpha takes it all; scaled so that bytes and seconds do not drown
+        # 1e-12.
+        det = aa * bb - ab**2
+        regular = det > 1e-12 * aa * bb
+        alpha = np.where(regular, (ya * bb - yb * ab) / det, -1.0)
+        beta = np.where(regular, (yb * aa - ya * ab) / det, -1.0)
+        free = (alpha >= 0) & (beta >= 0)
+        only = np.stack([ya / aa, yb / bb])
+    gain = np.nan_to_num(np.stack([ya * only[0], yb * only[1]]))
+    flat = gain[0] >= gain[1]
+    alpha = np.where(free, alpha, np.where(flat, only[0], 0.0))
+    beta = np.where(free, beta, np.where(flat, 0.0, only[1]))
+    error = n - 2 * (alpha * ya + beta * yb) + alpha**2 * aa + 2 * alpha * beta * ab + beta**2 * bb
+    return alpha, beta, np.maximum(error, 0.0)
+
+
+def _split(sums: Amounts, most: int) -> tuple[list[list[int]], list[float]]:
+    """Cut sizes into 1, 2, … ranges with the least squared error, by dynamic programming.
+
+    ``sums``: those of each size, shape (6, sizes). A way is the list of its cuts.
+    """
+    n = sums.shape[1]
+    edge = np.concatenate([np.zeros((6, 1)), np.cumsum(sums, axis=1)], axis=1)
+    i, j = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+    fits = j - i >= min(_FEWEST, n)
+    error = np.full((n + 1, n + 1), np.inf)
+    error[fits] = _lines(edge[:, j[fits]] - edge[:, i[fits]])[2]
+    ways: list[list[list[int]]] = [[[] for _ in range(n + 1)]]
+    costs = [error[0]]
+    for _ in range(most):
+        total = costs[-1][:, None] + error
+        back = total.argmin(axis=0)
+        costs.append(total.min(axis=0))
+        ways.append([[*ways[-1][b], int(b)] for b in back])
+    return [way[n] for way in ways], [float(cost[n]) for cost in costs]
+
+
+def fit_curve(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> Curve:
+    """The curve of least relative error through the medians of blocks of times.
+
+    ``sizes``: bytes, shape (n,), rising; ``times``: seconds, shape (blocks, n), NaN where a block
+    has none. Each number of ranges is cut in the best places; of the numbers the one with the least
+    Schwarz (1978) criterion is taken, n·ln(error/n) + parameters·ln n, of three parameters a range.
+    Intervals are the 2.5 and 97.5 percentiles over whole blocks drawn with replacement, cuts kept;
+    the draws are seeded. Raises ValueError without a positive time at two sizes.
+    """
+    m, t = np.asarray(sizes, float), np.asarray(times, float)
+    t = np.where(np.isfinite(t) & (t > 0), t, np.nan)
+    kept = ~np.isnan(t).all(axis=0)
+    if kept.sum() < 2:
+        raise ValueError("times at two sizes at least are needed")
+    m, t = m[kept], t[:, kept]
+    n = len(m)
+    whole = _sums(m, np.nanmedian(t, axis=0))
+    ways, errors = _split(whole, min(most, max(0, n // _FEWEST - 1)))
+    scores = [
+        n * np.log(max(error, 1e-12) / n) + 3 * (k + 1) * np.log(n)
+        for k, error in enumerate(errors)
+    ]
+    cuts = ways[int(np.argmin(scores))]
+    alpha, beta = _ranges(whole, cuts)
+    # Halfway between two sizes, as their ratio goes: the change is somewhere between them.
+    edges = tuple(float(np.sqrt(m[c - 1] * m[c])) for c in cuts)
+    curve = Curve(tuple(alpha.tolist()), tuple(beta.tolist()), edges)
+    off = np.abs(curve(m) / t - 1)
+    return replace(
+        curve,
+        intervals=_intervals(m, t, cuts),
+        points=int(np.isfinite(t).sum()),
+        error=float(np.nanmedian(off)),
+    )
+
+
+def _ranges(sums: Amounts, cuts: Sequence[int]) -> tuple[Amounts, Amounts]:
+    """(alphas, betas) of ranges of sizes; ``sums``: shape (6, n)."""
+    alpha, beta, _ = _lines(np.add.reduceat(sums, [0, *cuts], axis=1))
+    return alpha, beta
+
+
+def _intervals(m: Amounts, t: Amounts, cuts: Sequence[int]) -> tuple[Interval, ...]:
+    if len(t) < 2:
+        return ()
+    draw, middle, resampled = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
+    each = np.nanmedian if np.isnan(t).any() else np.median  # which takes a tenth of the time
+    for _ in range(_RESAMPLES):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of a size that no drawn block has
+            medians = each(t[draw.integers(len(t), size=len(t))], axis=0)
+        medians = np.where(np.isnan(medians), middle, medians)
+        resampled.append(np.concatenate(_ranges(_sums(m, medians), cuts)))
+    low, high = np.percentile(np.array(resampled), [2.5, 97.5], axis=0)
+    return tuple(zip(low.tolist(), high.tolist(), strict=True))
+
+
+KEY = "busbar_fit"
+VERSION = 1
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Costs measured with several numbers of ranks; ``name``: where they were read from."""
+
+    costs: tuple[Costs, ...]
+    name: str = "fit"
+
+    def for_ranks(self, nranks: int) -> Costs:
+        """Costs measured with that many ranks, else with the nearest number and a note on it.
+
+        Ranks that share cores or memory hinder each other, so costs are best taken as the run will
+        be.
+        """
+        best = min(self.costs, key=lambda c: abs(log(max(1, c.ranks) / nranks)))
+        if best.ranks == nranks:
+            return best
+        note = f"measured with {best.ranks} ranks, not with {nranks}"
+        return replace(best, notes=(*best.notes, note))
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """SHA-256 of all files that it was fitted on."""
+        return frozenset(source for costs in self.costs for source in costs.sources)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def dump_fit(costs: Sequence[Costs]) -> str:
+    """Costs as JSON text."""
+    return json.dumps({KEY: VERSION, "costs": [asdict(one) for one in costs]}, indent=1) + "\n"
+
+
+def read_fit(path: Path) -> Fit:
+    """The fit of a file. Raises Unsupported naming the file and what is wrong with it."""
+    text = read_text(path, _MOST_BYTES)
+    try:
+        return replace(load_fit(text), name=str(path))
+    except Unsupported as error:
+        raise Unsupported(f"{path}: {error}") from None
+
+
+def load_fit(text: str) -> Fit:
+    """The fit of a JSON text. Raises Unsupported saying what is wrong with it."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unsupported("no fit: it is no JSON") from None
+    if not isinstance(document, dict) or KEY not in document:
+        raise Unsupported(f"no fit: no {KEY!r} in it; python -m collectives fit writes one")
+    if document[KEY] != VERSION:
+        raise Unsupported(
+            f"version {str(document[KEY])[:40]!r} of a fit is not {VERSION}; fit again"
+        )
+    try:
+        costs = tuple(_costs(one) for one in document["costs"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise Unsupported(f"malformed fit: {type(error).__name__} {error}") from None
+    if not costs:
+        raise Unsupported("malformed fit: it has no costs")
+    return Fit(costs)
+
+
+def _costs(one: Mapping[str, Any]) -> Costs:
+    costs: Costs = _made(Costs, one)
+    if not costs.links:
+        raise ValueError("no class of links")
+    if any(len(row) != len(costs.table) for row in costs.table):
+        raise ValueError("table is not square")
+    if not 0 <= costs.start < float("inf"):
+        raise ValueError(f"start {costs.start!r} is no time")
+    return costs
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """A JSON value as the type that an annotation names; fields with a default may be missing."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]
+        return kind(**{name: _made(hints[name], value[name]) for name in wanted})  # type: ignore[operator]
+    kinds = get_args(kind)
+    if NoneType in kinds:
+        return None if value is None else _made(kinds[0], value)
+    if get_origin(kind) is tuple:
+        each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(_made(*pair) for pair in zip(each, value, strict=True))
+    if get_origin(kind) is Mapping:
+        return {str(key): _made(kinds[1], one) for key, one in value.items()}
+    return kind(value)
+
+
+#: Messages that a rank sends in an iteration of each kind.
+_SENDS = {"trip": TRIPS, "burst": BURST * TRIPS, "still": 1, "sum": 1}
+_FEWEST_SIZES = 2
+
+
+def fit_shared_memory(
+    kinds: Mapping[str, Sequence[Swept]],
+    fit: Callable[[Sequence[Swept]], Curve],
+    nranks: int,
+    cores: int,
+) -> Shared | None:
+    """The costs of one class of link; None where the sweep lacks sizes on either side.
+
+    ``fit``: a curve through samples. ``nranks`` on ``cores`` took part: it decides the windows.
+    """
+    small = {kind: _part(kinds.get(kind, ()), each, True) for kind, each in _SENDS.items()}
+    large = {kind: _part(kinds.get(kind, ()), each, False) for kind, each in _SENDS.items()}
+    large["trip"] = [_alone(one, crossing_window_bytes(nranks, cores)) for one in large["trip"]]
+    wanted = (*small.values(), large["trip"], large["still"], large["sum"])
+    if any(len({one.nbytes for one in part}) < _FEWEST_SIZES for part in wanted):
+        return None
+    mail = (fit(small[kind]) for kind in ("trip", "still", "sum", "burst"))
+    return Shared(*mail, *(fit(large[kind]) for kind in ("trip", "still", "sum")))
+
+
+def _part(samples: Sequence[Swept], each: int, small: bool) -> list[Swept]:
+    """Samples whose messages went through mailboxes (``small``), or all other samples."""
+    return [one for one in samples if (one.nbytes * each <= EAGER_BYTES) is small]
+
+
+def _alone(one: Swept, window: int) -> Swept:
+    """A trip of several windows, corrected as if hops did not overlap.
+
+    In an iteration of h hops over w windows, h + w − 1 rounds follow each other
+    (docs/shared-memory.md), in each of which a hop moves one window; alone it would take w.
+    """
+    hops, windows = 2 * TRIPS, -(-one.nbytes // window)
+    share = hops * windows / (hops + windows - 1)
+    return one._replace(seconds=tuple(time * share for time in one.seconds))

@@ -1,0 +1,148 @@
+"""What predictors are asked, and the interface that they share.
+
+A predictor answers for one `Machine`. It says why it does not cover an operation, or predicts its
+seconds at many sizes at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import BusbarError, Unsupported
+from collectives.formats.load import draft, from_file
+from collectives.predict.machine import LinkCosts, Machine
+from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import parse, spec
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+
+Amounts = NDArray[np.float64]
+#: The label of a library's own algorithm, which has no schedule here.
+LIBRARY = "library"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An algorithm of a collective on so many ranks.
+
+    ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``.
+    ``itemsize``: bytes of an element, as chunks are whole elements. ``given``: the schedule, where
+    the caller has built it already.
+    """
+
+    collective: str
+    algorithm: str
+    ranks: int
+    itemsize: int = 4
+    root: int = 0
+    in_place: bool = False
+    given: Schedule | None = None
+
+    @classmethod
+    def of(
+        cls,
+        schedule: Schedule,
+        collective: str,
+        *,
+        itemsize: int = 4,
+        root: int = 0,
+        in_place: bool = False,
+    ) -> Operation:
+        """The operation that a schedule carries out."""
+        return cls(collective, "", schedule.nranks, itemsize, root, in_place, schedule)
+
+    @property
+    def spec(self) -> Collective:
+        """The specification of the collective."""
+        return spec(self.collective)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule, built once. Raises Unsupported where the label names none.
+
+        A label that is a file (``x.xml``) is not looked for.
+        """
+        if self.given is not None:
+            return self.given
+        if self.algorithm in ("", LIBRARY) or from_file(self.algorithm):
+            raise Unsupported(f"{self.algorithm or 'no algorithm'} has no schedule of ours")
+        name, parameters = parse(self.algorithm)
+        parameters.pop("root", None)
+        return draft(self.collective, name, self.ranks, root=self.root, **parameters)
+
+
+class CollectivePredictor(ABC):
+    """A predictor of collectives on one machine."""
+
+    name: ClassVar[str]
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @abstractmethod
+    def refusal(self, operation: Operation) -> str:
+        """Return why the operation is not covered, or "" if it is."""
+
+    @abstractmethod
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        """Seconds of an operation that is covered, shape (sizes,)."""
+
+    def seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        """Predicted seconds at each size of the collective, shape (sizes,).
+
+        ``sizes`` are those of the size column, in bytes. Parts of all-to-all-v are taken as equal.
+        Raises Unsupported with `refusal` for an operation that is not covered.
+        """
+        reason = self.refusal(operation)
+        if reason:
+            raise Unsupported(reason)
+        return self._seconds(operation, sizes)
+
+    def lower_bound(self, collective: str, ranks: int, sizes: Sequence[int]) -> Amounts | None:
+        """Seconds that no algorithm can beat at each size, None where no bound is known.
+
+        The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest
+        rate (Chan et al. 2007), on the machine's best links and in their best case; additions are
+        left out.
+        """
+        machine, bounds, what = self.machine, bound(collective, ranks), spec(collective)
+        if bounds is None or machine.classes is None:
+            return None
+        used = [machine.costs[i] for i in machine.classes.between(ranks)]
+        if not used:
+            return np.full(len(sizes), machine.start)
+        n = np.asarray([_total(what, ranks, size) for size in sizes], float)
+        volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
+        # However the volume is cut into messages, a byte takes no less than in the best of them.
+        spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
+        grid = np.unique(np.concatenate([spread, np.maximum(1.0, volume)]))
+        best = np.min([_best(link, grid) for link in used], axis=0)
+        rate = np.minimum.accumulate(best / grid)[np.searchsorted(grid, volume, side="right") - 1]
+        return np.maximum(bounds.rounds * float(best[0]), volume * rate)
+
+
+def schedule_refusal(operation: Operation) -> str:
+    """Return why an operation has no schedule to follow, or "" if it has one."""
+    try:
+        _ = operation.schedule
+    except BusbarError as error:
+        return str(error)
+    return ""
+
+
+def _best(link: LinkCosts, grid: Amounts) -> Amounts:
+    """Least seconds of a message of each size: alone or among others, fresh data or not."""
+    flags = [np.full(len(grid), flag) for flag in (False, True)]
+    kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
+    return np.asarray(np.min(kinds, axis=0))
+
+
+def _total(what: Collective, nranks: int, size: int) -> int:
+    return int(what.size(nranks, size, 1).elements * what.total(nranks))

@@ -1,0 +1,626 @@
+"""The machine of a prediction: ranks, the links between them, and what these cost.
+
+All times are seconds, all sizes bytes. `LinkCosts` are times of messages by size, for each class of
+links. After Hockney (1994) a message of m bytes takes α + β·m seconds, with another α and β in each
+of at most five ranges of m, since libraries change protocol and data changes its level of memory
+with size. A network has directed links with rates, and one route for every pair of ranks. Its nodes
+are numbered, first the places of ranks, then switches. A cable is two links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from busbar.cpulist import members
+from busbar.errors import Unsupported
+from topology.measured.sweep import BURST
+from topology.model.topology import Device, Kind, Level, Topology
+
+NETWORK = "network"
+#: Classes from near to far. NVLinks are classed by their number, as NV4 or NV18.
+CLASSES = ("core complex", "socket", "node", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", NETWORK)
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RankClasses:
+    """Ranks on equal nodes: rank r is device r mod k of node r div k, where a node has k devices.
+
+    ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two
+    devices of a node have between them, as an index. ``across``: the class between nodes.
+    ``devices`` names what ranks are.
+    """
+
+    classes: tuple[str, ...]
+    table: Numbers
+    across: int
+    devices: tuple[str, ...] = ()
+
+    def links(self, src: Numbers, dst: Numbers) -> Numbers:
+        """The index of the class of link for pairs of ranks, of any shape."""
+        k = len(self.table)
+        same = src // k == dst // k
+        return np.where(same, self.table[src % k, dst % k], self.across)
+
+    def nodes(self, nranks: int) -> int:
+        """The number of nodes that so many ranks take."""
+        return -(-nranks // len(self.table))
+
+    def between(self, nranks: int) -> list[int]:
+        """The classes that so many ranks have between them, as indices in order."""
+        k = len(self.table)
+        inside = self.table[: min(k, nranks), : min(k, nranks)]
+        used = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
+        return sorted(used | ({self.across} if nranks > k else set()))
+
+
+def one_class(name: str = NETWORK) -> RankClasses:
+    """Classes of ranks that all have the same link to each other."""
+    return RankClasses((name,), np.zeros((1, 1), np.int64), 0)
+
+
+def rank_classes_of(topology: Topology) -> RankClasses:
+    """Classes of a topology's ranks: its measured ranks, else its GPUs, else its cores, by index.
+
+    More ranks than that are further nodes of the same kind. Raises ValueError for a topology
+    that has none of them.
+    """
+    devices = topology.of(Kind.RANK) or topology.gpus or topology.of(Kind.CORE)
+    if not devices:
+        raise ValueError("it has neither ranks nor GPUs nor cores")
+    find = LinkClassifier(topology)
+    names = [["" for _ in devices] for _ in devices]
+    for i, a in enumerate(devices):
+        for j, b in enumerate(devices[:i]):
+            names[i][j] = names[j][i] = find.of(a, b)
+    return build_rank_classes(names, [device.id for device in devices])
+
+
+def build_rank_classes(names: Sequence[Sequence[str]], devices: Sequence[str]) -> RankClasses:
+    """Build classes from their names between devices, "" from a device to itself."""
+    known = {name for row in names for name in row if name} | {NETWORK}
+    classes = sorted(known, key=lambda name: (distance(name), name))
+    at = {name: i for i, name in enumerate(classes)}
+    table = np.array([[at.get(name, 0) for name in row] for row in names], np.int64)
+    return RankClasses(tuple(classes), table, at[NETWORK], tuple(devices))
+
+
+def distance(name: str) -> int:
+    """The position of a class in `CLASSES`, or their number for an unknown class."""
+    head = "NV" if name[:2] == "NV" else name
+    return CLASSES.index(head) if head in CLASSES else len(CLASSES)
+
+
+class LinkClassifier:
+    """Classes of pairs of devices of one topology.
+
+    GPUs have their matrix cell, with SYS where nothing is known; ranks and cores have the nearest
+    thing that all the CPUs of both are in. Ranks share a core complex when one last-level cache
+    serves all the CPUs that both may run on.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._homes = [
+            (name, _inside(topology, home))
+            for kind, name in ((Kind.CACHE, "core complex"), (Kind.PACKAGE, "socket"))
+            for home in topology.of(kind)
+        ]
+        self._cpus: dict[str, frozenset[int]] = {}
+
+    def of(self, a: Device, b: Device) -> str:
+        """The name of the class of link between two devices."""
+        if Kind.GPU in (a.kind, b.kind):
+            relation = self._topology.relation(a.id, b.id)
+            if relation.nvlinks:
+                return f"NV{relation.nvlinks}"
+            return (relation.level or Level.SYS).name
+        hosts = [self._topology.ancestor(d.id, Kind.HOST) for d in (a, b)]
+        if hosts[0] is not None and hosts[1] is not None and hosts[0].id != hosts[1].id:
+            return NETWORK
+        first, second = self._of(a), self._of(b)
+        if first and second:
+            for name, inside in self._homes:
+                if first | second <= inside:
+                    return name
+        return "node"
+
+    def _of(self, device: Device) -> frozenset[int]:
+        if device.id not in self._cpus:
+            self._cpus[device.id] = _cpus(device)
+        return self._cpus[device.id]
+
+
+def _cpus(device: Device) -> frozenset[int]:
+    text = device.get("cpus") or device.get("cpu_affinity")
+    return frozenset(members(str(text)) or ()) if text else frozenset()
+
+
+def _inside(topology: Topology, device: Device) -> frozenset[int]:
+    """The CPUs of a device, or of all devices below it."""
+    own = _cpus(device)
+    if own:
+        return own
+    return frozenset().union(*(_inside(topology, d) for d in topology.children(device.id)))
+
+
+Amounts = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by size: ``alpha[k] + beta[k]·m`` for ``edges[k−1] < m ≤ edges[k]``; none negative.
+
+    Where one range ends above the beginning of the next, the next stays at that height until its
+    own line has reached it: a curve never falls. ``intervals``: of every alpha and then every beta,
+    95 % by bootstrap, empty where nothing was fitted. ``error``: the median relative error of the
+    points.
+    """
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+    edges: tuple[float, ...] = ()
+    intervals: tuple[Interval, ...] = ()
+    points: int = 0
+    error: float | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.alpha) == len(self.beta) == len(self.edges) + 1:
+            raise ValueError("a curve needs an alpha and a beta a range")
+        numbers = (*self.alpha, *self.beta, *self.edges)
+        if not all(0 <= x < float("inf") for x in numbers):
+            raise ValueError("alpha, beta and edges must be finite and not negative")
+        if any(b <= a for a, b in zip((0.0, *self.edges), self.edges, strict=False)):
+            raise ValueError("edges must rise")
+
+    @classmethod
+    def line(cls, alpha: float, beta: float) -> Curve:
+        """A curve of one range."""
+        return cls((alpha,), (beta,))
+
+    def __call__(self, nbytes: ArrayLike) -> Amounts:
+        """Seconds for sizes of any shape; 0 for no bytes, since then no message is sent."""
+        m = np.asarray(nbytes, np.float64)
+        alpha, beta, edges = map(np.asarray, (self.alpha, self.beta, self.edges))
+        at = np.searchsorted(edges, m)
+        ends = alpha[:-1] + beta[:-1] * edges
+        floor = np.maximum.accumulate(np.concatenate([[0.0], ends]))
+        return np.where(m > 0, np.maximum(alpha[at] + beta[at] * m, floor[at]), 0.0)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Costs of the shared-memory executor between two ranks, for eager and direct messages.
+
+    Through mailboxes: ``hop``, one way alone; ``mail``, a message each way behind a barrier;
+    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` messages each way. Where
+    messages lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as
+    `LinkCosts.still`;
+    ``join``, as `LinkCosts.sum`.
+    """
+
+    hop: Curve
+    mail: Curve
+    mail_join: Curve
+    mail_burst: Curve
+    pull: Curve
+    warm: Curve
+    join: Curve
+
+
+@dataclass(frozen=True)
+class LinkCosts:
+    """Costs of a class of links; each curve is one kind of measurement.
+
+    ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``:
+    as swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these,
+    what is sent has just been written; ``still`` is a swap of data that nobody has written, so that
+    caches may hold it already, and ``sum`` the same with an addition. ``said``: where the figures
+    are from, in a few words. A curve that is None was not measured. ``shared``: where ranks share
+    memory, what passes and eager messages cost, from the same measurements.
+    """
+
+    trip: Curve
+    swap: Curve
+    add: Curve
+    burst: Curve | None
+    said: str
+    still: Curve | None = None
+    sum: Curve | None = None
+    shared: Shared | None = None
+
+    @classmethod
+    def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> LinkCosts:
+        """A link of one range whose two directions do not hinder each other, as on most networks.
+
+        Additions take ``gamma`` seconds per byte. Messages share a port one after the other.
+        """
+        line = Curve.line(alpha, beta)
+        return cls(line, line, Curve.line(alpha, beta + gamma), None, said)
+
+    def alone(self, nbytes: Amounts, both: Flags, fresh: Flags | None = None) -> Amounts:
+        """Seconds of a message that is the only one at its ports.
+
+        ``both``: beside one back. ``fresh``: what is sent was written in this collective; all is
+        where it is None. A swap is never taken to be faster than a trip, as each of its messages is
+        one, and data that was left alone never to be slower.
+        """
+        trip = self.trip(nbytes)
+        seconds = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
+        return seconds if fresh is None else seconds * self._share(nbytes, fresh)
+
+    def _share(self, nbytes: Amounts, fresh: Flags) -> Amounts:
+        """The time of unmodified data over that of fresh data, at most 1."""
+        if self.still is None:
+            return np.ones(np.shape(nbytes))
+        swap = np.maximum(self.trip(nbytes), self.swap(nbytes))
+        with np.errstate(all="ignore"):
+            share = np.where(swap > 0, self.still(nbytes) / swap, 1.0)
+        return np.where(fresh, 1.0, np.minimum(1.0, share))
+
+    def further(self, nbytes: Amounts, both: Flags, fresh: Flags | None = None) -> Amounts:
+        """Seconds that one more message adds at a port that has another already.
+
+        From bursts, where they were measured; else as much as a message alone, as in the
+        single-port model of Chan et al. 2007. Never more than that. Flags as for `alone`.
+        """
+        alone = self.alone(nbytes, both, fresh)
+        if self.burst is None:
+            return alone
+        extra = (self.burst(nbytes) - self.swap(nbytes)) / (BURST - 1)
+        if fresh is not None:
+            extra = extra * self._share(nbytes, fresh)
+        return np.clip(extra, 0.0, alone)
+
+    def added(self, nbytes: Amounts, shared: Flags | None = None) -> Amounts:
+        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number.
+
+        ``shared``: others read the sum; all do where it is None. If not, it is not dearer.
+        """
+        both = np.ones(np.shape(nbytes), bool)
+        fresh_seconds = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
+        if shared is None or self.sum is None or self.still is None:
+            return fresh_seconds
+        calm = np.maximum(0.0, self.sum(nbytes) - self.still(nbytes))
+        return np.where(shared, fresh_seconds, np.minimum(calm, fresh_seconds))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a machine's classes of links.
+
+    ``start``: seconds that every measured collective takes beyond its schedule (leaving a barrier,
+    calling). ``ranks``: how many ranks took part when it was measured, all at once or, if
+    ``alone``, a pair at a time; 0 where nothing was. ``transport``: what moved the bytes.
+    ``sources``: SHA-256 of the files that it was fitted on. ``notes``: what a reader should know.
+    ``table``: which class the measured ranks have between each other, a row a rank. ``cores``: the
+    one CPU that each of them ran on; empty where they were free to move.
+    """
+
+    links: Mapping[str, LinkCosts]
+    start: float = 0.0
+    ranks: int = 0
+    alone: bool = False
+    transport: str = ""
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    table: tuple[tuple[str, ...], ...] = ()
+    cores: tuple[int, ...] = ()
+
+
+Ids = NDArray[np.int32]
+Hashes = NDArray[np.uint64]
+
+NO_LINK = -1
+_BLOCK = 1 << 16
+
+
+def message_slices(size: int) -> list[slice]:
+    """Slices of messages that fit into a cache."""
+    return [slice(at, at + _BLOCK) for at in range(0, size, _BLOCK)]
+
+
+def close_gaps(links: Ids) -> Ids:
+    """Close the gaps between a route's links, in their order, and drop the unused columns."""
+    width = int((links >= 0).sum(axis=1).max(initial=0))
+    if width < links.shape[1]:
+        order = np.argsort(links < 0, axis=1, kind="stable")[:, :width]
+        links = np.take_along_axis(links, order, axis=1)
+    return links
+
+
+class RankRoutes:
+    """The routes of messages over ``nlinks`` links; ``links`` as `table` gives them."""
+
+    def __init__(self, links: Ids, nlinks: int) -> None:
+        self._links, self.nlinks = links, nlinks
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    @property
+    def work(self) -> int:
+        """Numbers that a computation over all routes reads."""
+        return self._links.size
+
+    @property
+    def cells(self) -> int:
+        """Numbers that `table` gives for all routes, or more."""
+        return self._links.size
+
+    def table(self, rows: Numbers | slice = slice(None)) -> Ids:
+        """Link numbers in the order of the route, NO_LINK behind: shape (messages, most links).
+
+        Raises Unsupported for more than memory should hold.
+        """
+        links: Ids = self._links[rows]
+        return links
+
+    def total(self, values: Amounts) -> Amounts:
+        """The sum of the links' values for every message; equal for equal routes."""
+        return self._each(np.append(values, 0.0), lambda on_route: on_route.sum(axis=1))
+
+    def least(self, values: Amounts) -> Amounts:
+        """The minimum of the links' values for every message; the greatest float without links."""
+        most = np.finfo(float).max
+        return self._each(
+            np.append(values, most), lambda on_route: on_route.min(axis=1, initial=most)
+        )
+
+    def _each(self, values: Amounts, of: Callable[[Amounts], Amounts]) -> Amounts:
+        # NO_LINK is the last of the values.
+        results = np.empty(len(self))
+        for block in message_slices(len(self)):
+            results[block] = of(values[self.table(block)])
+        return results
+
+    def hashes(self, values: Hashes) -> Hashes:
+        """The sum of the links' values for every message, modulo 2⁶⁴."""
+        seen = np.append(values, np.uint64(0))
+        sums = np.empty(len(self), np.uint64)
+        for block in message_slices(len(self)):
+            sums[block] = seen[self._links[block]].sum(axis=1, dtype=np.uint64)
+        return sums
+
+    def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
+        """The sum of the messages' weights for every link.
+
+        ``part``: of these messages, whose weights alone are given.
+        """
+        links, sums = self._links[part], np.zeros(self.nlinks + 1)
+        for block in message_slices(len(links)):
+            index = links[block].ravel().astype(np.int64) + 1
+            each = np.repeat(weights[block], links.shape[1])
+            sums += np.bincount(index, each, self.nlinks + 1)
+        return sums[1:]
+
+    def gather(self, values: Hashes) -> Hashes:
+        """The sum of the messages' values for every link, modulo 2⁶⁴."""
+        sums = np.zeros(self.nlinks + 1, np.uint64)
+        for block in message_slices(len(self)):
+            part = self._links[block]
+            np.add.at(sums, part.ravel(), np.repeat(values[block], part.shape[1]))
+        return sums[:-1]
+
+    def renumbered(self, number: Ids, nlinks: int) -> RankRoutes:
+        """The routes with links by new numbers; links that have none (−1) are left out."""
+        number = np.append(number, np.int32(NO_LINK))
+        parts = [close_gaps(number[self._links[block]]) for block in message_slices(len(self))]
+        width = max((part.shape[1] for part in parts), default=0)
+        table = np.full((len(self), width), NO_LINK, np.int32)
+        for block, part in zip(message_slices(len(self)), parts, strict=True):
+            table[block, : part.shape[1]] = part
+        return RankRoutes(table, nlinks)
+
+
+Times = NDArray[np.float64]
+# (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
+# (see `RankRoutes.table`), or what knows them without a table.
+Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
+
+
+class Weights(NamedTuple):
+    """Relative times of accesses that caches serve, where ranks share memory.
+
+    ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time
+    of additions whose sum nobody else reads.
+    """
+
+    still: float = 1.0
+    calm: float = 1.0
+
+
+#: Everything takes its whole time.
+NONE = Weights()
+
+
+class BufferDependentRates(NamedTuple):
+    """The ``rate`` of all links and the fields of `Network` that depend on a buffer's size."""
+
+    rate: Amounts
+    gamma: float
+    weights: Weights
+
+
+GB = 1e9
+MOST_PLACES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Links:
+    """Directed links as columns: nodes ``tail`` and ``head``, bytes per second, seconds."""
+
+    tail: Ids
+    head: Ids
+    rate: Amounts
+    latency: Amounts
+
+    def __len__(self) -> int:
+        return len(self.tail)
+
+
+def cables(a: Numbers, b: Numbers, rate: float | Amounts, latency: float | Amounts) -> Links:
+    """Links both ways: link i goes from ``a[i]`` to ``b[i]``, link len(a) + i goes back."""
+    size = len(a)
+    rates, latencies = (np.broadcast_to(np.asarray(v, float), size) for v in (rate, latency))
+    return Links(
+        np.concatenate([a, b]).astype(np.int32),
+        np.concatenate([b, a]).astype(np.int32),
+        np.tile(rates, 2),
+        np.tile(latencies, 2),
+    )
+
+
+def join_hops(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
+    """Routes from one column of link numbers a hop; a message to its own rank takes no link."""
+    route = np.stack(hops, axis=1)
+    return np.where((src != dst)[:, None], route, NO_LINK).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Places for ``nranks`` ranks, links between ``nnodes`` nodes, and a router.
+
+    ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
+    rank takes to add a byte; ``buffer``: bytes from one rank to another that count as sent when
+    they are handed over (`collectives.predict.buffered`); ``burst``: bytes that a link passes at
+    once after a pause, where there is a ``buffer``. ``names``: of the nodes; without them they go
+    by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
+    spare. ``rates_at``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
+    where they were measured and depend on that; see `at`.
+    """
+
+    name: str
+    nranks: int
+    nnodes: int
+    links: Links
+    router: Router = field(repr=False)
+    overhead: float = 0.0
+    gamma: float = 0.0
+    buffer: float = 0.0
+    burst: float = 0.0
+    names: tuple[str, ...] = ()
+    grid: tuple[int, ...] = ()
+    weights: Weights = NONE
+    rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
+
+    def at(self, nbytes: float) -> Network:
+        """The network with the rates for ranks whose ``in`` and ``out`` take ``nbytes`` each."""
+        if self.rates_at is None:
+            return self
+        rates = self.rates_at(nbytes)
+        links = replace(self.links, rate=rates.rate)
+        return replace(self, links=links, gamma=rates.gamma, weights=rates.weights, rates_at=None)
+
+    def adding(self, gamma: float) -> Network:
+        """The network with additions of ``gamma`` seconds a byte instead of measured ones."""
+        known = self.rates_at
+
+        def fixed(nbytes: float) -> BufferDependentRates:
+            assert known is not None
+            rates = known(nbytes)
+            return rates._replace(gamma=gamma, weights=rates.weights._replace(calm=1.0))
+
+        return replace(self, gamma=gamma, rates_at=fixed if known else None)
+
+    def routes(self, src: Numbers, dst: Numbers) -> RankRoutes:
+        """The routes of messages. Raises Unsupported for a rank that has no place."""
+        top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+        if top >= self.nranks:
+            raise Unsupported(
+                f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
+            )
+        routes = self.router(src.astype(np.int64), dst.astype(np.int64))
+        return RankRoutes(routes, len(self.links)) if isinstance(routes, np.ndarray) else routes
+
+    def node(self, number: int) -> str:
+        """The name of a node."""
+        if self.names:
+            return self.names[number]
+        if number < self.nranks:
+            return f"rank {number}"
+        return f"switch {number - self.nranks}"
+
+    def link(self, number: int) -> str:
+        """The name of a link."""
+        tail, head = int(self.links.tail[number]), int(self.links.head[number])
+        return f"{self.node(tail)} → {self.node(head)}"
+
+
+@dataclass(frozen=True)
+class NcclGraph:
+    """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
+
+    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`). ``latency_us``: of the
+    network, as its plug-in states it.
+    """
+
+    channels: int
+    intra: float
+    inter: float
+    within: str = "NVL"
+    between: str = "PIX"
+    same_channels: bool = True
+    latency_us: float = 0.0
+    pattern: int = 4
+
+    @property
+    def nvlink(self) -> bool:
+        """Whether all paths inside a node are NVLink."""
+        return self.within == "NVL"
+
+
+@dataclass(frozen=True)
+class NcclSystem:
+    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
+
+    ``graphs``: by algorithm; one that has none is not available. ``cpu``: intel, amd or other.
+    """
+
+    sm: int
+    ranks: int
+    graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
+    nodes: int = 1
+    cpu: str = "intel"
+
+    @property
+    def architecture(self) -> str:
+        """The row of the tables."""
+        for least, name in ((100, "blackwell"), (90, "hopper"), (80, "ampere")):
+            if self.sm >= least:
+                return name
+        return "volta"
+
+    @property
+    def column(self) -> int:
+        """The column of the tables: 1, 2, or more nodes."""
+        return min(self.nodes, 3) - 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What predictors know of a machine; each predictor needs one of its parts.
+
+    ``classes`` says which class of link two ranks have between them, ``costs`` has the costs of
+    each class, in the same order. ``start``: seconds that every collective takes beyond its
+    schedule. ``cores``: the CPU of each measured rank, empty where ranks were not pinned.
+    ``network``: nodes and directed links. ``nccl``: what NCCL's own model needs. ``notes``: where
+    the costs are from, a line each.
+    """
+
+    classes: RankClasses | None = None
+    costs: Sequence[LinkCosts] = ()
+    start: float = 0.0
+    cores: tuple[int, ...] = ()
+    network: Network | None = None
+    nccl: NcclSystem | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,535 @@
+"""Machines from files: a measured map, a topology, a fit, or nothing at all.
+
+What was not measured is assumed: latencies are the hop latencies of NCCL 2.30's tuner for a ring
+with the Simple protocol, rates of NVLink and PCIe are what `topology.model.rates` plans with. Every
+assumption is listed in the notes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from math import isfinite
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from busbar.cpulist import members
+from busbar.errors import ProbeError, Unsupported
+from collectives.predict.fit import digest, fit_curve, fit_shared_memory, read_fit
+from collectives.predict.machine import (
+    NETWORK,
+    NO_LINK,
+    BufferDependentRates,
+    Costs,
+    Curve,
+    Ids,
+    LinkClassifier,
+    LinkCosts,
+    Links,
+    Machine,
+    Network,
+    Numbers,
+    RankClasses,
+    Weights,
+    build_rank_classes,
+    distance,
+    one_class,
+    rank_classes_of,
+)
+from topology.measured.matrix import expected, matrix
+from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
+from topology.model.topology import Device, Kind, Topology
+from topology.sources.gather import gather
+
+_ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
+
+
+def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
+    """Fit costs to a measured map; ``source``: SHA-256 of its file, to be remembered.
+
+    Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
+    note. ``again``: maps of the same ranks, measured again; their sweeps are further blocks. Raises
+    Unsupported where nothing was measured between ranks.
+    """
+    sweep = [one for each in (topology, *again) for one in swept(each)]
+    notes: list[str] = []
+    if sweep:
+        links = _fitted(topology, sweep)
+    else:
+        links = costs_from_two_points(topology)
+        notes.append(
+            "no sweep of sizes: lines through one latency and one bandwidth, additions taken "
+            "as free"
+            " (measure again with --sweep 16M)"
+        )
+    if not links:
+        raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
+    ranks, find = topology.of(Kind.RANK), LinkClassifier(topology)
+    behind = [time for each in (topology, *again) for time in first(each)]
+    each = _cpus(topology)
+    cpus = {cpu for one in each for cpu in one}
+    if 0 < len(cpus) < len(ranks):
+        notes.append(
+            f"{len(ranks)} ranks shared {len(cpus)} CPUs: the scheduler is in these costs, and they"
+            " hold for that many ranks"
+        )
+    about = {name: str(topology.get(name)) for name in _ABOUT if topology.get(name) is not None}
+    about["hosts"] = ", ".join(host.name or host.id for host in topology.of(Kind.HOST))
+    return Costs(
+        links,
+        _start(links, behind if sweep else []),
+        len(ranks),
+        topology.get("pairs_at_once") is False,
+        str(topology.get("transport") or ""),
+        (source,) if source else (),
+        tuple(notes),
+        about,
+        tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
+        tuple(one[0] for one in each) if all(len(one) == 1 for one in each) else (),
+    )
+
+
+def _cpus(topology: Topology) -> list[Sequence[int]]:
+    """The CPUs that each rank might run on."""
+    ranks = topology.of(Kind.RANK)
+    return [members(str(rank.get("cpu_affinity") or "")) or () for rank in ranks]
+
+
+def _start(links: Mapping[str, LinkCosts], behind: Sequence[float]) -> float:
+    """The extra time of a swap behind a barrier over one that follows another swap."""
+    if not behind:
+        return 0.0
+    return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))
+
+
+def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
+    find = LinkClassifier(topology)
+    groups: dict[str, dict[str, list[Swept]]] = defaultdict(lambda: defaultdict(list))
+    for one in sweep:
+        name = find.of(topology.device(one.a), topology.device(one.b))
+        groups[name][one.quantity].append(one)
+    ranks = topology.of(Kind.RANK)
+    source = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
+    links = {name: _link(kinds, source) for name, kinds in groups.items() if kinds.keys() & _ONE}
+    if topology.get("transport") == "shm":
+        cpus = {cpu for one in _cpus(topology) for cpu in one}
+        size = len(ranks), len(cpus) or len(ranks)
+        links = {
+            name: replace(link, shared=fit_shared_memory(groups[name], _curve, *size))
+            for name, link in links.items()
+        }
+    return links
+
+
+_ONE = {"trip", "swap"}
+KINDS = SWEPT.keys() - {"first"}
+
+
+def _link(kinds: Mapping[str, Sequence[Swept]], source: str) -> LinkCosts:
+    """Costs of one class; a kind that was not measured is replaced by the nearest one."""
+    curves = {kind: _curve(samples) for kind, samples in kinds.items()}
+    trip = curves.get("trip") or curves["swap"]
+    swap = curves.get("swap") or trip
+    missing = sorted(KINDS - curves.keys())
+    source += f"; not measured: {', '.join(missing)}" if missing else ""
+    rest = curves.get("burst"), source, curves.get("still"), curves.get("sum")
+    return LinkCosts(trip, swap, curves.get("add") or swap, *rest)
+
+
+def _curve(samples: Sequence[Swept]) -> Curve:
+    """Fit all pairs of a class; each block of a pair is one block of the bootstrap."""
+    sizes = sorted({one.nbytes for one in samples})
+    blocks: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in samples:
+        blocks[one.a, one.b][one.nbytes] += one.seconds
+    most = max(len(times) for pair in blocks.values() for times in pair.values())
+    table = np.full((len(blocks), most, len(sizes)), np.nan)
+    for row, pair in enumerate(blocks.values()):
+        for nbytes, times in pair.items():
+            table[row, : len(times), sizes.index(nbytes)] = times
+    return fit_curve(sizes, table.reshape(-1, len(sizes)))
+
+
+def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
+    """Lines through the median latency and bandwidth of each class's pairs, by class.
+
+    Where both directions at once were measured, that is the swap.
+    """
+    find = LinkClassifier(topology)
+    cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, pairs in cells.items():
+        for (a, b), cell in pairs.items():
+            if a != b and cell.value > 0:
+                kind = find.of(topology.device(a), topology.device(b))
+                values[kind][name].append(cell.value)
+    links = {}
+    for kind, known in values.items():
+        if not known["latency"] or not known["bandwidth"]:
+            continue
+        alpha, beta = median(known["latency"]), 1 / median(known["bandwidth"])
+        both = 2 / median(known["bandwidth_both"]) if known["bandwidth_both"] else beta
+        swap = Curve.line(alpha, max(beta, both))
+        source = "measured latency and bandwidth of one size"
+        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, source)
+    return links
+
+
+_NVLINK_S, _PCIE_S, _NETWORK_S, _HOST_S = 3.4e-6, 5.7e-6, 14e-6, 1e-6
+_NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
+
+
+def resolve_costs(
+    classes: RankClasses, costs: Costs | None, topology: Topology | None
+) -> tuple[list[LinkCosts], list[str]]:
+    """Costs of every class, and a note for each that names their source.
+
+    A fit comes first, then what the topology has measured, then its rates, then assumptions. A
+    class that the fit lacks gets the fit's nearest other one.
+    """
+    near = costs.links if costs is not None else costs_from_two_points(topology) if topology else {}
+    links, notes = [], []
+    for name in classes.classes:
+        if name in near:
+            link, source = near[name], near[name].said
+        elif costs is not None and (other := _nearest(name, list(near))) is not None:
+            link, source = near[other], f"not in the fit; as {other}"
+        else:
+            link = _assumed(name, classes, topology)
+            source = link.said
+        links.append(link)
+        notes.append(f"{name}: {source}")
+    return links, notes
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The next farther known class, to avoid optimistic times, else the farthest one."""
+    far = sorted(known, key=distance)
+    beyond = (one for one in far if distance(one) >= distance(name))
+    return next(beyond, far[-1] if far else None)
+
+
+def _assumed(name: str, classes: RankClasses, topology: Topology | None) -> LinkCosts:
+    if name == NETWORK:
+        rate, source = _network(topology)
+        return _assumed_link(_NETWORK_S, rate, "NCCL 2.30's network hop", source)
+    if name in ("core complex", "socket", "node"):
+        return _assumed_link(_HOST_S, _HOST_RATE, "assumed", "assumed")
+    measured_rate = None if topology is None else _rate(classes, name, topology)
+    alpha, hop = (_NVLINK_S, "NVLink") if name[:2] == "NV" else (_PCIE_S, "PCIe")
+    rate, source = measured_rate or (_NETWORK_RATE, "assumed")
+    return _assumed_link(alpha, rate, f"NCCL 2.30's {hop} hop", source)
+
+
+def _assumed_link(alpha: float, rate: float, latency: str, bandwidth: str) -> LinkCosts:
+    return LinkCosts.assumed(
+        alpha,
+        1 / rate,
+        f"latency {alpha * 1e6:g} us ({latency}), {rate / 1e9:.4g} GB/s ({bandwidth}), "
+        f"additions free",
+    )
+
+
+def _network(topology: Topology | None) -> tuple[float, str]:
+    """One rank's share of the rates of the node's network ports; 100 Gbit/s if none states one."""
+    if topology is not None:
+        rates = [nic.number("net_rate") for nic in topology.of(Kind.NIC)]
+        known = [rate for rate in rates if rate]
+        ranks = len(topology.gpus) or 1
+        if known:
+            return sum(known) / max(ranks, len(known)), "a rank's share of the network ports"
+    return _NETWORK_RATE, "100 Gbit/s assumed"
+
+
+def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, str] | None:
+    """The median bandwidth measured for the class, else the least rate that links promise in it."""
+    at, devices = classes.classes.index(name), classes.devices
+    pairs = [
+        (a, b)
+        for i, a in enumerate(devices)
+        for j, b in enumerate(devices)
+        if i != j and classes.table[i, j] == at
+    ]
+    measured = [topology.pair(a, b, "bandwidth") for a, b in pairs]
+    known = [float(rate) for rate in measured if isinstance(rate, int | float) and rate > 0]
+    if known:
+        return median(known), "measured"
+    rates = [rate for a, b in pairs if (rate := expected(topology, a, b))]
+    return (min(rates), "link rates of the topology") if rates else None
+
+
+def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) -> Machine:
+    """Load the machine that files describe, with costs for ``nranks`` ranks and notes on them.
+
+    Without a topology all ranks are of one class: the nearest that the fit has, or an assumed
+    network. Raises Unsupported for files that cannot be used, naming them.
+    """
+    costs = None if fit is None else read_fit(fit).for_ranks(nranks)
+    if topology is None:
+        return assumed_machine() if costs is None else machine_from_fit(costs, nranks)
+    try:
+        map_, _ = gather(topology)
+        classes = rank_classes_of(map_)
+    except (ProbeError, ValueError) as error:
+        named = str(error) if isinstance(error, ProbeError) else f"{topology[0]}: {error}"
+        raise Unsupported(f"--topology {named}") from None
+    k = len(classes.devices)
+    place = f"ranks are {classes.devices[0]} … {classes.devices[-1]}"
+    if nranks > k:
+        place += f", on {-(-nranks // k)} such nodes"
+    links, notes = resolve_costs(classes, costs, map_)
+    used = classes.between(nranks)
+    notes = [place, *(note for i, note in enumerate(notes) if i in used)]
+    start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
+    return Machine(classes, links, start, cores, notes=_lines(notes, costs))
+
+
+def assumed_machine() -> Machine:
+    """The machine of which nothing is known: all ranks on an assumed network."""
+    classes = one_class()
+    links, notes = resolve_costs(classes, None, None)
+    return Machine(
+        classes, links, notes=_lines(["no machine given (--topology, --fit)", *notes], None)
+    )
+
+
+def machine_from_fit(costs: Costs, nranks: int) -> Machine:
+    """Machine of a fit, rank by rank; with more ranks all are of the fit's first class."""
+    if nranks <= len(costs.table):
+        devices = [f"RANK{rank}" for rank in range(len(costs.table))]
+        classes = build_rank_classes(costs.table, devices)
+    else:
+        classes = one_class(next(iter(costs.links)))
+    links, notes = resolve_costs(classes, costs, None)
+    if len(classes.table) == 1 and len(costs.links) > 1:
+        others = ", ".join(list(costs.links)[1:])
+        notes.append(f"all ranks taken as {classes.classes[0]}; the fit also has {others}")
+    used = classes.between(nranks) if len(classes.table) > 1 else [0]
+    notes = [note for i, note in enumerate(notes) if i in used or i >= len(classes.classes)]
+    return Machine(classes, links, costs.start, costs.cores, notes=_lines(notes, costs))
+
+
+def _lines(notes: Sequence[str], costs: Costs | None) -> tuple[str, ...]:
+    return tuple("costs: " + line for line in (*notes, *(costs.notes if costs is not None else ())))
+
+
+def fit_maps(files: Sequence[str]) -> list[Costs]:
+    """Fit measured maps: one `Costs` for each number of ranks, from all maps of that number.
+
+    Raises Unsupported naming the file that has none, or where maps of as many ranks do not go
+    together.
+    """
+    groups: dict[int, list[tuple[str, Topology]]] = {}
+    for name in files:
+        try:
+            topology: Topology = gather([name])[0]
+        except ProbeError as error:
+            raise Unsupported(str(error)) from None
+        groups.setdefault(len(topology.of(Kind.RANK)), []).append((name, topology))
+    return [_together(maps) for _, maps in sorted(groups.items())]
+
+
+def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
+    (name, topology), *others = maps
+    for other, again in others:
+        for fact in ("transport", "pairs_at_once"):
+            if again.get(fact) != topology.get(fact):
+                what = f"{fact.replace('_', ' ')} {again.get(fact)}"
+                raise Unsupported(f"{other}: {what}, but {topology.get(fact)} in {name}")
+    try:
+        costs = fit_map(topology, "", *(again for _, again in others))
+    except (Unsupported, ValueError) as error:
+        raise Unsupported(f"{name}: {error}") from None
+    paths = [Path(one) for one, _ in maps]
+    digests = [digest(path.read_bytes()) for path in paths if path.is_file()]
+    return replace(costs, sources=tuple(digests))
+
+
+LATENCY_US = 0.5
+
+
+def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
+    """The network of a file that ``python -m topology --from`` reads.
+
+    Raises Unsupported for one that cannot be read, or that has neither GPUs nor measured ranks.
+    """
+    try:
+        return network_from_map(gather([name])[0], name, latency_us)
+    except ProbeError as error:
+        raise Unsupported(f"--machine {error}") from None
+
+
+def network_from_map(
+    topology: Topology, name: str = "map", latency_us: float = LATENCY_US
+) -> Network:
+    """The network of a map: measured ranks where it has them, else its GPUs.
+
+    GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
+    map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
+    its own route with the measured latency and bandwidth; where both directions at once were
+    measured to be slower than twice one, they share that. A sweep of sizes in the map gives rates
+    by the size of a rank's buffers, of messages that have just been written as a collective's have,
+    and the rate of additions, which take no time without one. Raises Unsupported without ranks or
+    GPUs.
+    """
+    ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
+    if ranks:
+        return _from_pairs(topology, ranks, name)
+    if topology.gpus:
+        return _from_routes(topology, topology.gpus, name, latency_us * 1e-6)
+    raise Unsupported(f"{name}: neither GPUs nor measured ranks to be the places of ranks")
+
+
+def _measured(topology: Topology, rank: Device) -> bool:
+    return any(pair.a == rank.id and pair.fact.name == "bandwidth" for pair in topology.pairs)
+
+
+class _Wires:
+    """Links in the order in which routes use them, and the route of every pair."""
+
+    def __init__(self, places: tuple[str, ...]) -> None:
+        self.nodes = {id: number for number, id in enumerate(places)}
+        self.numbers: dict[tuple[str, str, str], int] = {}
+        self.columns: list[tuple[int, int, float, float]] = []
+        self.routes: dict[tuple[int, int], list[int]] = {}
+
+    def link(self, a: str, b: str, kind: str, rate: float, latency: float) -> int:
+        """The number of a link, which is added if it is new."""
+        if not (rate > 0 and isfinite(rate) and latency >= 0):
+            raise Unsupported(
+                f"between {a} and {b}: {rate:g} bytes/s and {latency:g} s are no link"
+            )
+        key = (a, b, kind)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.columns)
+            ends = (self.nodes.setdefault(id, len(self.nodes)) for id in (a, b))
+            self.columns.append((*ends, rate, latency))  # type: ignore[arg-type]
+        return self.numbers[key]
+
+    def machine(self, name: str, nranks: int) -> Network:
+        longest = max(map(len, self.routes.values()), default=0)
+        table = np.full((nranks, nranks, longest), NO_LINK, np.int32)
+        for pair, route in self.routes.items():
+            table[pair][: len(route)] = route
+
+        def router(src: Numbers, dst: Numbers) -> Ids:
+            return table[src, dst]
+
+        tail, head, rate, latency = np.array(self.columns, float).reshape(-1, 4).T
+        links = Links(tail.astype(np.int32), head.astype(np.int32), rate, latency)
+        return Network(name, nranks, len(self.nodes), links, router, names=tuple(self.nodes))
+
+
+def _from_routes(
+    topology: Topology, places: tuple[Device, ...], name: str, latency: float
+) -> Network:
+    wires = _Wires(tuple(device.id for device in places))
+    for (i, a), (j, b) in permutations(enumerate(places), 2):
+        wires.routes[i, j] = [
+            wires.link(hop.a, hop.b, hop.kind, hop.bandwidth, latency)
+            for hop in topology.route(a.id, b.id)
+        ]
+    return wires.machine(name, len(places))
+
+
+def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
+    value = topology.pair(a, b, fact)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Network:
+    wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
+    # By link: the pair that it is for, and what its rate was measured as.
+    measured: dict[int, _Timed] = {}
+    for (i, a), (j, b) in permutations(enumerate(places), 2):
+        rate = _number(topology, a.id, b.id, "bandwidth")
+        delay = _number(topology, a.id, b.id, "latency")
+        if rate is None or delay is None:
+            raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
+        both = _number(topology, a.id, b.id, "bandwidth_both")
+        wires.routes[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
+        measured[wires.routes[i, j][0]] = frozenset((a.id, b.id)), "trip"
+        swap = frozenset((a.id, b.id)), "swap"
+        if sweep.beta(swap, 1.0) or (both is not None and both < 2 * rate):
+            middle = f"{min(i, j)}|{max(i, j)}"
+            shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
+            wires.routes[i, j].append(shared)
+            measured[shared] = swap
+    network = wires.machine(name, len(places))
+    if not sweep:
+        return network
+    measured_rates = network.links.rate
+
+    def rates_at(nbytes: float) -> BufferDependentRates:
+        rates = measured_rates.copy()
+        for link, what in measured.items():
+            beta = sweep.beta(what, nbytes)
+            if beta is not None:
+                rates[link] = (2.0 if what[1] == "swap" else 1.0) / beta
+        return BufferDependentRates(rates, sweep.gamma(nbytes), sweep.weights(nbytes))
+
+    return replace(network, rates_at=rates_at, gamma=sweep.gamma(np.inf))
+
+
+# Two ranks, and what was timed between them.
+_Timed = tuple[frozenset[str], str]
+
+
+class _Sweep:
+    """Costs by buffer size from a map's sweep; false without a sweep.
+
+    A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
+    memory gives a collective with buffers of that size, whatever its messages are. Between sizes
+    seconds per byte go with the logarithm of the size; beyond the ends they stay. Times of a pair
+    hold for either direction.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._times: dict[_Timed, dict[int, float]] = {}
+        self._latency: dict[frozenset[str], float] = {}
+        for one in swept(topology):
+            pair = frozenset((one.a, one.b))
+            self._times.setdefault((pair, one.quantity), {})[one.nbytes] = median(one.seconds)
+            self._latency[pair] = _number(topology, one.a, one.b, "latency") or 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def beta(self, what: _Timed, nbytes: float) -> float | None:
+        """Seconds per byte, beyond the latency, of a message with buffers of so many bytes."""
+        latency = self._latency.get(what[0], 0.0)
+        times = self._times.get(what, {})
+        each = {m: (t - latency) / m for m, t in times.items() if t > latency}
+        return _between(each, nbytes) if each else None
+
+    def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
+        """Seconds per byte that adding a message takes beyond receiving it; the median over pairs.
+
+        That is what a swap with additions takes beyond one without; 0 where neither was timed.
+        """
+        costs = []
+        for pair in self._latency:
+            sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
+            each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
+            costs += [_between(each, nbytes)] if each else []
+        return median(costs or [0.0])
+
+    def weights(self, nbytes: float) -> Weights:
+        """Relative times of data that no rank has written, and of sums that no other rank reads."""
+        shares = []
+        for pair in self._latency:
+            still, swap = (self.beta((pair, kind), nbytes) for kind in ("still", "swap"))
+            shares += [still / swap] if still and swap else []
+        gamma = self.gamma(nbytes)
+        timed = gamma and any(quantity == "sum" for _, quantity in self._times)
+        calm = self.gamma(nbytes, "sum", "still") / gamma if timed else 1.0
+        return Weights(min(1.0, median(shares or [1.0])), min(1.0, calm))
+
+
+def _between(each: Mapping[int, float], nbytes: float) -> float:
+    sizes = sorted(each)
+    return float(np.interp(np.log(nbytes), np.log(sizes), [each[size] for size in sizes]))

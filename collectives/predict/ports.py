@@ -1,0 +1,205 @@
+"""The time of a schedule from the costs of links: columnar, for many sizes at once.
+
+A LogGP-like model (Alexandrov et al. 1995) of the executors. Every rank goes through its steps in
+order and waits for its own messages only; there is no barrier. A message starts once both its ranks
+have reached its step. A rank has one port each way. Of several messages in a step the first costs
+its whole time, and each further one what it adds (`LinkCosts.further`), in the schedule's order.
+Additions belong to the receiving port. Where caches matter, data that a rank has written in this
+collective costs more to send than its input, and an addition costs more if others read the sum.
+Copies inside a rank are free, since `collectives.execution.lower` removes most of them. Links are
+not shared: the contention of many pairs is in the costs if they were measured that way, and
+otherwise in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.predict.caches import Caches
+from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.machine import Machine, RankClasses
+from collectives.schedule.moves import Moves
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
+
+Amounts = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class PortPredictor(CollectivePredictor):
+    """Follows schedules by link costs; covers every schedule, also for thousands of ranks."""
+
+    name = "ports"
+
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`."""
+        if self.machine.classes is None:
+            return "the machine has no costs of links"
+        return schedule_refusal(operation)
+
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        schedule, machine = operation.schedule, self.machine
+        chunks = _Chunks(schedule, operation.spec, sizes, operation.itemsize)
+        caches = Caches(schedule)
+        # One column as long as all ranks are equally far.
+        ready: Amounts = np.zeros((len(sizes), 1))
+        for step in schedule.steps:
+            m = step.moves().remote()
+            if not len(m):
+                continue
+            level = None
+            if ready.shape[1] == 1:
+                level = _level(m, schedule.nranks, chunks, caches, machine)
+            if level is None:
+                wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
+                ready = _after(m.joined(), schedule.packed, chunks, caches, machine, wide)
+                if ready.max() == ready.min() or (ready == ready[:, :1]).all():
+                    ready = ready[:, :1]
+            else:
+                ready = ready + level
+            caches.note(m)
+        return np.asarray(machine.start + ready.max(axis=1))
+
+
+class _Chunks:
+    """The bytes of a schedule's chunks at each of several sizes of the collective."""
+
+    def __init__(
+        self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int
+    ) -> None:
+        n = schedule.nranks
+        each = [spec.size(n, size, itemsize).elements for size in sizes]
+        if spec.unit is Unit.NOTHING:
+            each = [1] * len(sizes)
+        self._itemsize = itemsize
+        self._elements = np.array(each, float)[:, None]
+        self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
+        self.equal = all(one % self._split == 0 for one in each)
+
+    def bytes(self, m: Moves) -> Amounts:
+        """Bytes of moves, shape (sizes, moves), with chunks as in `Layout.bounds`."""
+        if self.equal:
+            return self.same(m.count)
+        return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
+
+    def same(self, count: NDArray[np.int32]) -> Amounts:
+        """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
+        return np.asarray(count * (self._elements / self._split) * self._itemsize)
+
+    def _bound(self, chunk: NDArray[np.int32]) -> Amounts:
+        """The element at which a chunk begins."""
+        part, piece = np.divmod(chunk.astype(np.int64), self._split)
+        return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
+
+
+def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
+    """Bytes of a chunk of a collective of ``nbytes``, fractions included.
+
+    The simulator and the law take these, so that equal chunks stay equal at every size; `_Chunks`
+    has the whole elements that ranks send.
+
+    A token of a collective that moves nothing (a barrier) is one byte.
+    """
+    parts = spec.parts(nranks)
+    if spec.unit is Unit.NOTHING:
+        return parts / max(1, nchunks)
+    return nbytes / spec.total(nranks) * parts / max(1, nchunks)
+
+
+def _classes(machine: Machine) -> RankClasses:
+    assert machine.classes is not None  # see `PortPredictor.refusal`
+    return machine.classes
+
+
+def _level(
+    m: Moves, nranks: int, chunks: _Chunks, caches: Caches, machine: Machine
+) -> Amounts | None:
+    """Seconds of a step whose ranks all send and receive one equal message; else None.
+
+    Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
+    """
+    src, dst = m.src, m.dst
+    if len(m) != nranks or not chunks.equal or (m.count != m.count[0]).any():
+        return None
+    if (np.bincount(src, minlength=nranks) != 1).any():
+        return None
+    if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
+        return None
+    kinds = _classes(machine).links(src.astype(np.int64), dst.astype(np.int64))
+    fresh, shared = caches.fresh(m), caches.shared(m)
+    if any((flags != flags[0]).any() for flags in (kinds, fresh, shared)):
+        return None
+    link, nbytes = machine.costs[int(kinds[0])], chunks.same(m.count[:1])
+    alone = link.alone(nbytes, np.ones(1, bool), fresh[:1])
+    return alone + link.added(nbytes, shared[:1]) if m.reduce[0] else alone
+
+
+def _after(
+    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, machine: Machine, ready: Amounts
+) -> Amounts:
+    """Times at which ranks complete a step, from those at which they enter it: (sizes, ranks)."""
+    src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
+    nbytes = chunks.bytes(m)
+    adds, fresh, shared = m.reduce, caches.fresh(m), caches.shared(m)
+    if packed:
+        first = np.flatnonzero(np.diff(src, prepend=-1) | np.diff(dst, prepend=-1))
+        nbytes = np.add.reduceat(nbytes, first, axis=1)
+        src, dst = src[first], dst[first]
+        adds, fresh, shared = (np.logical_or.reduceat(x, first) for x in (adds, fresh, shared))
+    n = ready.shape[1]
+    out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
+    both = (into[src] > 0) | (out[dst] > 0)
+    alone, further, added = _costs(machine, src, dst, nbytes, both, adds, fresh, shared)
+    begin = np.maximum(ready[:, src], ready[:, dst])
+    done: Amounts = ready.copy()
+    for end, count, cost in ((src, out, further), (dst, into, further + added)):
+        if count.max() == 1:
+            done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
+        else:
+            _queue(end, begin, alone - further, cost, done)
+    return done
+
+
+def _costs(
+    machine: Machine,
+    src: Numbers,
+    dst: Numbers,
+    nbytes: Amounts,
+    both: Flags,
+    adds: Flags,
+    fresh: Flags,
+    shared: Flags,
+) -> tuple[Amounts, Amounts, Amounts]:
+    """Seconds of messages alone, as further messages, and of additions: (sizes, messages) each."""
+    kinds = _classes(machine).links(src, dst)
+    seconds = np.zeros((3, *nbytes.shape))
+    for kind in np.unique(kinds):
+        at = np.flatnonzero(kinds == kind)
+        link, some = machine.costs[int(kind)], nbytes[:, at]
+        seconds[0][:, at] = link.alone(some, both[at], fresh[at])
+        seconds[1][:, at] = link.further(some, both[at], fresh[at])
+        if adds[at].any():
+            seconds[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
+    return seconds[0], seconds[1], seconds[2]
+
+
+def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:
+    """Complete the messages of ports that have several, in order, each after those before it."""
+    order = np.argsort(end, kind="stable")
+    ranks = end[order]
+    first = np.flatnonzero(np.diff(ranks, prepend=-1))
+    served = cost[:, order]
+    # From each message to its port's last: the sum of what they take.
+    total = np.cumsum(served[:, ::-1], axis=1)[:, ::-1]
+    last = np.append(first[1:], len(ranks))
+    behind = np.where(last < len(ranks), total[:, np.minimum(last, len(ranks) - 1)], 0.0)
+    length = np.diff(np.append(first, len(ranks)))
+    rest = total - np.repeat(behind, length, axis=1)
+    finish = np.maximum.reduceat(begin[:, order] + rest, first, axis=1)
+    finish += np.maximum.reduceat(lead[:, order], first, axis=1)
+    port = ranks[first]
+    done[:, port] = np.maximum(done[:, port], finish)

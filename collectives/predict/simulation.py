@@ -1,0 +1,205 @@
+"""Simulate a schedule on a machine: the entry point of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.predict.buffered import run_buffered
+from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
+from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
+from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.machine import Network
+from collectives.predict.ports import chunk_bytes
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
+
+Amounts = NDArray[np.float64]
+
+#: The slack that is chosen from so many messages and shared links on their routes on; a message
+#: itself costs what so many links do.
+SLACK, MOST_EXACT = 0.1, 1_000_000
+_MESSAGE = 8
+#: The relative error that tests allow for inexact times: twice the greatest that was seen.
+ERROR = 0.1
+# Steps at once are exact, but may look at this many links alone where there is a slack to be had.
+_MOST_WORK = 4.5e7
+# Messages through buffers go one by one, some 0.06 ms each here.
+_MOST_BUFFERED = 100_000
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """The result of a simulation.
+
+    ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
+    each link of the machine carries. ``parts``: seconds along the chain of messages that the last
+    rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
+    of the slowest link of the route, ``sharing`` (what a message took longer, because links were
+    shared), ``adding``; together they are ``seconds``. ``machine``: with the rates that this size
+    found (`Network.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
+    """
+
+    seconds: float
+    ranks: Amounts
+    link_bytes: Amounts
+    parts: dict[str, float]
+    machine: Network
+    slack: float = 0.0
+
+
+def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
+    """Bytes of ``in`` and ``out`` together, halved, of the rank that has most of them."""
+    most = max(
+        len(spec.inputs(nranks, r, 0)) + len(spec.outputs(nranks, r, 0)) for r in range(nranks)
+    )
+    part = 1.0 if spec.unit is Unit.NOTHING else nbytes / spec.total(nranks)
+    return max(1.0, most * part / 2)
+
+
+class Simulation:
+    """A schedule on a network; what does not depend on the size is computed once.
+
+    Raises Unsupported where the machine has no place for a rank.
+    """
+
+    def __init__(self, schedule: Schedule, spec: Collective, machine: Network) -> None:
+        if schedule.nranks > machine.nranks:
+            raise Unsupported(_too_few_places(machine, schedule.nranks))
+        self._schedule, self._spec, self._machine = schedule, spec, machine
+        traffic = traffic_of(schedule, machine.weights)
+        flows = flows_of(traffic, machine)
+        # Bytes of one connection follow each other, so symmetric ranks cannot be merged.
+        self.classes = (
+            separate_classes(flows, traffic) if machine.buffer else classes_of(flows, traffic)
+        )
+        local = []
+        for pattern in traffic.patterns:
+            local.append(np.zeros(schedule.nranks))
+            local[-1][pattern.local_ranks] = pattern.local
+        self._stages, self._rate = stages_of(flows, self.classes, tuple(local))
+        self._steps, self._carried = traffic.steps, flows.carried
+
+    def run(
+        self, nbytes: float, *, steps_at_once: bool = True, slack: float | None = None
+    ) -> SimulationResult:
+        """Simulate one size, in bytes as nccl-tests counts it.
+
+        ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
+        rank runs at its own pace, rates may be computed earlier or later than they change, by up to
+        this share of the time that a message takes in its step; 0 for exact times. None leaves it
+        at 0 unless there is so much to do that this would take long (`MOST_EXACT`); ``seconds`` is
+        then, in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
+        """
+        if not nbytes > 0:
+            raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
+        schedule, machine = self._schedule, self._machine
+        if machine.rates_at is not None:
+            network = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
+            simulation = Simulation(schedule, self._spec, network)
+            return simulation.run(nbytes, steps_at_once=steps_at_once, slack=slack)
+        chunk = chunk_bytes(self._spec, schedule.nranks, schedule.nchunks, nbytes)
+        stages = [TimedStage.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
+        nranks = int(self.classes.rank.max(initial=-1)) + 1
+        problem = Problem(stages, self._steps, self._rate, nranks)
+        first, clocks, used = 0, Clocks.begin(nranks), 0.0
+        if machine.buffer:
+            self._check_buffered()
+            first, clocks = len(self._steps), run_buffered(problem, machine.buffer, machine.burst)
+        elif steps_at_once:
+            hurry = slack != 0.0 and self._slack(0) > 0
+            first, clocks = run_lockstep(problem, _MOST_WORK if hurry else np.inf)
+        if first < len(self._steps):
+            used = self._slack(first) if slack is None else slack
+            clocks = run_free(problem, first, clocks, used)
+        last = int(clocks.now.argmax())
+        seconds, carried = float(clocks.now[last]), self._carried * chunk
+        parts = dict(zip(PARTS, clocks.parts[last].tolist(), strict=True))
+        if used:
+            # However early messages began, no link carries more than it can.
+            late = max(0.0, float((carried / machine.links.rate).max(initial=0.0)) - seconds)
+            # What windows leave over stands with additions, also where there are none.
+            adding = parts["adding"] if machine.gamma else 0.0
+            parts["sharing"] += late + parts["adding"] - adding
+            seconds, parts["adding"] = seconds + late, adding
+        ranks = clocks.now[self.classes.rank]
+        return SimulationResult(seconds, ranks, carried, parts, machine, used)
+
+    def _check_buffered(self) -> None:
+        messages = int(np.array([len(s.src) for s in self._stages])[self._steps].sum())
+        if messages > _MOST_BUFFERED:
+            raise Unsupported(
+                f"{messages} messages through buffers; at most {_MOST_BUFFERED} are simulated:"
+                " leave buffer_kib out, or take fewer ranks"
+            )
+
+    def _slack(self, first: int) -> float:
+        """The slack for the steps from ``first`` on: 0 unless exact times would take long."""
+        each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
+        work = int(each[self._steps[first:]].sum())
+        return SLACK if work >= MOST_EXACT else 0.0
+
+
+class NetworkPredictor(CollectivePredictor):
+    """Simulates schedules on the machine's network, where messages share links."""
+
+    name = "network"
+
+    def refusal(self, operation: Operation) -> str:
+        """See `CollectivePredictor.refusal`.
+
+        More messages through buffers than are simulated are refused when a size is predicted.
+        """
+        network = self.machine.network
+        if network is None:
+            return "the machine has no network"
+        if operation.ranks > network.nranks:
+            return _too_few_places(network, operation.ranks)
+        return schedule_refusal(operation)
+
+    def simulation(self, operation: Operation) -> Simulation:
+        """Everything that does not depend on the size, for times, loads of links and parts.
+
+        Raises Unsupported with `refusal`.
+        """
+        reason = self.refusal(operation)
+        if reason or self.machine.network is None:
+            raise Unsupported(reason)
+        return Simulation(operation.schedule, operation.spec, self.machine.network)
+
+    def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
+        simulation = self.simulation(operation)
+        return np.array([simulation.run(size).seconds for size in sizes])
+
+
+def _too_few_places(network: Network, ranks: int) -> str:
+    return f"{network.name} has places for {network.nranks} ranks, not for {ranks}"
+
+
+class Busy(NamedTuple):
+    """Links of one rate and load: the first, their number, bytes of each, busy fraction."""
+
+    link: int
+    links: int
+    nbytes: float
+    busy: float
+
+
+def find_busiest(result: SimulationResult, most: int) -> list[Busy]:
+    """Find the busiest groups of links, at most so many."""
+    machine = result.machine
+    seconds = result.link_bytes / machine.links.rate
+    key = np.round(seconds / max(result.seconds, np.finfo(float).tiny), 12)
+    pairs = np.stack([key, machine.links.rate])
+    groups, first, count = np.unique(pairs, axis=1, return_index=True, return_counts=True)
+    order = np.lexsort((first, -groups[0]))[:most]
+    return [
+        Busy(int(first[i]), int(count[i]), float(result.link_bytes[first[i]]), float(groups[0, i]))
+        for i in order
+        if groups[0, i] > 0
+    ]

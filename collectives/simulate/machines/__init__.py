@@ -1,1 +1,0 @@
-"""Machines to simulate: the noun, generators, and any `topology.model.topology.Topology`."""

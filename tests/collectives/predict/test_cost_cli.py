@@ -1,0 +1,105 @@
+"""``cost`` with predictions, and ``fit``: what they print, write, and refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from collectives.predict.fit import read_fit
+from collectives.schedule.catalogue import algorithms
+from tests.collectives.predict.test_fit import measured
+from tests.conftest import collectives_cli
+from topology.sources import own_json
+
+COST = ("cost", "-c", "allreduce", "-n", "16", "-b", "1M", "-e", "64M", "-f", "4")
+
+
+def test_every_algorithm_has_counts_times_and_rates() -> None:
+    """Rule: one row an algorithm in each of the three tables, the best marked, and where from."""
+    status, out, _ = collectives_cli(*COST)
+    assert status == 0
+    for name in algorithms("allreduce"):
+        assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 3, name
+    assert "predicted time" in out and "predicted busbw" in out and "lower bound" in out
+    assert "* best: " in out and "12.5 GB/s" in out and "assumed" in out
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: no line is longer than the terminal, and no number is folded."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = collectives_cli(*COST[:-2])
+    tables = [line for line in out.splitlines() if not line.startswith(("costs", "*"))]
+    assert max(map(len, tables)) <= width
+    assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
+
+
+def test_several_names_stand_in_one_table() -> None:
+    """Rule: names with commas between are costed beside each other; one that is none is named."""
+    _, out, _ = collectives_cli("cost ring,ps -c allreduce -n 4")
+    rows = [line.split()[0] for line in out.splitlines() if line[:2] in (" r", " p")]
+    assert rows == ["ring", "ps"]
+    status, out, err = collectives_cli("cost ring,pss -c allreduce")
+    assert (status, out) == (2, "") and "no algorithm 'pss'" in err and err.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_sizes_that_move_nothing_have_no_rate() -> None:
+    """Rule: where no rank has a whole element there is no time, no best and no infinity."""
+    asked = ("cost", "-c", "alltoall", "-n", "3", "-b", "1")
+    status, out, err = collectives_cli(*asked, "-e 32")
+    assert (status, err) == (0, "")
+    assert "nothing is moved at these sizes" in out and "inf" not in out and "*" not in out
+    _, out, _ = collectives_cli(*asked, "-e 64 --format json")
+    rows = json.loads(out)["rows"]
+    assert {row["size"] for row in rows if row["best"]} == {64}
+    assert all(row["busbw_bytes_per_s"] is None for row in rows if row["size"] < 48)
+
+
+def test_csv_and_json_say_the_same() -> None:
+    """Rule: both forms have a row an algorithm and size, the same numbers, and one best."""
+    rows = list(csv.DictReader(io.StringIO(collectives_cli(*COST, "--format csv")[1])))
+    document = json.loads(collectives_cli(*COST, "--format json")[1])
+    assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))
+    for a, b in zip(rows, document["rows"], strict=True):
+        assert a["algorithm"] == b["algorithm"] and float(a["predicted_s"]) == b["predicted_s"]
+        assert b["predicted_s"] >= b["bound_s"] * (1 - 1e-9)
+        rate = 2 * 15 / 16 * b["size"] / b["predicted_s"]
+        assert b["busbw_bytes_per_s"] == pytest.approx(rate)
+    assert {r["size"] for r in document["rows"] if r["best"]} == {1 << k for k in (20, 22, 24, 26)}
+    assert document["notes"]
+
+
+def test_a_fit_is_written_and_used(tmp_path: Path) -> None:
+    """Rule: fit writes what cost reads; the figures are those of the measurement."""
+    matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
+    matrix.write_text(own_json.dump(measured()))
+    status, out, _ = collectives_cli("fit", str(matrix), "--out", str(fit))
+    assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
+    assert float(read_fit(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
+    command = "cost ring -c allgather -n 2 -b 1M -e 1M --format json --fit"
+    status, out, _ = collectives_cli(command, str(fit))
+    (row,) = json.loads(out)["rows"]
+    # start, α, and β times half of the vector
+    assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)
+
+
+def test_a_topology_says_the_classes(tmp_path: Path) -> None:
+    """Rule: with a machine, links are classed by it, and what was assumed is said."""
+    text = "\tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(
+        f"GPU{i}\t"
+        + "\t".join("X" if i == j else "NV2" if i // 2 == j // 2 else "SYS" for j in range(4))
+        + "\n"
+        for i in range(4)
+    )
+    file = tmp_path / "topo.txt"
+    file.write_text(text)
+    status, out, _ = collectives_cli(*COST[:3], "-n 8 -b 1M --topology", str(file))
+    assert status == 0
+    for said in ("costs: NV2: latency 3.4 us", "costs: SYS: latency 5.7 us", "on 2 such nodes"):
+        assert said in out
+    assert "costs: network" in out

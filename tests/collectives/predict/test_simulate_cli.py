@@ -1,0 +1,122 @@
+"""``python -m collectives simulate``: what it prints and draws, files as algorithms."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from collectives.formats.load import load
+from collectives.formats.write import write
+from collectives.predict.named import build_network
+from collectives.schedule.catalogue import draft, spec
+from tests.collectives.msccl_files import exported
+from tests.collectives.predict.predicting import simulate
+from tests.conftest import collectives_cli
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Exit status and what went to standard output and standard error."""
+    return collectives_cli("simulate", *arguments)
+
+
+def test_a_torus_on_a_fat_tree_with_its_drawing(tmp_path: Path) -> None:
+    """A 64x64 torus on a fat tree: ranks follow from the grid; the drawing is whole."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "loads.svg"
+    command = ("torus", "--grid", "64x64", "--machine", "fattree:64x64:taper=2", "-b", "1M")
+    status, out, err = said(*command, "--svg", str(target))
+    assert (status, err) == (0, f"drawn to {target}\n")
+    assert "allreduce on 4096 ranks, fat tree 64x64 taper 2, 1 MiB" in out
+    assert "rank 0 → switch 0" in out
+    assert target.read_text(encoding="utf-8").rstrip().endswith("</svg>")
+    assert [path.name for path in tmp_path.iterdir()] == ["loads.svg"]
+
+
+def test_time_and_rates_are_those_of_the_simulation() -> None:
+    """Time, algbw and busbw of the table; the busiest link's share of the time."""
+    _, out, _ = said("ring -n 4 --machine ring:4:gbs=10:latency_us=0 -b 1M")
+    row = next(line for line in out.splitlines() if line.startswith(" ring"))
+    seconds = 6 * 2**18 / 10e9
+    assert row.split()[:5] == [
+        "ring", f"{seconds * 1e6:.4g}", "us", f"{2**20 / seconds / 1e9:.4g}", "10",
+    ]  # fmt: skip
+    # The all-gather goes round the other way: every link carries half of it and is busy half the
+    # time.
+    assert re.search(r"rank 0 → rank 1 +8 +768 KiB +50\.0%", out)
+
+
+@pytest.mark.parametrize("machine_", ["dgx1", "ring:8:gbs=9999:latency_us=0.1", "full:gbs=0.001"])
+def test_a_sweep_fits_a_terminal(machine_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: at 80 columns no number is folded or cut, however small or large rates are."""
+    monkeypatch.setenv("COLUMNS", "80")
+    sweep = ("--sweep", "b", "-b", "1", "-e", "1G")
+    _, out, _ = said("ring -n 8 --machine", machine_, *sweep)
+    rows = [line for line in out.splitlines() if re.match(r" \S+ (B|[KMG]iB) ", line)]
+    assert len(rows) == 16 and max(map(len, out.splitlines())) <= 80
+    assert all(len(row.split()) == 11 for row in rows)
+
+
+def test_a_machine_says_how_many_ranks() -> None:
+    """Without -n and grid all places are taken; several algorithms stand in one table."""
+    _, out, _ = said("ring,ps --machine dgx1")
+    assert "allreduce on 8 ranks, dgx1" in out
+    assert re.search(r"^ ps ", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("over", ["n", "b"])
+def test_sweeps(over: str, tmp_path: Path) -> None:
+    """Over rank counts up to a power of two, or sizes up to -e; the plot says what was swept."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / ("sweep.png" if over == "n" else "sweep.svg")
+    extra = ("-b", "1K", "-e", "64K") if over == "b" else ("-b", "1K")
+    command = ("ring,recursive_doubling", "--machine", "torus", "-n", "16", "--sweep", over, *extra)
+    status, out, err = said(*command, "--svg", str(target))
+    assert status == 0, err
+    labels = ["2", "4", "8", "16"] if over == "n" else ["1 KiB", "4 KiB", "16 KiB", "64 KiB"]
+    for label in labels:
+        assert out.count(f"\n {label} ") == 2
+    if over == "n":
+        assert target.read_bytes().startswith(b"\x89PNG")
+    else:
+        text = target.read_text(encoding="utf-8")
+        assert "allreduce, 16 ranks, simulated on torus" in text
+
+
+def test_a_sweep_passes_over_rank_counts_that_do_not_go() -> None:
+    """A count that an algorithm refuses is a line on standard error; none at all is an error."""
+    command = ("recursive_doubling", "--machine", "ring", "--sweep", "n", "-n")
+    status, out, err = said(*command, "3-4")
+    assert status == 0
+    assert "on 3 ranks: recursive_doubling needs a power of two" in err
+    assert "\n 4 " in out
+    status, out, err = said(*command, "5-7")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_file_that_is_no_map(tmp_path: Path) -> None:
+    """A machine's file is named with what is wrong with it."""
+    file = tmp_path / "map.json"
+    file.write_text("{}")
+    status, _, err = said("ring --machine", str(file))
+    assert status == 2
+    assert "map.json" in err and err.count("\n") == 1
+
+
+def test_an_imported_schedule_is_simulated_like_our_own(tmp_path: Path) -> None:
+    """A ring that went through a file takes what the ring takes; the file says how many ranks."""
+    file = tmp_path / "ring.xml"
+    file.write_bytes(write(exported("allreduce", "ring", 8)))
+    made = build_network("torus:4x2:add_gbs=20", 8)
+    what = spec("allreduce")
+    back = simulate(load(file, "allreduce", 8), what, made, 10**6)
+    ours = simulate(draft("allreduce", "ring", 8), what, made, 10**6)
+    assert back.seconds == pytest.approx(ours.seconds, rel=1e-9)
+    assert back.link_bytes == pytest.approx(ours.link_bytes)
+    status, out, _ = said(str(file), "--machine torus:4x2:add_gbs=20 -b 1000000")
+    assert status == 0
+    assert "allreduce on 8 ranks" in out
+    assert said(str(file), "--machine torus:2x2")[0] == 2
+    status, out, _ = collectives_cli("cost", str(file))
+    assert status == 0 and "14" in out
