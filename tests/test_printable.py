@@ -152,7 +152,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def _no_mpi() -> None:
+def _no_mpi(threads: str | None = None) -> None:
     raise Unavailable("no MPI in this process")
 
 

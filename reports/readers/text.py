@@ -154,23 +154,29 @@ def unlabelled(found: Iterable[Line]) -> Iterator[Line]:
         yield line
 
 
+_ROW = re.compile(r"\s*[\d.]")
+
+
 def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
     """The lines of ``text`` without a last figure that may be cut, and the line that it stood in.
 
     A text that does not end with a line end may end inside a figure, which is another figure then.
-    It is whole where it ends below the end of a column of the lines above, which are right-aligned.
+    It is whole where it ends below the end of a column of the lines above, which are right-aligned;
+    the line is cut all the same where the row above has more cells.
     """
     if text[-1:] in ("", "\n", "\r") or not found:
         return found, None
     last = found[-1]
     token = re.search(r"\S+$", last.text)
-    row = re.match(r"\s*[\d.]", last.text) is not None
+    row = _ROW.match(last.text) is not None
     if token is None or not (row or re.match(r"[-+.\d]", token.group())):
         return found, None
     if text[-1:].isspace():
         return found, last if row else None
-    if _is_aligned(last, [line for line in found[-_MOST_ABOVE:-1] if line.stream == last.stream]):
-        return found, None
+    above = [line for line in found[-_MOST_ABOVE:-1] if line.stream == last.stream]
+    if _is_aligned(last, above):
+        rows = (len(line.text.split()) for line in reversed(above) if _ROW.match(line.text))
+        return found, last if row and len(last.text.split()) < next(rows, 0) else None
     return [*found[:-1], last._replace(text=last.text[: token.start()])], last if row else None
 
 

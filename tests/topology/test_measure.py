@@ -106,10 +106,14 @@ def test_pairs_at_once_have_a_cpu_a_rank(places: list[RankPlace]) -> None:
 
 @given(SAMPLES)
 def test_interval_holds_the_median_and_is_made_of_samples(samples: list[float]) -> None:
-    """Rule: low <= median <= high, and both ends are samples; order is in the interval alone."""
+    """Rule: low <= median <= high; an end is a sample, or beyond all where they tell too little.
+
+    Order is in the interval alone.
+    """
     found = estimate(samples)
     assert found.low <= found.value <= found.high
-    assert {found.low, found.high} <= set(samples)
+    assert found.low in samples or found.low < min(samples)
+    assert found.high in samples or found.high > max(samples)
     assert estimate(samples[::-1]).value == found.value
 
 
