@@ -38,7 +38,7 @@ def writable(library: str, shm: Path = _SHM) -> None:
 
 
 def room(ranks: int, library: str, shm: Path = _SHM) -> None:
-    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full.
+    """Raise Unavailable if /dev/shm has too little room for the segments of these MPI ranks.
 
     Also where they cannot write there, see `writable`.
     """

@@ -18,8 +18,8 @@ from topology.measured.sweep import BURST
 
 #: What answers a window of messages, as in osu_bw.
 TOKEN_BYTES = 4
-#: A window of bandwidth holds at least so many bytes: a port may pass some kilobytes at once after
-#: a pause, at any speed.
+#: The least number of bytes in a window of a bandwidth test. After a pause a port may pass some
+#: kilobytes at any speed.
 WINDOW_BYTES = 1 << 18
 #: The most messages of such a window; osu_bw has as many.
 WINDOW_MESSAGES = 64
@@ -75,7 +75,7 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
 
 
 def pattern(quantity: str, nbytes: int) -> ExchangePattern:
-    """The exchange that measures a quantity with messages of so many bytes.
+    """Return the exchange that measures a quantity with messages of ``nbytes``.
 
     A bandwidth is that of a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`.
     """

@@ -36,7 +36,7 @@ Cells = Mapping[str, Mapping[Pair, Estimate]]
 Cell = tuple[str, int, int, float, float, float, float]
 """A quantity, from which rank to which, what `Estimate` has, and the `sustained` value."""
 SMALL = 8
-# The median rate may be so many times the sustained one.
+# A median rate above this many times the sustained rate is refused.
 _SUSTAINED = 1.5
 # How often accused pairs are looked at again, at most.
 _LOOKS = 3

@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 
 from bench.options.argument_types import (
-    Checks,
+    add_check,
     at_least,
-    check,
     gpus,
     grid,
     patience,
@@ -155,13 +154,7 @@ def _work(add: Add, collective: str) -> None:
         choices=("out", "in", "both"),
         default="both",
     )
-    add(
-        "-c --check N|timed",
-        "check the results of N more iterations after the timed ones, as nccl-tests; timed: of"
-        " every timed iteration, outside the clock (default 1)",
-        type=check,
-        default=Checks(),
-    )
+    add_check(add)
 
 
 def _ranks(add: Add, pairs: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bench.options.argument_types import Checks, at_least, check, names
+from bench.options.argument_types import add_check, at_least, names
 from busbar.arguments import Add
 from busbar.sizes import MOST_RANKS
 
@@ -60,10 +60,4 @@ def add_options(add: Add) -> None:
         "pairs that run at once; of P ranks, rank i is paired with rank i + P/2 (default: all)",
         type=at_least(1, "pairs", MOST_RANKS),
     )
-    add(
-        "-c --check N|timed",
-        "check the results of N more iterations after the timed ones, as nccl-tests; timed: of"
-        " every timed iteration, outside the clock (default 1)",
-        type=check,
-        default=Checks(),
-    )
+    add_check(add)

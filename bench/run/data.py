@@ -26,7 +26,7 @@ _RANK_STRIDE, _BLOCK_STRIDE, _TURN_STRIDE = 7919, 104729, 15485863
 TURNS = 7
 """Different inputs that iterations take in turn; a prime, so that no pair of buffers keeps step."""
 DIGEST_BYTES = 64 << 10
-"""Results of so many bytes a rank are compared by digest where every timed iteration is checked."""
+"""From this size on, a rank's result is compared by digest if each timed iteration is checked."""
 _WORDS = 2 * np.arange(_M, dtype=np.uint64) + np.uint64(1)
 Array = NDArray[Any]
 

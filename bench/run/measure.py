@@ -21,16 +21,16 @@ from reports.statistics.steady import steady
 PRECISE = 0.02
 # A median of fewer has no interval.
 FEWEST = 6
-# A row is precise after so many iterations and seconds at the least. Fewer iterations may all lie
-# in one of several levels, and a shorter row in one state of whatever else the machine does.
+# Least number of iterations, and least seconds, before a row can end as `precise`. Fewer iterations
+# may all lie on one of several levels. A shorter row may lie in one state of other work.
 ENOUGH, ENOUGH_S = 60, 0.25
 # How far apart the interval is looked at, in iterations: often would be to wait for good luck.
 _APART = 2**0.5
 # So many times as many iterations as are wanted, and those that are lost end the row.
 _TRIES = 20
-# A batch, after which it is decided how to go on, has so many iterations at the most, or takes the
-# budget's part below if these are shorter. Its last ones are kept: a row of 0.3 us an iteration has
-# millions within its budget, and 10,000 of them, spread over all of it, tell the same.
+# A batch has at most _KEPT iterations, or lasts the budget divided by _PARTS if that is longer. Its
+# last _KEPT iterations are kept: a row of 0.3 us an iteration has millions within its budget, and
+# 10,000 of them, spread over the budget, give the same median and interval.
 _KEPT, _PARTS = 50, 200
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from bench.options.argument_types import Checks
 from bench.run.batches import Arrived
 from bench.run.data import DIGEST_BYTES, TURNS, Inputs, Wrong
-from collectives.execution.transport import Action, Array, Spans
+from collectives.execution.transport import Action, Array, Spans, Wrapper
 
 
 class ResultCheck:
@@ -52,7 +52,7 @@ class ResultCheck:
         self.wrong = first._replace(count=self.wrong.count + found.count)
 
 
-class Checked(Action):
+class Checked(Wrapper):
     """An action whose every iteration is compared: warm-ups and timed ones, outside the clock.
 
     The comparison comes right after the iteration, and then the next one's inputs are written,
@@ -74,13 +74,13 @@ class Checked(Action):
         *,
         reached: bool,
     ) -> None:
-        self._action, self._proof = action, proof
+        self.action, self._proof = action, proof
         self._meet, self._arrived, self._reached = meet, arrived, reached
         self.divides = action.divides
 
     def __call__(self) -> None:
         """See `Action.__call__`."""
-        self._action()
+        self.action()
 
     def between(self) -> None:
         """See `Action.between`."""
@@ -95,7 +95,7 @@ class Checked(Action):
         """See `Action.times`; never timed as a loop."""
         found: list[float] = []
         for _ in range(n):
-            one = self._action.times(1, loop=False)
+            one = self.action.times(1, loop=False)
             if one is None:
                 return None
             self.between()
@@ -106,27 +106,13 @@ class Checked(Action):
         """See `Action.spans`."""
         begins, ends = list[float](), list[float]()
         for i in range(n):
-            one = self._action.spans(1, starts[i : i + 1], slower)
+            one = self.action.spans(1, starts[i : i + 1], slower)
             if one is None:
                 return None
             self.between()
             begins += one[0]
             ends += one[1]
         return begins, ends
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._action.sent
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._action.received
-
-    def close(self) -> None:
-        """See `Action.close`."""
-        self._action.close()
 
 
 def remark(checks: Checks) -> str:

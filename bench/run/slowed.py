@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collectives.execution.transport import Action, Spans
+from collectives.execution.transport import Action, Spans, Wrapper
 
 
-class Slowed(Action):
+class Slowed(Wrapper):
     """Runs an action, then waits on the clock for a share of the time that this took.
 
     Where the transport times its actions itself, it waits itself, within what it times.
     """
 
     def __init__(self, action: Action, share: float, clock: Callable[[], float]) -> None:
-        self._action, self._share, self._clock = action, share, clock
+        self.action, self._share, self._clock = action, share, clock
         self.divides = action.divides
 
     def __call__(self) -> None:
         """See `Action.__call__`."""
         clock = self._clock
         start = clock()
-        self._action()
+        self.action()
         now = clock()
         until = now + self._share * (now - start)
         while now < until:
@@ -29,22 +29,4 @@ class Slowed(Action):
 
     def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Action.spans`."""
-        return self._action.spans(n, starts, self._share + slower)
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._action.sent
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._action.received
-
-    def begun(self) -> int:
-        """See `Action.begun`."""
-        return self._action.begun()
-
-    def close(self) -> None:
-        """See `Action.close`."""
-        self._action.close()
+        return self.action.spans(n, starts, self._share + slower)

@@ -7,7 +7,15 @@ from types import TracebackType
 
 from collectives.execution.lower import lower
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, Buffers, Spans, Tell, Transport
+from collectives.execution.transport import (
+    Action,
+    Array,
+    Buffers,
+    Spans,
+    Tell,
+    Transport,
+    Wrapper,
+)
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
@@ -24,7 +32,7 @@ def memory(program: Program, transport: Transport, itemsize: int, in_place: bool
     )
 
 
-class Plan(Action):
+class Plan(Wrapper):
     """Run with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
@@ -82,24 +90,6 @@ class Plan(Action):
     def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Action.spans`. None also where an average still has to be divided here."""
         return None if self._mean else self.action.spans(n, starts, slower)
-
-    @property
-    def sent(self) -> int:
-        """Bytes sent so far, as the transport counted them."""
-        return self.action.sent
-
-    @property
-    def received(self) -> int:
-        """Bytes received so far, as the transport counted them."""
-        return self.action.received
-
-    def begun(self) -> int:
-        """See `Action.begun`."""
-        return self.action.begun()
-
-    def close(self) -> None:
-        """Free requests, staging and scratch."""
-        self.action.close()
 
     def __enter__(self) -> Plan:
         return self

@@ -143,6 +143,30 @@ class Action(ABC):
         """Free what was taken; it runs no more."""
 
 
+class Wrapper(Action):
+    """An action around another one, which counts the bytes and iterations and is closed with it."""
+
+    action: Action
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self.action.sent
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self.action.received
+
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self.action.begun()
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        self.action.close()
+
+
 class Counted(Action):
     """An action that sends and receives the same bytes in every iteration.
 

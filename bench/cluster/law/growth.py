@@ -84,7 +84,7 @@ def _operation(collective: str, name: str, hosts: int) -> Operation:
 
 
 def why_not(collective: str, name: str, hosts: int) -> str:
-    """The reason why an algorithm does not run on so many hosts; empty where it does."""
+    """Return why an algorithm does not run on this number of hosts; empty if it does."""
     try:
         if name != LIBRARY:
             _ = _operation(collective, name, hosts).schedule

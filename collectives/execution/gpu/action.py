@@ -191,10 +191,9 @@ class StreamAction(Counted):
 
     def _batch(self, iterations: range) -> list[float]:
         lane = self._lane
-        lane.close_gate()
         held = self._room() > 0
-        if not held:
-            self._open()
+        if held:
+            lane.close_gate()
         events = []
         for i in iterations:
             lane.enqueue(self._meet)
