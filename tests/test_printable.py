@@ -24,13 +24,12 @@ from busbar.terminal import terminal
 from collectives.cli import COMMANDS as COLLECTIVES
 from collectives.formats.parse import read as read_msccl
 from reports.commands import COMMANDS as REPORTS
-from reports.exports.formats import to_jsonl
 from reports.page.markup import text
-from reports.readers.own import results
+from reports.readers.codec import measurements
 from tests.collectives.msccl_files import CHAIN
 from tests.conftest import REPO
 from tests.reports.logs import BITWISE
-from tests.reports.runs import MEASURED, TOPO, allreduce
+from tests.reports.runs import MEASURED, TOPO, allreduce, to_jsonl
 from tests.topology.test_exports import cores
 from topology.cli import _COMMANDS as TOPOLOGY
 from topology.exports import EXPORTS
@@ -246,9 +245,9 @@ def test_no_option_prints_a_control_character(
 
 def test_records_of_results_are_plain(files: dict[str, str]) -> None:
     """Rule: records that are read whole have plain texts, too; their numbers are untouched."""
-    (first, _) = results(Path(files["RECORD"]).read_text())
-    assert _clean(first.algorithm + str(first.environment)) and first.out is not None
-    assert first.out.times == (1e-3,) * 30
+    (first, *_) = measurements(Path(files["RECORD"]).read_text())
+    assert _clean(first.algorithm + str(first.run.environment))
+    assert first.times_s == (1e-3,) * 30
 
 
 @pytest.mark.parametrize("command", ["topology MAP --json", "topology pick -k 2 MAP --json"])

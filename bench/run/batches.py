@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern
 from collectives.execution.transport import Action
-from collectives.execution.world import How, Json, World
-from reports.records.record import LAST, OPERATION
+from collectives.execution.world import How, World
+from reports.records.measurement import LAST, OPERATION, Window
 
 Floats = NDArray[np.float64]
 # More than this share of iterations begun too late by some rank, and windows grow.
@@ -110,9 +110,8 @@ class Barriers:
         last = self._world.combine(spans[1], "max")
         return Batch(times, own, {OPERATION: np.round(last - first, 12)})
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record: none for barriers."""
-        return {}
+    def window(self) -> None:
+        """What a record says of windows: nothing."""
 
 
 class TimeWindows:
@@ -194,17 +193,17 @@ class TimeWindows:
         times = kept.pop(OPERATION if self._arrival == ZERO else LAST)
         return Batch(times, np.round((ends - begins)[good], 12), kept, lost)
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record."""
-        return {
-            "by": "window",
-            "arrival": str(self._arrival),
-            "pattern": self._arrival.pattern,
-            "begun": self._begun,
-            "lost": self._lost,
-            "widest_s": round(self._widest, 9),
-            "clock_error_s": round(self._clock.line.error(self._clock.read()), 10),
-        }
+    def window(self) -> Window:
+        """What a record says of the windows."""
+        return Window(
+            by="window",
+            arrival=str(self._arrival),
+            pattern=self._arrival.pattern,
+            begun=self._begun,
+            lost=self._lost,
+            widest_s=round(self._widest, 9),
+            clock_error_s=round(self._clock.line.error(self._clock.read()), 10),
+        )
 
 
 Begin = Barriers | TimeWindows

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from reports.commands.output import add_runs, console, note, read_noting
-from reports.records.record import LIBRARY
-from reports.records.rows import Row
+from reports.records.measurement import LIBRARY, Measurement
 
 if TYPE_CHECKING:
     from collectives.predict.fit import Fit
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
     fit = None if options.fit is None else open_fit(options.fit)
     points: list[AccuracyPoint] = []
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     for path in options.files:
         if fit is not None and fit.sources & sources(path):
             raise ReportError(f"{path}: {fit.name} was fitted on it; accuracy needs other data")
@@ -68,12 +67,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(row: Row) -> str:
+def _setting(row: Measurement) -> str:
     words = (row.collective, row.transport, f"{row.ranks} ranks" if row.ranks else "")
     return " ".join(word for word in words if word)
 
 
-def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
+def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
     from reports.analysis.predicted import predictions
     from reports.tables.accuracy import AccuracyPoint
@@ -97,7 +96,7 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
     ]
 
 
-def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[AccuracyPoint]:
+def _by_nccl(rows: Sequence[Measurement], options: argparse.Namespace) -> list[AccuracyPoint]:
     from reports.analysis.predicted import nccl_machine, nccl_seconds
     from reports.tables.accuracy import AccuracyPoint
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reports.analysis.compare import Comparison
     from reports.analysis.differences import Difference
     from reports.analysis.quality import Rule
-    from reports.records.rows import Row
+    from reports.records.measurement import Measurement
 
 #: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
 AGAINST = "\0--"
@@ -49,7 +49,7 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
 
 
 def compared(
-    base: Sequence[Row], new: Sequence[Row], options: argparse.Namespace
+    base: Sequence[Measurement], new: Sequence[Measurement], options: argparse.Namespace
 ) -> tuple[list[Comparison], list[Difference], int]:
     """Every shared row's word, the differences of the runs, and how many rows NEW lacks.
 
@@ -131,8 +131,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def rules_of(
-    base: Sequence[Row],
-    new: Sequence[Row],
+    base: Sequence[Measurement],
+    new: Sequence[Measurement],
     comparisons: Sequence[Comparison],
     limit: float | None = None,
 ) -> tuple[Rule, ...]:

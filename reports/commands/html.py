@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
-from reports.readers.own import step_results
+from reports.readers.codec import step_measurements
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +28,14 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.machine import read_machine
     from reports.page import page
     from reports.page.payload import MOST_ROWS
-    from reports.readers.folding import folded
+    from reports.records.table import folded
 
     if options.out.suffix not in (".html", ".htm"):
         raise ReportError(f"{options.out}: name the page with .html at its end")
     limit = None if options.limit is None else parse_rate(options.limit)
     machine = read_machine(options.topology) if options.topology else None
     files = [read_noting(path, options.ranks) for path in options.files]
-    steps = [one for path in options.files for one in step_results(path)]
+    steps = [one for path in options.files for one in step_measurements(path)]
     notes = [str(note) for found in files for note in found.notes]
     every, said = sum(len(found.rows) for found in files), ""
     parts = [found.rows for found in files]

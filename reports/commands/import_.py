@@ -8,7 +8,7 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_ranks, console, note, print_table, read_noting
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
             raise ReportError(
                 f"{options.out}: no format for that ending; use .csv, .json or .jsonl"
             )
-    status, rows = 0, list[Row]()
+    status, rows = 0, list[Measurement]()
     for path in options.files:
         try:
             found = read_noting(path, options.ranks)

@@ -15,7 +15,7 @@ from reports.readers.reading import read
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reports.records.rows import Reading, Row
+    from reports.records.measurement import Measurement, Reading
     from reports.tables.table import Shown
 
 _MOST_NOTES = 20
@@ -32,7 +32,7 @@ def add_runs(parser: argparse.ArgumentParser, nargs: str = "+", text: str | None
     parser.add_argument("files", nargs=nargs, type=Path, metavar="RUN", help=text)
 
 
-def rows_of(options: argparse.Namespace) -> list[Row]:
+def rows_of(options: argparse.Namespace) -> list[Measurement]:
     """The rows of all files, whose notes are printed. Raises ReportError."""
     return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 

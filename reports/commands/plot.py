@@ -32,14 +32,14 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.steps import summaries
     from reports.figures.plot import figures
     from reports.figures.steps import bars, picture
-    from reports.readers.own import step_results
-    from reports.records.record import STEP
+    from reports.readers.codec import step_measurements
+    from reports.records.measurement import STEP
 
     limit = None if options.limit is None else parse_rate(options.limit)
     if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
         raise ReportError(f"{options.out}: is no folder, and none can be made there")
     machine = read_machine(options.topology) if options.topology else None
-    records = [one for path in options.files for one in step_results(path)]
+    records = [one for path in options.files for one in step_measurements(path)]
     # Of steps neither sizes nor busbw say anything: they have figures of their own.
     rows = [row for row in over_launches(rows_of(options)) if not row.collective.startswith(STEP)]
     made = figures(rows, options.format, limit, machine) if rows or not records else {}

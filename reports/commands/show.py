@@ -8,7 +8,7 @@ from pathlib import Path
 from reports.commands.expecting import add_expect, expect, wanted
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +25,12 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.cautions import warnings_of
     from reports.analysis.launches import over_launches
     from reports.analysis.quality import checklist
-    from reports.readers.folding import folded
+    from reports.records.table import folded
     from reports.tables.show import tables
     from reports.tables.winners import answer
 
     asked = wanted(options)
-    terminal, rows = console(), list[Row]()
+    terminal, rows = console(), list[Measurement]()
     fit = None
     if options.fit is not None:
         from reports.analysis.predicted import beside, open_fit

@@ -12,7 +12,7 @@ from reports.commands.output import make_folder
 
 if TYPE_CHECKING:
     from reports.figures.warmup import Settling
-    from reports.records.record import Result
+    from reports.records.measurement import Measurement
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.figures.warmup import settlings
 
     for path in options.files:
-        found = settlings(_results(path))
+        found = settlings(_measurements(path))
         if not found:
             raise ReportError(f"{path}: no row with iterations")
         wide = max(len(one.title) for one in found)
@@ -40,13 +40,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _results(path: Path) -> list[Result]:
-    """The whole records of a file or a run directory. Raises ReportError."""
-    from reports.readers.own import results
+def _measurements(path: Path) -> list[Measurement]:
+    """The whole measurements of a file or a run directory. Raises ReportError."""
+    from reports.readers.codec import measurements
     from reports.readers.text import record_texts
 
     try:
-        return [one for text in record_texts(path) for one in results(text)]
+        return [one for text in record_texts(path) for one in measurements(text)]
     except ValueError as error:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 

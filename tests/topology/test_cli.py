@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from reports.cli import main as reports_main
-from reports.exports.formats import to_jsonl
 from tests.conftest import Run
 from tests.reports import logs
-from tests.reports.runs import records
+from tests.reports.runs import records, to_jsonl
 from topology import cli
 from topology.exports import EXPORTS
 from topology.sources import own_json
