@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from bench.run.measure import Timing, measure
+from bench.timing.measure import Timing, measure
+from bench.timing.starts import BarrierStart
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import Counted
 from collectives.execution.world import World
@@ -42,7 +43,7 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
         start = clock()
         world.barrier()
         barriers.append(clock() - start)
-    timed = measure(_Nothing(), world, clock, Timing(100, _FIRINGS))
+    timed = measure(_Nothing(), world, Timing(100, _FIRINGS), BarrierStart(world, clock=clock))
     slowest = max(world.gather(median(barriers)))
     return {"clock": reading, "barrier": slowest, "empty": median(timed.times)}
 

@@ -13,7 +13,7 @@ import numpy as np
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array
+from collectives.execution.transport import Array, Start
 
 Call = Callable[[], Any]
 
@@ -41,7 +41,7 @@ def roofline(lane: Lane, meet: list[Call], source: Array, target: Array, n: int)
         device.copy(places[1], places[0], nbytes, lane.stream)
 
     action = StreamAction(lane, [[copy]], (0, 0), meet=meet, graph=False, held=held)
-    slowest = lane.world.combine(np.array(action.times(n, False)), "max")
+    slowest = lane.world.combine(action.spans(n, Start(lane.world.barrier)).seconds, "max")
     action.close()
     rate = lane.world.size * nbytes / max(float(np.median(slowest)), 1e-9)
     return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)

@@ -16,7 +16,7 @@ import numpy as np
 from busbar.errors import RankFailure
 from collectives.execution.mpi.library import Call
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.transport import Action, Counted, Spans
+from collectives.execution.transport import Action, Counted, Spans, Start
 from native import load
 
 if TYPE_CHECKING:
@@ -64,17 +64,13 @@ class NativeCalls(Counted):
         self._runs += 1
         self._guarded(self._timed.run)
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """See `Action.times`."""
-        self._runs += n
-        if loop:
-            return [self._guarded(lambda: self._timed.loop(n))]
-        return self._guarded(lambda: self._timed.each(n))
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
+    def spans(self, n: int, start: Start) -> Spans:
         """See `Action.spans`."""
+        if not start.by_host_clock:
+            return super().spans(n, start)
         self._runs += n
-        return self._guarded(lambda: self._timed.spans(n, list(starts), slower))
+        how = start.at, start.loop, start.slower
+        return Spans(*self._guarded(lambda: self._timed.spans(n, *how)))
 
     def begun(self) -> int:
         """See `Action.begun`."""
