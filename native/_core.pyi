@@ -1,8 +1,8 @@
 """What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
 
 Addresses are integers. Plans are described by tables: structured arrays of the rows declared here,
-which `collectives.execution.shm.fast` writes. Of what a row has several it says how many; they are
-the next rows of their own table.
+which `collectives.execution.shm.pass_plans` writes. Of what a row has several it says how many;
+they are the next rows of their own table.
 """
 
 from collections.abc import Sequence

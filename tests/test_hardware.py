@@ -16,9 +16,9 @@ from busbar.errors import RankFailure, Unavailable
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.kernels import FEWEST_FLOAT8
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.gpu.load import load_nccl
+from collectives.execution.gpu.take import load_nccl
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.kernels import BLOCKS, compile_kernels
+from collectives.execution.ipc.plan import BLOCKS, compile_kernels
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan

@@ -14,7 +14,7 @@ import pytest
 
 from bench.cli import checks
 from bench.cli.main import commands
-from bench.links import measuring
+from bench.links import measure as measuring
 from bench.run import rules
 from bench.steps.workloads import file as model
 from busbar.cli import DOORS, main

@@ -14,7 +14,7 @@ import pytest
 
 from busbar.errors import RankFailure
 from collectives.execution.gpu import action as actions
-from collectives.execution.gpu import driver as drivers
+from collectives.execution.gpu import device as drivers
 from collectives.execution.gpu import lane as lanes
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.device import GpuDevice

@@ -14,10 +14,8 @@ from bench.cli import start
 from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld
-from collectives.execution.ipc.kernels import BLOCKS
-from collectives.execution.ipc.launch import PeerWatch
 from collectives.execution.ipc.memory import PeerMemory
-from collectives.execution.ipc.table import STATUS
+from collectives.execution.ipc.plan import BLOCKS, STATUS, PeerWatch
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.transport import Start
 from collectives.schedule.ops import op

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bench.run.arena import in_place_starts
 from busbar.errors import RankFailure
-from collectives.execution.mpi.library import library_calls
-from collectives.execution.mpi.native import native_calls
+from collectives.execution.mpi.library import library_calls, native_calls
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import Action, LibraryCall, Start
 from collectives.execution.world import World

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.handles import CudaEvent, CudaGraph
+from collectives.execution.gpu.device import CudaEvent, CudaGraph, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane, queue_entries
 from collectives.execution.transport import Counted, Spans, Start
 from collectives.schedule.moves import Buffer

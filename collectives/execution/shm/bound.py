@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
-from collectives.execution.shm.fast import direct, eager, is_eager, mailboxes
-from collectives.execution.shm.lines import plan_bytes, traffic
-from collectives.execution.shm.memory import Memory
+from collectives.execution.shm.memory import Memory, plan_bytes, traffic
+from collectives.execution.shm.pass_plans import direct, eager, is_eager, mailboxes
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
-from collectives.execution.shm.windows import Windows
 from collectives.execution.transport import (
     Action,
     Array,
@@ -38,7 +36,7 @@ class HostTransport(Protocol):
     """The parts of `collectives.execution.shm.transport.ShmTransport` that a bound program uses."""
 
     world: World
-    memory: Memory | Windows
+    memory: Memory
     watch: _core.Watch
     cores: int
     yields: bool

@@ -20,10 +20,10 @@ from collectives.execution.program import Program
 from collectives.execution.roofline import Roofline, probe
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
-from collectives.execution.shm.lines import LINE, plan_bytes, words
-from collectives.execution.shm.reaching import one_sided
-from collectives.execution.shm.sharing import sharing
+from collectives.execution.shm.memory import LINE, plan_bytes, words
+from collectives.execution.shm.one_sided import one_sided
 from collectives.execution.shm.stores import Past
+from collectives.execution.shm.windows import sharing
 from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import (
     Action,
