@@ -24,9 +24,8 @@ from bench.run.work import read_counts
 from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import debug_log
-from collectives.formats import mscclpp, mscclpp_prove
-from collectives.formats import parse as msccl
-from collectives.formats.prove import prove
+from collectives.formats import msccl, mscclpp, mscclpp_prove
+from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
