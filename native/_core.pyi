@@ -1,8 +1,8 @@
 """What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
 
 Addresses are integers. Plans are described by tables: structured arrays of the rows declared here,
-which `collectives.execution.shm.fast` writes. Of what a row has several it says how many; they are
-the next rows of their own table.
+which `collectives.execution.shm.pass_plans` writes. Of what a row has several it says how many;
+they are the next rows of their own table.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,9 @@ EXCHANGE: np.dtype[np.void]
 COPY: np.dtype[np.void]
 #: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
 EAGER_MESSAGE: np.dtype[np.void]
-#: A call of MPI: its shape's number, its function (0: a copy), two addresses, elements sent and
-#: received (bytes of a copy), the root or two peers, and the handles of type and operation.
+#: A call of MPI, or work inside a rank: its shape's number, its function (0: work inside a rank),
+#: three addresses (source, other source, target), elements sent and received (bytes of a copy, the
+#: displacement of a put), the root or two peers, and the handles of type and operation.
 CALL: np.dtype[np.void]
 #: Calls of MPI that have the same arguments, by their numbers.
 SHAPES: tuple[str, ...]
@@ -56,18 +57,17 @@ class Watch:
     ) -> None: ...
 
 class CallFailed(Exception):
-    """A call of MPI gave another code than MPI_SUCCESS; its argument is the code."""
+    """A call of MPI failed; its arguments are the code and the message's other rank, or -1."""
 
 class Timed:
     """What is run and timed without the interpreter's lock."""
 
     def run(self) -> None: ...
     def spans(
-        self, n: int, starts: Sequence[float], slower: float = 0.0
-    ) -> tuple[list[float], list[float]]: ...
-    def each(self, n: int) -> list[float]: ...
-    def loop(self, n: int) -> float: ...
+        self, n: int, at: Sequence[float] = (), loop: bool = False, slower: float = 0.0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
     def begun(self) -> int: ...
+    def waiting(self) -> int: ...
     def barrier(self) -> None: ...
 
 class Plan(Timed):

@@ -125,8 +125,8 @@ class RowResults:
         arrival: ArrivalPattern,
     ) -> Record:
         try:
-            begin = self._entering.begin(arrival)
-            record = self._bench.measure(case, in_place, begin, work.slower)
+            how = self._entering.begin(arrival, work.slower)
+            record = self._bench.measure(case, in_place, how)
         except Unsupported as error:  # this type on this library, say: the same on every rank
             return Record(skipped=str(error))
         if self._bench.complaint:

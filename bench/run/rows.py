@@ -10,10 +10,8 @@ from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
 from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
-from bench.run.batches import Arrived, Begin
 from bench.run.case import Case
 from bench.run.data import Inputs
-from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.noise import NoiseCounters
 from bench.run.opened import Opened
@@ -22,7 +20,8 @@ from bench.run.pace import Pace
 from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
-from bench.run.slowed import Slowed
+from bench.timing.measure import Timed, Timing, measure
+from bench.timing.starts import Arrived, HowToStart
 from busbar.errors import Unavailable
 from busbar.sizes import human
 from collectives.execution.lower import lower
@@ -72,14 +71,8 @@ class Bench:
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
 
-    def measure(
-        self, case: Case, in_place: bool, begin: Begin | None = None, slower: float | None = None
-    ) -> Record:
-        """Measure one placement; ``begin``: see `bench.run.measure.measure`.
-
-        ``slower``: by what share of itself an iteration is made longer; None times plans as they
-        are.
-        """
+    def measure(self, case: Case, in_place: bool, how: HowToStart | None = None) -> Record:
+        """Measure one placement; ``how``: see `bench.timing.measure.measure`."""
         self.complaint = ""
         if in_place and not case.spec.in_place:
             return Record(skipped=f"{case.spec.name} has no in-place form")
@@ -98,8 +91,6 @@ class Bench:
         proving = 2 * (time.perf_counter() - start) * max(1, self._check.iterations)
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
-        if slower is not None:
-            action = Slowed(action, slower, self._transport.clock())
         proof = self._proof(case, inputs, source, target)
         self._follow(action)
         try:
@@ -109,16 +100,15 @@ class Bench:
             timed = measure(
                 timing,
                 self._world,
-                self._transport.clock(),
                 self._rules,
+                how,
                 self._arrived,
                 lambda: self.pace.left() - proving,
-                begin,
             )
             noise.stop()
             if case.nonblocking and timed.times:
-                alone, clock = median(timed.times), self._transport.clock()
-                overlapped = measure_overlap(action, self._world, clock, alone, timed.iterations)
+                alone = median(timed.times)
+                overlapped = measure_overlap(action, self._world, alone, timed.iterations)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.run.measure import Timed
+from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
 from collectives.execution.world import World

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.links.as_map import as_topology
-from bench.links.measuring import Measured, Settings
+from bench.links.measure import Measured, Settings, as_topology
 from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
 from topology.measured.matrix import Estimate, RankPlace

@@ -1,4 +1,6 @@
-"""MPI's own collectives as calls without arguments: the baseline of every table.
+"""MPI's own collectives: the baseline of every table.
+
+`library_calls` gives them as mpi4py's calls without arguments.
 
 In place ``in`` and ``out`` share memory as the specification says; MPI is told with MPI_IN_PLACE.
 MPI_Bcast has one buffer only: out of place the root's copy from ``in`` to ``out`` belongs to it.
@@ -13,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import Unsupported
+from collectives.execution.mpi.calls import Call
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import Array, LibraryCall
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import scale
-
-Call = Callable[[], Any]
 
 
 class _Binding:
