@@ -26,6 +26,7 @@ from collectives.formats.msccl import read as read_msccl
 from reports.commands import COMMANDS as REPORTS
 from reports.page.markup import text
 from reports.readers.codec import measurements
+from reports.records.steps import Step
 from tests.collectives.msccl_files import CHAIN
 from tests.conftest import REPO
 from tests.reports.logs import BITWISE
@@ -159,10 +160,11 @@ def _texts() -> dict[str, tuple[str, str]]:
     """The files of `CASES`, each with the ending of its name."""
     escaped = json.dumps(EVIL)[1:-1]
     known = {"busbar": "1", "hosts": [f"n0{EVIL}"], "library": f"MPI{EVIL}"}
+    step = Step(update=EVIL)
     rows = {
         n: [
             allreduce(f"{name}{EVIL}", n, size, [took] * 30, [took] * 30, environment=known, **more)
-            for name, took, more in (("ring", 1e-3, {}), ("tree", 2e-3, {"step": {"update": EVIL}}))
+            for name, took, more in (("ring", 1e-3, {}), ("tree", 2e-3, {"step": step}))
             for size in (1024, 2048)
         ]
         for n in (2, 4)
@@ -173,9 +175,9 @@ def _texts() -> dict[str, tuple[str, str]]:
     device = f"#   Rank  {{}} Group  0 Pid  1 on n0{EVIL} device  0 [0x07] H100{EVIL}\n"
     tensors = f'[{{"name": "{escaped}", "shape": "4x4"}}]'
     return {
-        "RECORD": (".jsonl", to_jsonl([row for row in rows[2] if not row.step]).decode()),
-        "MORE": (".jsonl", to_jsonl([row for row in rows[4] if not row.step]).decode()),
-        "STEPS": (".jsonl", to_jsonl([row for row in rows[2] if row.step]).decode()),
+        "RECORD": (".jsonl", to_jsonl([row for row in rows[2] if not row.every[0].step]).decode()),
+        "MORE": (".jsonl", to_jsonl([row for row in rows[4] if not row.every[0].step]).decode()),
+        "STEPS": (".jsonl", to_jsonl([row for row in rows[2] if row.every[0].step]).decode()),
         "LOG": (".txt", device.format(0) + device.format(1) + BITWISE.replace("_perf", EVIL)),
         "MAP": (".json", map_text.replace("GPU0", f"GPU0{escaped}")),
         "SMI": (".txt", TOPO.replace("0-7", f"0-7{EVIL}")),

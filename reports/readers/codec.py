@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from busbar.files import decoded
 from reports.readers import upgrade
@@ -180,6 +181,7 @@ class _Runs:
         self._source = source
         self._environments: dict[str, Mapping[str, Any]] = {}
         self._runs: dict[str, Run] = {}
+        self._named: dict[str, Run] = {}
 
     def keep(self, document: Mapping[str, Any]) -> None:
         """Take the line of an environment. Raises ValueError when it cannot be read."""
@@ -187,9 +189,12 @@ class _Runs:
         if not isinstance(document["environment"], dict):
             raise ValueError("the environment is no object")
         self._environments[str(document["run"])] = document["environment"]
+        self._named.pop(str(document["run"]), None)
 
     def of(self, name: str, environment: Any, collective: str) -> tuple[Run, str]:
         """The run of a record by its name, or by its own environment, and a remark on it."""
+        if name in self._named:
+            return self._named[name], ""
         remark = ""
         if name and name not in self._environments:
             self._environments[name] = {}
@@ -199,6 +204,8 @@ class _Runs:
         if key not in self._runs:
             number = len(self._runs)
             self._runs[key] = run_of(environment, collective, self._source, number)
+        if name:
+            self._named[name] = self._runs[key]
         return self._runs[key], remark
 
 
@@ -287,29 +294,28 @@ class _Lines(_Documents):
 
     def block(self, data: bytes) -> None:
         """Read lines; the last one, behind the last line end, may be empty."""
-        heads, lines, numbers = list[int](), list[bytes](), list[int]()
-        tails = list[bytes]()
-        for number, line in enumerate(data.split(b"\n"), self._line + 1):
-            self._line = number
-            head, split, tail = line.partition(_TIMES)
-            code = self._heads.get(head, _NEW) if split else _WHOLE
-            if code == _NEW:
-                code = self._head(head)
-            if code != _WHOLE:
-                heads.append(code)
-                numbers.append(self._line)
-                lines.append(line)
-                tails.append(tail)
-            elif line and not line.isspace():
-                self._add(heads, numbers, tails, lines)
-                self._whole(self._line, line)
-        self._add(heads, numbers, tails, lines)
-        self._line -= 1
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        parts = [line.partition(_TIMES) for line in lines]
+        first, at = self._line + 1, 0
+        for n, (head, split, _) in enumerate(parts):
+            # Whether the head is known; asked of nearly every line with the answer yes.
+            if split and self._heads.get(head, _NEW) >= 0:
+                continue
+            self._line = first + n
+            if split and self._head(head) >= 0:
+                continue
+            self._add(first + at, lines[at:n], parts[at:n])
+            self._whole(first + n, lines[n])
+            at = n + 1
+        self._add(first + at, lines[at:], parts[at:])
+        self._line = first + len(lines) - 1
 
     def _head(self, text: bytes) -> int:
         """The number of a head by its text."""
-        if len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
         code = _WHOLE
         # A line of another writer may have its fields in another order.
         with suppress(ValueError, msgspec.MsgspecError):
@@ -322,31 +328,32 @@ class _Lines(_Documents):
         self._heads[text] = code
         return code
 
-    def _add(
-        self, heads: list[int], numbers: list[int], tails: list[bytes], lines: list[bytes]
-    ) -> None:
-        """Add lines by their heads, and clear the lists."""
+    def _add(self, first: int, lines: list[bytes], parts: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Add lines from a number on, whose heads are known."""
         if not lines:
             return
         try:
-            decoded_tails = _TAILS.decode_lines(_OPEN + (b"\n" + _OPEN).join(tails))
-            if len(decoded_tails) != len(tails):
+            tails = _TAILS.decode_lines(_OPEN + (b"\n" + _OPEN).join(part[2] for part in parts))
+            if len(tails) != len(parts):
                 raise ValueError("a line has several objects")
-            _check_tails(decoded_tails)
+            times = _times(tails)
         except (ValueError, msgspec.MsgspecError, RecursionError):
-            for number, line in zip(numbers, lines, strict=True):
+            for number, line in enumerate(lines, first):
                 self._whole(number, line)
         else:
-            self._builder.add(heads, numbers, decoded_tails)
-        for one in (heads, numbers, tails, lines):
-            one.clear()
+            heads = [self._heads[part[0]] for part in parts]
+            self._builder.extend(heads, range(first, first + len(lines)), tails, times)
 
     def _whole(self, number: int, line: bytes) -> None:
         """Read a line as one JSON value."""
+        if not line or line.isspace():
+            return
         try:
-            for record, run in self.read(number, _parsed(line)):
-                self._builder.add([self._builder.head(record, run)], [number], [record])
-            self._heads.clear()  # it may have been another environment under the same name
+            document = _parsed(line)
+            for record, run in self.read(number, document):
+                self._builder.add(record, run, number)
+            if isinstance(document, dict) and _is_run(document):
+                self._heads.clear()  # of a run that had this name before
         except _ERRORS as error:
             self.note(number, f"record not read: {error}")
 
@@ -369,14 +376,15 @@ def _parsed(line: bytes) -> Any:
             raise ValueError(f"no JSON ({str(error)[:60]})") from None
 
 
-def _check_tails(tails: Sequence[Any]) -> None:
-    """Raise ValueError where a record has what is no time; nearly all are checked at once."""
+def _times(tails: Sequence[Any]) -> NDArray[np.float64]:
+    """The iterations of records one after the other. Raises ValueError where one is no time."""
     times = np.fromiter(chain.from_iterable(tail.times_s for tail in tails), np.float64)
     if not ((times == 0) | ((times >= _LEAST_S) & (times <= _MOST_S))).all():
         raise ValueError("times are not a list of seconds")
     for tail in tails:
         if tail.per_rank_s or tail.also or tail.warm_up_s:
             _check_times(tail)
+    return times
 
 
 @contextmanager
@@ -427,7 +435,7 @@ def read_list(source: str, documents: Sequence[object]) -> Reading:
     for number, document in enumerate(documents, 1):
         try:
             for record, run in reader.read(0, document):
-                builder.add([builder.head(record, run)], [0], [record])
+                builder.add(record, run, 0)
         except _ERRORS as error:
             reader.note(0, f"record {number} not read: {error}")
     return Reading(builder.rows(), reader.notes)

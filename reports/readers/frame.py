@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from reports.records.table import (
     Coded,
     Kind,
     Measurements,
+    Times,
     as_mapping,
     counts,
     reals,
@@ -42,7 +43,7 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
         columns = dict(rows.columns)
         for name, field in RUN_COLUMNS.items():
             columns[name] = Coded(runs.codes, [getattr(run, field) for run in runs.labels])
-        columns["times_s"] = rows.times.each()
+        columns["times_s"] = rows.times
     else:
         listed = [as_mapping(row) for row in rows]
         columns = {name: [row[name] for row in listed] for name in SHOWN}
@@ -87,11 +88,12 @@ def _tuples(_: ModuleType, values: Any) -> Any:
     return labels[column.codes]
 
 
-def _arrays(_: ModuleType, values: Sequence[Any]) -> Any:
+def _arrays(_: ModuleType, values: Times | Sequence[Any]) -> Any:
     empty = np.empty(0)
-    arrays = (
-        value if isinstance(value, np.ndarray) else np.array(value, np.float64) if value else empty
-        for value in values
+    arrays: Iterator[Any] = (
+        values.each()
+        if isinstance(values, Times)
+        else (np.array(value, np.float64) if value else empty for value in values)
     )
     # Assigned at once, numpy would make a matrix of them.
     return np.fromiter(arrays, object, count=len(values))

@@ -141,6 +141,9 @@ _HEAD = tuple(name for name, field in _OF_RECORD.items() if field in HEAD_FIELDS
 _TAIL = tuple(name for name, field in _OF_RECORD.items() if field in TAIL_FIELDS)
 
 
+_HEAD_OF = attrgetter(*dict.fromkeys(_OF_RECORD[name] for name in _HEAD))
+
+
 def _value(name: str, record: Record) -> Any:
     column, value = COLUMNS[name], getattr(record, _OF_RECORD[name])
     return value if column.of is None else column.of(value)
@@ -195,9 +198,9 @@ class Times:
     def __len__(self) -> int:
         return len(self.edges) - 1
 
-    def each(self) -> list[Floats]:
+    def each(self) -> Iterator[Floats]:
         """The iterations of every row, without a copy."""
-        return [self.values[a:b] for a, b in pairwise(self.edges.tolist())]
+        return (self.values[a:b] for a, b in pairwise(self.edges.tolist()))
 
     def tolist(self) -> list[tuple[float, ...]]:
         """The iterations of every row as a `Measurement` has them."""
@@ -369,9 +372,11 @@ class Builder:
 
     def __init__(self) -> None:
         self._heads: dict[tuple[Any, ...], int] = {}
-        self._runs: dict[int, Run] = {}
+        self._head_runs: list[Run] = []
+        self._head_columns: dict[str, list[Any]] = {name: [] for name in _HEAD}
+        self._waiting: list[tuple[int, int, Record]] = []
         self._codes, self._lines = array("i"), array("q")
-        self._times, self._lengths = array("d"), array("q")
+        self._times, self._lengths = list[Floats](), array("q")
         self._tail: dict[str, Any] = {
             name: [] if COLUMNS[name].kind == "series" else array(_TYPES[COLUMNS[name].kind])
             for name in _TAIL
@@ -379,43 +384,74 @@ class Builder:
 
     def head(self, record: Record, run: Run) -> int:
         """The number of a head, for `add`; equal ones have the same."""
-        self._runs[id(run)] = run
-        values = tuple([_value(name, record) for name in _HEAD])
-        # As 1 and True are the same key, and 1.0.
-        key = (id(run), values, tuple(map(type, values)))
-        return self._heads.setdefault(key, len(self._heads))
+        key = (id(run), _HEAD_OF(record))
+        code = self._heads.get(key)
+        if code is None:
+            code = self._heads[key] = len(self._heads)
+            self._head_runs.append(run)
+            for name, column in self._head_columns.items():
+                column.append(_value(name, record))
+        return code
 
-    def add(self, heads: Iterable[int], lines: Iterable[int], tails: Sequence[Any]) -> None:
-        """Add records by the numbers of their heads; ``tails`` have the fields of `TAIL_FIELDS`."""
+    def add(self, record: Record, run: Run, line: int) -> None:
+        """Add a record."""
+        self._waiting.append((self.head(record, run), line, record))
+        if len(self._waiting) >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            heads, lines, records = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            self.extend(heads, lines, records)
+
+    def extend(
+        self,
+        heads: Iterable[int],
+        lines: Iterable[int],
+        tails: Sequence[Any],
+        times: Floats | None = None,
+    ) -> None:
+        """Add records by the numbers of their heads; ``tails`` have the fields of `TAIL_FIELDS`.
+
+        ``times``: all their iterations, where they are an array already.
+        """
+        self._flush()
         self._codes.extend(heads)
         self._lines.extend(lines)
-        times = [tail.times_s for tail in tails]
-        self._lengths.extend(map(len, times))
-        self._times.extend(chain.from_iterable(times))
+        series = [tail.times_s for tail in tails]
+        self._lengths.extend(map(len, series))
+        if times is None:
+            times = np.fromiter(chain.from_iterable(series), np.float64)
+        self._times.append(times)
         for name, column in self._tail.items():
-            values: Iterable[Any] = map(attrgetter(_OF_RECORD[name]), tails)
-            if (of := COLUMNS[name].of) is not None:
-                values = map(of, values)
+            values, of = list(map(attrgetter(_OF_RECORD[name]), tails)), COLUMNS[name].of
+            if of is not None and not any(values):  # most rows have none of what is rare
+                values = [of(values[0])] * len(values)
+            elif of is not None:
+                values = list(map(of, values))
             if COLUMNS[name].kind == "real":
-                values = (np.nan if value is None else value for value in values)
-            column.extend(values)
+                column.frombytes(np.array(values, np.float64).tobytes())
+            else:
+                column.extend(values)
 
     def rows(self) -> Measurements:
         """All records so far; call it once."""
+        self._flush()
         codes = np.array(self._codes, np.int32)
-        heads = list(zip(*(values for _, values, _ in self._heads), strict=True))
         columns: dict[str, Any] = {
-            name: Coded(codes, labels)
-            for name, labels in zip(_HEAD, heads or [()] * len(_HEAD), strict=True)
+            name: Coded(codes, labels) for name, labels in self._head_columns.items()
         }
-        columns["run"] = Coded(codes, [self._runs[run] for run, _, _ in self._heads])
+        columns["run"] = Coded(codes, self._head_runs)
         for name, column in self._tail.items():
             columns[name] = column if isinstance(column, list) else np.array(column)
         columns["line"] = np.array(self._lines, np.int64)
-        values, lengths = np.array(self._times), np.array(self._lengths, np.int64)
+        values = np.concatenate([np.zeros(0), *self._times])
+        lengths = np.array(self._lengths, np.int64)
         return completed(columns, Times.of_lengths(values, lengths))
 
 
+_TOGETHER = 4096
 _TYPES = {"count": "q", "real": "d"}
 
 
@@ -423,7 +459,7 @@ def as_columns(measurements: Iterable[Measurement]) -> Measurements:
     """Measurements of our own as columns; their lines are counted anew from 1."""
     builder = Builder()
     for line, one in enumerate(measurements, 1):
-        builder.add([builder.head(one, one.run)], [line], [one])
+        builder.add(one, one.run, line)
     return builder.rows()
 
 
