@@ -432,6 +432,8 @@ class Builder:
                 values = list(map(of, values))
             if COLUMNS[name].kind == "real":
                 column.frombytes(np.array(values, np.float64).tobytes())
+            elif None in values:
+                column.extend(-1 if value is None else value for value in values)
             else:
                 column.extend(values)
 
@@ -445,6 +447,8 @@ class Builder:
         columns["run"] = Coded(codes, self._head_runs)
         for name, column in self._tail.items():
             columns[name] = column if isinstance(column, list) else np.array(column)
+            if COLUMNS[name].kind == "count":
+                columns[name] = np.ma.masked_less(columns[name], 0)
         columns["line"] = np.array(self._lines, np.int64)
         values = np.concatenate([np.zeros(0), *self._times])
         lengths = np.array(self._lengths, np.int64)
