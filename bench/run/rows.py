@@ -290,6 +290,7 @@ class Bench:
         return Record(
             times_s=timed.times,
             iterations=timed.iterations,
+            runs=timed.runs,
             timing=self._rules.timing,
             across=timed.across,
             stopped=timed.stopped,

@@ -191,6 +191,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     times_s: Annotated[Series, Meta(description="Seconds of each iteration.")] = ()
     iterations: Annotated[Count | None, Meta(description="Timed iterations.")] = None
+    runs: Annotated[Count | None, Meta(description="With warm-ups and lost iterations.")] = None
     per_rank_s: Annotated[
         tuple[Series, ...], Meta(description="The same of every rank by itself (`--per-rank`).")
     ] = ()

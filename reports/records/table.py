@@ -81,6 +81,7 @@ COLUMNS: Mapping[str, Column] = {
     "wrong": Column("count", "sum"),
     "error": _OTHERS,
     "iterations": Column("count", "sum", source="iterations", of=lambda count: count or 0),
+    "runs": Column("count", "sum"),
     "stopped": _TEXT,
     "skipped": _KEY,
     "times_s": Column("series", "again"),
