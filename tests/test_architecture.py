@@ -133,8 +133,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.trials",
-        "busbar collectives.execution* reports.* bench.launch bench.options bench.timing bench.run"
-        " bench.cli",
+        "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
+        " bench.timing bench.run bench.cli",
     ),
     (
         "bench.api",
