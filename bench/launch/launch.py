@@ -1,19 +1,56 @@
-"""Launchers: the right flags for each, runs under them, and how a run ended."""
+"""Launchers: the right flags for each, runs under them, their progress, and how a run ended.
+
+A run writes its progress to standard error (`bench.run.screen`); `show_progress` shows it in a
+notebook or on a terminal.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
+from typing import Any, NamedTuple
 
 from bench.launch import child
-from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.start import python
 from busbar.status import FOUND, MEANING
+from busbar.terminal import terminal
+
+_FAR = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
+
+
+class RunProgress(NamedTuple):
+    """How many placements of rows are done, and which one is under way.
+
+    ``of``: the number of all, or 0 where a run goes on until it is ended.
+    """
+
+    done: int
+    of: int
+    doing: str
+
+
+def parse_progress(line: str) -> RunProgress | None:
+    """The progress in a line; None for any other line."""
+    found = _FAR.fullmatch(line.strip())
+    return None if found is None else RunProgress(int(found[1]), int(found[2] or 0), found[3])
+
+
+def error_messages(err: str) -> list[str]:
+    """The messages of a run that are not progress, a sentence each, without the prefix."""
+    lines = (
+        line
+        for line in err.splitlines()
+        if line.startswith("busbar: ") and parse_progress(line) is None
+    )
+    return [line.removeprefix("busbar: ") for line in lines]
 
 
 class LaunchFailed(BusbarError):
@@ -95,7 +132,7 @@ def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = Tru
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
     if ended.status:
-        said = last_words(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
+        said = error_messages(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
         status = ended.status if ours and ended.status in MEANING else FOUND
         raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}", status)
 
@@ -128,3 +165,62 @@ def room_for_files(ranks: int) -> None:
             f" about {need}. Raise it, start fewer, or use --transport inproc"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+Heard = Callable[[str], object]
+Show = Callable[[RunProgress], object]
+
+
+@contextmanager
+def show_progress(title: str, wanted: bool | None) -> Iterator[Heard]:
+    """Show a run's progress; yields what to call with each line of its standard error.
+
+    The display goes when the run has ended. Elsewhere than on a terminal and in a notebook, and
+    where it is not ``wanted``, nothing is shown.
+    """
+    display = None if wanted is False else _notebook()
+    here: AbstractContextManager[Show] = nullcontext(lambda at: None)
+    if display is not None:
+        here = _in_notebook(display, title)
+    elif wanted is not False and sys.stderr is not None and sys.stderr.isatty():
+        here = _on_terminal(title)
+    with here as show:
+        yield lambda line: (at := parse_progress(line)) and show(at)
+
+
+def _notebook() -> Any:
+    """IPython's ``display`` where this process is a notebook's kernel; else None."""
+    if "ipykernel" not in sys.modules or "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+    from IPython.display import display
+
+    here = get_ipython()
+    return display if here is not None and type(here).__module__.startswith("ipykernel.") else None
+
+
+@contextmanager
+def _in_notebook(display: Any, title: str) -> Iterator[Show]:
+    def html(done: int, of: int, doing: str) -> dict[str, str]:
+        bar = f'<progress value="{done}" max="{max(1, of)}"></progress>'
+        return {
+            "text/html": f"{escape(title)} {bar} {done} of {of or '?'} {escape(doing)}",
+            "text/plain": f"{title}: {done} of {of or '?'} {doing}",
+        }
+
+    handle = display(html(0, 0, ""), raw=True, display_id=True)
+    try:
+        yield lambda at: handle.update(html(*at), raw=True)
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
+
+
+@contextmanager
+def _on_terminal(title: str) -> Iterator[Show]:
+    from rich.progress import Progress
+
+    with Progress(console=terminal(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda at: bar.update(
+            task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"
+        )

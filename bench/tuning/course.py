@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bench.launch.progress import far
-from bench.launch.showing import Heard, showing
+from bench.launch.launch import Heard, parse_progress, show_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import pools
@@ -124,11 +123,11 @@ class Course:
         self._begun = self.elapsed
         seen = sys.stderr is not None and sys.stderr.isatty()
         try:
-            with showing(title, None) as show:
+            with show_progress(title, None) as show:
 
                 def heard(line: str) -> None:
                     show(line)
-                    at = far(line)
+                    at = parse_progress(line)
                     if at is not None and not seen:
                         passed = duration(self.elapsed)
                         self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")

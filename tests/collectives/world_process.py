@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.run.arena import in_place_starts
+from bench.run.memory import in_place_starts
 from busbar.errors import RankFailure
 from collectives.execution.mpi.library import library_calls, native_calls
 from collectives.execution.mpi.world import MpiWorld
