@@ -262,6 +262,26 @@ class Counted(Action):
         return self._runs
 
 
+class CallList(Counted):
+    """Calls without arguments, carried out in turn; ``held`` is kept alive until `close`."""
+
+    def __init__(
+        self, calls: Sequence[Callable[[], Any]], sent: int, received: int, held: object = None
+    ) -> None:
+        super().__init__(sent, received)
+        self._calls, self._held = list(calls), held
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+        self._runs += 1
+        for call in self._calls:
+            call()
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        self._calls, self._held = [], None
+
+
 class Transport(ABC):
     """How bytes travel between ranks. All ranks make one together."""
 

@@ -14,7 +14,7 @@ from collectives.execution.mpi import transport as mpi
 
 def spoil(how: str) -> None:
     """Make the last rank raise, wait for ever, or stop (SIGSTOP) at its 5th iteration."""
-    real = mpi._Calls.__call__
+    real = mpi.PersistentCalls.__call__
 
     def spoiled(self: Any) -> None:
         real(self)
@@ -25,7 +25,7 @@ def spoil(how: str) -> None:
         if self._runs == 5 and how == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    mpi._Calls.__call__ = spoiled  # type: ignore[method-assign]
+    mpi.PersistentCalls.__call__ = spoiled  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from collectives.execution.transport import (
     Action,
     Array,
     Buffers,
+    CallList,
     Counted,
     LibraryCall,
     Reach,
@@ -35,6 +36,11 @@ from collectives.execution.world import Json
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
+# Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
+SEGMENT_BYTES = 512 * 1024
+# Of an average its division, say: where the extension makes the other rows' calls, a row says so.
+_THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
+TAGS = 32768  # MPI promises tags below this
 
 
 class BoundMessage(NamedTuple):
@@ -126,13 +132,6 @@ def nothing() -> None:
     """After the last segments no buffer waits to be filled."""
 
 
-# Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
-SEGMENT_BYTES = 512 * 1024
-# Of an average its division, say: where the extension makes the other rows' calls, a row says so.
-_THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
-_TAGS = 32768  # MPI promises tags below this
-
-
 class MpiTransport(Transport):
     """See `Transport` for the methods. ``reached``: ranks reach into memory that it allocates."""
 
@@ -188,30 +187,30 @@ class MpiTransport(Transport):
         calls = library_calls(self._world, call)
         if call.nonblocking:
             return _Begun(self._world, calls)
-        made = native_calls(self._world, calls)
-        self.said = _THROUGH_PYTHON if made is None and native.load() is not None else {}
-        return made or _Calls(calls, [], 0, 0)
+        in_extension = native_calls(self._world, calls)
+        through_python = in_extension is None and native.load() is not None
+        self.said = _THROUGH_PYTHON if through_python else {}
+        return in_extension or CallList(calls, 0, 0)
 
 
-class _Calls(Counted):
-    """A flat list of calls without arguments; see `Action` for the methods."""
+class PersistentCalls(CallList):
+    """Calls over persistent requests, which are freed with them.
+
+    ``steps``: the same as ``calls``, a message at a time; none of a library's collective.
+    """
 
     def __init__(
         self,
-        calls: list[Call],
+        calls: Sequence[Call],
         requests: list[Any],
         sent: int,
         received: int,
+        *,
         steps: Sequence[BoundStep] = (),
+        held: object = None,
     ) -> None:
-        """``steps``: the same as ``calls``, a message at a time; none of a library's collective."""
-        super().__init__(sent, received)
-        self._calls, self._requests, self._steps = calls, requests, steps
-
-    def __call__(self) -> None:
-        self._runs += 1
-        for call in self._calls:
-            call()
+        super().__init__(calls, sent, received, held)
+        self._requests, self._steps = requests, steps
 
     def traced(self, tell: Tell) -> None:
         """See `Action.traced`."""
@@ -226,7 +225,8 @@ class _Calls(Counted):
         """Free the persistent requests."""
         for request in self._requests:
             request.Free()
-        self._requests, self._calls, self._steps = [], [], ()
+        self._requests, self._steps = [], ()
+        super().close()
 
 
 class _Begun(Counted):
@@ -270,7 +270,7 @@ class _Binder:
     def action(self, program: Program) -> Action:
         steps = [self._step(step) for step in program.steps]
         calls = [call for step in steps for call in step.calls()]
-        return _Calls(calls, self._requests, self._sent, self._received, steps)
+        return PersistentCalls(calls, self._requests, self._sent, self._received, steps=steps)
 
     def _view(self, span: Span) -> Array:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -290,7 +290,7 @@ class _Binder:
 
     def _tag(self, way: str, peer: int) -> int:
         self._tags[way, peer] += 1
-        return self._tags[way, peer] % _TAGS
+        return self._tags[way, peer] % TAGS
 
     def _send(self, view: Array, peer: int) -> BoundMessage:
         self._sent += view.nbytes

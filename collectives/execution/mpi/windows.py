@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.one_sided import OneSided, Reaching
+from collectives.execution.one_sided import Reaching
 from collectives.execution.program import Program
-from collectives.execution.transport import Buffers, Reach
+from collectives.execution.transport import Buffers, CallList, Reach
 
 Bytes = NDArray[np.uint8]
 
@@ -76,17 +76,17 @@ class ReachedMemory:
 
 def one_sided(
     world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: Reach
-) -> OneSided:
+) -> CallList:
     """See `collectives.execution.transport.Transport.one_sided`."""
-    what, kind = Reaching(world, program, how), world.mpi.BYTE
-    exposed = buffers[what.exposed]
+    reaching, kind = Reaching(world, program, how), world.mpi.BYTE
+    exposed = buffers[reaching.exposed]
     window, offset = windows.locate(exposed)
     begins = world.gather(offset)
-    act = window.Put if what.put else window.Get
+    act = window.Put if reaching.put else window.Get
     calls: list[Callable[[], Any]] = []
-    for peer, own, start, _ in what.accesses:
+    for peer, own, start, _ in reaching.accesses:
         near = buffers[own.buffer][own.start : own.stop].view(np.uint8)
         far = [begins[peer] + start * exposed.itemsize, near.nbytes, kind]
         calls.append(partial(act, [near, kind], peer, far))
-    calls += [partial(window.Flush, peer) for peer in what.peers]
-    return OneSided(what, exposed.itemsize, calls)
+    calls += [partial(window.Flush, peer) for peer in reaching.peers]
+    return reaching.action(exposed.itemsize, calls)
