@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern
+from bench.timing.clock import CommonClock
 from collectives.execution.transport import Action, Floats, Spans, Start
 from collectives.execution.world import How, Json, World
 from reports.records.record import LAST, OPERATION
