@@ -70,7 +70,7 @@ def run(
                     count,
                     [*argv, *files],
                     command=launcher,
-                    heard=heard,
+                    on_line=heard,
                     stdout=subprocess.DEVNULL,
                 )
             if ended.interrupted:

@@ -23,7 +23,9 @@ from busbar.start import python
 from busbar.status import FOUND, MEANING
 from busbar.terminal import terminal
 
-_FAR = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
+# Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
+RANK_FILES, _LAUNCHER_FILES = 48, 4
+_PROGRESS = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
 
 
 class RunProgress(NamedTuple):
@@ -39,7 +41,7 @@ class RunProgress(NamedTuple):
 
 def parse_progress(line: str) -> RunProgress | None:
     """The progress in a line; None for any other line."""
-    found = _FAR.fullmatch(line.strip())
+    found = _PROGRESS.fullmatch(line.strip())
     return None if found is None else RunProgress(int(found[1]), int(found[2] or 0), found[3])
 
 
@@ -53,32 +55,33 @@ def error_messages(err: str) -> list[str]:
     return [line.removeprefix("busbar: ") for line in lines]
 
 
-class LaunchFailed(BusbarError):
-    """A run that we started ended with an error; the message has its last words."""
+OnLine = Callable[[str], object]
+"""Called with a line of a run's standard error."""
+Show = Callable[[RunProgress], object]
 
-    def __init__(self, said: str, status: int = FOUND) -> None:
-        """``status``: what this command then ends with, too."""
-        super().__init__(said)
+
+class LaunchFailed(BusbarError):
+    """A run that this process started ended with an error; the message is its last one."""
+
+    def __init__(self, message: str, status: int = FOUND) -> None:
+        """``status``: the exit status of this command, too."""
+        super().__init__(message)
         self.exit_status = status
 
 
 class Interrupted(BusbarError):
-    """We were told to end by a signal while a run was under way."""
+    """A signal ended this process while a run was under way."""
 
     def __init__(self, number: int, kept: str = "") -> None:
-        """``kept``: what remains of what was measured."""
+        """``kept``: where the rows measured so far are, for the message."""
         super().__init__(f"interrupted{kept}")
         self.exit_status = 128 + number
-
-
-# Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
-RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 
 def launcher(
     ranks: int, library: str, mpirun: str, env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The start of a command line for so many ranks on this host, and what its environment needs.
+    """The launcher's part of a command line on this host, and the environment that it needs.
 
     ``library`` is the MPI library's version text: Open MPI refuses root and more ranks than cores
     unless told otherwise.
@@ -100,26 +103,26 @@ def run_of_its_own(
     *,
     command: str | None = None,
     variables: Mapping[str, str] | None = None,
-    heard: Callable[[str], object] | None = None,
+    on_line: OnLine | None = None,
     within: float | None = None,
     **streams: Any,
 ) -> child.Ended:
     """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
 
     ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's
-    own (``--ranks``). ``variables`` are added to the environment; ``heard``, ``within`` and
+    own (``--ranks``). ``variables`` are added to the environment; ``on_line``, ``within`` and
     ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
     started.
     """
     own = python(*module, *argv)
     if command is None:
-        words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
+        words, stop_signal = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
-        given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
-        words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
+        start = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
+        words, stop_signal = [*start, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
         env = {**os.environ, **(variables or {})}
-        return child.run(words, env, told, heard=heard, within=within, **streams)
+        return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
@@ -132,13 +135,13 @@ def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = Tru
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
     if ended.status:
-        said = error_messages(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
+        messages = error_messages(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
         status = ended.status if ours and ended.status in MEANING else FOUND
-        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}", status)
+        raise LaunchFailed(f"{name}: exit status {ended.status}: {messages[-1]}", status)
 
 
 def _words(command: str) -> list[str]:
-    """A command line taken apart. Raises Unsupported where a quote is never closed."""
+    """Split a command line. Raises Unsupported where a quote is never closed."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -153,7 +156,7 @@ def files_for(ranks: int) -> int:
 def room_for_files(ranks: int) -> None:
     """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
 
-    Beyond it a launcher fails at an assertion of its own, and names nobody.
+    Beyond it a launcher fails at an assertion of its own, which does not name the reason.
     """
     need = files_for(ranks)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -167,12 +170,8 @@ def room_for_files(ranks: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
 
-Heard = Callable[[str], object]
-Show = Callable[[RunProgress], object]
-
-
 @contextmanager
-def show_progress(title: str, wanted: bool | None) -> Iterator[Heard]:
+def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
     """Show a run's progress; yields what to call with each line of its standard error.
 
     The display goes when the run has ended. Elsewhere than on a terminal and in a notebook, and

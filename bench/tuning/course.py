@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bench.launch.launch import Heard, parse_progress, show_progress
+from bench.launch.launch import OnLine, parse_progress, show_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import pools
@@ -115,7 +115,7 @@ class Course:
         return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
 
     @contextmanager
-    def run(self, name: str) -> Iterator[Heard]:
+    def run(self, name: str) -> Iterator[OnLine]:
         """While the next run goes on: what to call with each of its lines."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
         left = self.remaining()

@@ -134,7 +134,7 @@ class TestListening:
         heard: list[str] = []
 
         def start() -> child.Ended:
-            return child.run([sys.executable, "-c", code], {}, heard=heard.append)
+            return child.run([sys.executable, "-c", code], {}, on_line=heard.append)
 
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(start).result()
@@ -144,7 +144,7 @@ class TestListening:
         """Rule: a process that goes on past its time is told to end, as if by a user."""
         code = "import signal; signal.signal(2, signal.default_int_handler); signal.pause()"
         line = [sys.executable, "-c", code]
-        ended = child.run(line, {}, signal.SIGTERM, within=0.01, heard=lambda line: None)
+        ended = child.run(line, {}, signal.SIGTERM, within=0.01, on_line=lambda line: None)
         assert (ended.status, ended.interrupted) == (128 + signal.SIGTERM, 0)
         assert child.run([sys.executable, "-c", ""], {}, within=60.0).status == 0
 
