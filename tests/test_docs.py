@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli.main import ALL, names
-from busbar.cli import DOORS
+from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main as busbar_main
 
 HOME = Path(__file__).parents[1]

@@ -24,15 +24,17 @@ from bench.trials.checks import (
     words,
 )
 from bench.trials.harness import costs
-from bench.trials.selfcheck import main
 from busbar.cli import main as busbar
 from collectives.execution.inproc.world import run
 from collectives.execution.transport import Counted, Spans
 from reports.readers.own import results
 from reports.records.rows import Row
 from reports.statistics.inference import least_seen
+from tests.command import command
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, noisy, rows
+
+main = command("selfcheck")
 
 
 class _Taking(Counted):
