@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from bench.cli.main import main
 from bench.cluster.cpu import short_slices
 from busbar.errors import Unavailable
-from collectives.execution.gpu.load import count_gpus, load_cupy
+from collectives.execution.gpu.take import count_gpus, load_cupy
 from tests.command import collectives_main
 from tests.once import run_folder
 
