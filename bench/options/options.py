@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bench.options import argument_types as types
 from bench.options.argument_types import Checks, at_least, names
@@ -72,34 +73,39 @@ def transport_names() -> tuple[str, ...]:
     return ("auto", *transports())
 
 
-class RunOptions(OptionGroup):
-    """What every run has: of collectives, of pairs, of training steps.
-
-    Fields without a value are options that each of these declares in words of its own.
-    """
-
-    transport: str
-    rank_list: tuple[int, ...]
-    thread_count: int | None
-    affinity: str
-    iterations: int | None
-    budget: float
-    timeout: float | None
-    tuning: Path = TUNING
-    out: tuple[str, ...]
-    launches: int = 1
-    seed: int | None = None
-    statistic: str = "median"
-    timing: str = "each"
-    nccl_json: Path | None = None
-    grid: tuple[int, ...] | None = None
-    root: int | None = 0
-    mpi_threads: str | None = option(
+def mpi_threads() -> Any:
+    """The option for MPI's thread level."""
+    return option(
         f"{OPTION}  thread level that MPI is started with (default: the lowest that the run needs,"
         " and multiple where ranks of MPICH share cores)",
         choices=LEVELS,
-        title="where it runs",
     )
+
+
+class RunOptions(OptionGroup):
+    """What every run has: of collectives, of pairs, of training steps.
+
+    Each of these declares its fields, as options in words of its own or as plain values.
+    """
+
+    if TYPE_CHECKING:
+        transport: str
+        rank_list: tuple[int, ...]
+        thread_count: int | None
+        affinity: str
+        mpi_threads: str | None
+        iterations: int | None
+        budget: float
+        timeout: float | None
+        out: tuple[str, ...]
+        tuning: Path
+        launches: int
+        seed: int | None
+        statistic: str
+        timing: str
+        nccl_json: Path | None
+        grid: tuple[int, ...] | None
+        root: int | None
     # Between a run and the launches that it starts: the rows of those before.
     after: Path | None = option("--after")
 
@@ -147,13 +153,6 @@ class Options(RunOptions):
     """
 
     collective: str
-    algorithm: str | None
-    nonblocking: bool = False
-    op: str = "sum"
-    datatype: str = "uint8"
-    placement: str = "out"
-    counts: Path | None = None
-    spread: float = 1.0
     chosen: Mapping[str, str] = field(default_factory=dict)
     on_gpu: bool = False
 
@@ -186,6 +185,16 @@ class Options(RunOptions):
         parse=types.patience,
     )
 
+    algorithm: str | None
+    tuning: Path = TUNING
+    grid: tuple[int, ...] | None = None
+    nonblocking: bool = False
+    op: str = "sum"
+    datatype: str = "uint8"
+    root: int | None = 0
+    placement: str = "out"
+    counts: Path | None = None
+    spread: float = 1.0
     check: Checks = option(
         "-c --check N|timed  check the results of N more iterations after the timed ones, as"
         " nccl-tests; timed: of every timed iteration, outside the clock",
@@ -220,6 +229,7 @@ class Options(RunOptions):
         " records)",
         parse=at_least(0, "as seed", MOST_SEED),
     )
+    mpi_threads: str | None = mpi_threads()
     affinity: str = option(
         "--affinity  pin ranks to a core each, or to the cores of a NUMA node",
         "none",

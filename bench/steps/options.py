@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.options import AFFINITIES, TUNING, RunOptions, transport_names
+from bench.options.options import AFFINITIES, TUNING, RunOptions, mpi_threads, transport_names
 from bench.steps import fusion
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
 from bench.steps.fusion import Fusion
@@ -72,6 +72,12 @@ class StepOptions(RunOptions):
     """
 
     tried: Fusion | None = None
+    launches: int = 1
+    statistic: str = "median"
+    timing: str = "each"
+    nccl_json: Path | None = None
+    grid: tuple[int, ...] | None = None
+    root: int | None = 0
 
     model: str = option(
         "--model NAME|FILE  a model by its name (--model list), or a .csv or .json file",
@@ -194,6 +200,7 @@ class StepOptions(RunOptions):
         " NAME",
         "",
     )
+    mpi_threads: str | None = mpi_threads()
     affinity: str = option("--affinity  pin ranks to cores", "none", choices=AFFINITIES)
 
     iterations: int | None = option(
