@@ -7,7 +7,7 @@ from contextlib import suppress
 from threading import Lock
 
 from bench.launch.control_socket import ControlSocket
-from bench.options.options import Options
+from bench.options.options import RunOptions
 from bench.run.environment import machine
 from bench.run.layout import report_width
 from bench.run.screen import Screen
@@ -37,7 +37,9 @@ class Keeper:
     neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options, line: ControlSocket) -> None:
+    def __init__(
+        self, world: World, screen: Screen, options: RunOptions, line: ControlSocket
+    ) -> None:
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Result] = []
         self._lock, self._over = Lock(), False
@@ -126,7 +128,7 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
     return lines
 
 
-def _opened(options: Options) -> list[Store]:
+def _opened(options: RunOptions) -> list[Store]:
     earlier: Sequence[Result] = ()
     if options.after is not None and options.after.exists():
         earlier = results(options.after.read_text())

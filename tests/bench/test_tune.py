@@ -21,7 +21,6 @@ from bench.run.context import Opened
 from bench.run.row_results import RowResults
 from bench.run.tuning_file import Range, Tunable, dump, load, lookup
 from bench.run.tuning_file import parse as parse_rules
-from bench.tuning.cli import main
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
@@ -34,8 +33,11 @@ from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
+from tests.command import command
 from tests.conftest import called, good, on_threads
 from tests.reports.runs import allreduce
+
+main = command("tune")
 
 
 def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
+from tests.command import reports_main as main
 
 # What a name in a log, a map or a host's answer may be.
 EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"
