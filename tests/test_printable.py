@@ -15,15 +15,16 @@ import pytest
 from bench.cli import checks
 from bench.cli.main import commands
 from bench.links import measure as measuring
-from bench.run import rules
+from bench.run import tuning_file
 from bench.steps.workloads import file as model
-from busbar.cli import DOORS, main
+from busbar.cli import COMMANDS as DOORS
+from busbar.cli import main
 from busbar.errors import Unavailable
 from busbar.printable import note, plain_streams, styled
 from busbar.terminal import terminal
-from collectives.cli import COMMANDS as COLLECTIVES
+from collectives.commands import TABLE as COLLECTIVES
 from collectives.formats.msccl import read as read_msccl
-from reports.commands import COMMANDS as REPORTS
+from reports.commands import TABLE as REPORTS
 from reports.page.markup import text
 from reports.readers.codec import measurements
 from reports.records.steps import Step
@@ -32,7 +33,7 @@ from tests.conftest import REPO
 from tests.reports.logs import BITWISE
 from tests.reports.runs import MEASURED, TOPO, allreduce, to_jsonl
 from tests.topology.test_exports import cores
-from topology.cli import _COMMANDS as TOPOLOGY
+from topology.commands import TABLE as TOPOLOGY
 from topology.exports import EXPORTS
 from topology.sources import own_json
 
@@ -41,9 +42,10 @@ MARK = "evil"
 EVIL = f"{MARK}\x1b]0;t\x07\x1b[2J\x1b[31m\r\x08\x9b1m\x85\u202e\u2066\u2028\x7f"
 
 EVERY = [
-    *(["topology", *filter(None, [name])] for name in TOPOLOGY),
-    *(["collectives", name] for name in COLLECTIVES),
-    *(["reports", name] for name in REPORTS),
+    ["topology"],
+    *(["topology", name] for name in TOPOLOGY.entries),
+    *(["collectives", name] for name in COLLECTIVES.entries),
+    *(["reports", name] for name in REPORTS.entries),
     *([name] for name in DOORS if name not in ("topology", "collectives", "reports")),
     ["cluster", "law"],
     *([name] for name in commands()),
@@ -186,7 +188,7 @@ def _texts() -> dict[str, tuple[str, str]]:
         "WRONG": (".xml", CHAIN.replace('coll="allreduce"', 'coll="&#x9b;&#x202e;evil"')),
         "MODEL": (".json", f'{{"name": "{escaped}", "tensors": {tensors}}}'),
         "DELAYS": (".csv", "1,2\n3,4\n"),
-        "TUNING": (".json", json.dumps({"format": rules.FORMAT, "rules": 1})),
+        "TUNING": (".json", json.dumps({"format": tuning_file.FORMAT, "rules": 1})),
         "GARBLED": (".json", f'{{"format": "{escaped}", "{escaped}": [\x1b[2J\n'),
     }
 

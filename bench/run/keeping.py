@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from bench.launch.line import Hotline
-from bench.options.options import Options
+from bench.launch.control_socket import ControlSocket
+from bench.options.options import RunOptions
 from bench.run.environment import machine
 from bench.run.layout import report_width
 from bench.run.screen import Screen
@@ -37,7 +37,9 @@ class Keeper:
     neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options, line: Hotline) -> None:
+    def __init__(
+        self, world: World, screen: Screen, options: RunOptions, line: ControlSocket
+    ) -> None:
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
@@ -59,7 +61,7 @@ class Keeper:
             if self._over:
                 return
             self._each(lambda store: store.add(row))
-            if self._rank == 0 and self._line.here:
+            if self._rank == 0 and self._line.connected:
                 self._line.record(self._lines.lines(row))
             self.results.extend(row)
             self._say(lines)
@@ -85,7 +87,7 @@ class Keeper:
             try:
                 self._say(closing())
                 if self._rank == 0 and reason is None:
-                    self._line.tell(reported=True)
+                    self._line.send(reported=True)
             finally:
                 self._each(lambda store: store.close())
                 if reason is not None:
@@ -126,7 +128,7 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
     return lines
 
 
-def _opened(options: Options) -> list[Store]:
+def _opened(options: RunOptions) -> list[Store]:
     earlier: Sequence[Measurement] = ()
     if options.after is not None and options.after.exists():
         earlier = measurements(options.after.read_text())

@@ -21,7 +21,7 @@ class Nccl:
     """nccl-tests' own, which other programs parse."""
 
     def __init__(self, options: Options) -> None:
-        self._statistic, self._iterations = options.statistic, options.per_iteration
+        self._statistic, self._iterations = options.statistic, bool(options.per_iteration)
         self._limit = options.limit == "column"
 
     def header(self, banner: Banner) -> list[str]:
@@ -69,7 +69,7 @@ def layout(options: Options) -> TableLayout:
     Columns about single iterations are in nccl-tests' only.
     """
     wide, room = Nccl(options), columns()
-    narrow = room is not None and room < wide.width and not options.per_iteration
+    narrow = room is not None and room < wide.width and not bool(options.per_iteration)
     compact = options.layout == "compact" or (options.layout == "auto" and narrow)
     return Compact(options) if compact else wide
 

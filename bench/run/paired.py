@@ -12,8 +12,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from bench.links.exchange import ExchangePattern, exchange
-from bench.options.options import Choice, Options
-from bench.options.pairs import TWO_SIDED, Pairing
+from bench.options.options import TWO_SIDED, Choice, Options, Pairing
 from bench.run.catalogue import BySize, Chosen, Job, RankSetup, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bench.run.context import Opened
 from bench.run.environment import describe, load, place
 from bench.run.keeping import Keeper
-from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
@@ -56,16 +56,16 @@ class _StepSession:
         self._environment = (
             describe(opened.library, world, transport, places) if world.rank == 0 else {}
         )
-        self._keeper = Keeper(world, self._screen, options.run, opened.line)
+        self._keeper = Keeper(world, self._screen, options, opened.line)
         tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
-        self._watch = Watchdog(world, options.run.timeout, self._stop, opened.line, tick)
+        self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
 
     def run(self) -> int:
         """All updates, one after the other."""
         options = self._options
-        budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
+        budget = options.budget + 2 * options.warmup * options.compute.mean
         cases = _cases(options)
-        pace = Pace([budget] * len(cases), bounded=options.run.iterations is None)
+        pace = Pace([budget] * len(cases), bounded=options.iterations is None)
         self._screen.start(len(cases), pace)
         try:
             if not options.json:
@@ -201,7 +201,7 @@ class _StepSession:
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
     """Every update, with every fusion that is to be tried where it has any."""
     return [
-        (choice, replace(options, fusion=how))
+        (choice, replace(options, tried=how))
         for choice in options.updates
         for how in (options.fusions if update(choice.name).fused else options.fusions[:1])
     ]

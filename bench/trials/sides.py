@@ -76,7 +76,7 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
     left, right = a.options, b.options
     if left is None or right is None or left == right:
         return None
-    if replace(left, algorithms=right.algorithms) != right:
+    if replace(left, algorithm=right.algorithm) != right:
         return None
     chosen = [choice.label for made in (left, right) for choice in made.algorithms]
     if len(chosen) != 2:

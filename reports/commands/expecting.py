@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.options import OptionGroup, option
 from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -20,17 +20,20 @@ class Wanted(NamedTuple):
     limit: float | None
 
 
-def add_expect(parser: argparse.ArgumentParser) -> None:
-    """Declare the three options."""
-    text = "exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >= 0.8*limit'"
-    parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
-    text = "a YAML file with such rules"
-    parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)
-    text = "the value of limit in rules, such as 480GB/s"
-    parser.add_argument("--limit", metavar="RATE", help=text)
+class ExpectOptions(OptionGroup):
+    """The rules that rows are held against."""
+
+    expect: tuple[str, ...] = option(
+        "--expect RULE  exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >="
+        " 0.8*limit'",
+        (),
+        action="append",
+    )
+    expect_file: Path | None = option("--expect-file FILE  a YAML file with such rules")
+    limit: str | None = option("--limit RATE  the value of limit in rules, such as 480GB/s")
 
 
-def wanted(options: argparse.Namespace) -> Wanted:
+def wanted(options: ExpectOptions) -> Wanted:
     """The rules in the options, parsed before anything is read or printed. Raises ReportError."""
     from reports.analysis.expect import parse_rate
     from reports.analysis.expect_text import from_file, parse

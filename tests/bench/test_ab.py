@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.trials.ab import main
 from bench.trials.pairs import PairedRows
 from bench.trials.sides import side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
+from tests.command import command
 from tests.conftest import Run, good
 from tests.reports.runs import allreduce, noisy, rows, timed
 
@@ -20,6 +20,8 @@ LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup 
 # size count type redop root time algbw busbw #wrong time algbw busbw #wrong
   1024  256  float  sum  -1  {0}.00  0.1  0.1  0  {0}.00  0.1  0.1  0
 """
+
+main = command("ab")
 
 
 def _log(folder: Path, name: str, time: int) -> list[str]:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.options.options import parse
-from bench.options.pairs import Pairing
+from bench.options.options import Pairing, parse
 from bench.run.catalogue import Chosen
 from bench.run.overlap import Overlap
 from bench.run.paired import each, pair_jobs

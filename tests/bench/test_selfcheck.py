@@ -22,14 +22,16 @@ from bench.trials.checks import (
     words,
 )
 from bench.trials.harness import costs
-from bench.trials.selfcheck import main
 from busbar.cli import main as busbar
 from collectives.execution.inproc.world import run
 from reports.readers.codec import measurements
 from reports.records.measurement import Measurement
 from reports.statistics.inference import least_seen
+from tests.command import command
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, noisy, rows
+
+main = command("selfcheck")
 
 
 def test_slowed_rows_take_turns_and_say_so(tmp_path: Path) -> None:

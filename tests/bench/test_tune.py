@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from bench.launch.child import Ended
 from bench.options.options import Choice, parse
 from bench.run.catalogue import BySize, Chosen
-from bench.run.opened import Opened
+from bench.run.context import Opened
 from bench.run.row_results import RowResults
-from bench.run.rules import Range, Tunable, dump, load, lookup
-from bench.run.rules import parse as parse_rules
-from bench.tuning.cli import main
+from bench.run.tuning_file import Range, Tunable, dump, load, lookup
+from bench.run.tuning_file import parse as parse_rules
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
@@ -31,8 +30,11 @@ from collectives.predict.machine import Costs, LinkCosts
 from collectives.schedule.catalogue import spec
 from reports.records.measurement import Measurement, Placements
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
+from tests.command import command
 from tests.conftest import called, good, on_threads
 from tests.reports.runs import allreduce, changed, of_format_2, rows, to_jsonl
+
+main = command("tune")
 
 
 def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:

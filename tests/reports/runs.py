@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from reports.cli import main
 from reports.readers import codec
 from reports.readers.codec import run_of
 from reports.readers.reading import parse
 from reports.records.measurement import Measurement, Placements, Record
 from reports.records.steps import Step
 from reports.records.table import measured
+from tests.command import reports_main as main
 
 # What a name in a log, a map or a host's answer may be.
 EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from busbar.cells import celled, uncelled
 from busbar.errors import ReportError
 from busbar.printable import printable
-from reports import cli
 from reports.analysis.expect import parse_rate, parse_share
 from reports.analysis.expect_text import parse as parse_rule
 from reports.exports.formats import to_csv
@@ -31,6 +30,7 @@ from reports.readers.nccl_lines import number
 from reports.readers.parquet import to_parquet
 from reports.readers.reading import load, parse, read
 from reports.records.measurement import Measurement
+from tests.command import reports_main
 from tests.reports.logs import DOCUMENT, IMB, OLD, OSU
 from tests.reports.runs import allreduce, changed, saved
 from tests.torture.bounds import bounded
@@ -88,7 +88,7 @@ def test_damaged_parquet_is_a_damaged_file(
     data[at : at + 4] = b"\xff\xff\xff\xff"
     path = tmp_path / "a.parquet"
     path.write_bytes(bytes(data))
-    assert cli.main(["show", str(path)]) in (0, 2)
+    assert reports_main(["show", str(path)]) in (0, 2)
     assert "standard output" not in capsys.readouterr().err
     for cut in (bytes(data[:-40]) + b"PAR1", bytes(data[:-20]), bytes(data[:10])):
         path.write_bytes(cut)
@@ -243,8 +243,8 @@ def test_nothing_reaches_the_terminal_but_text(
         [evil, replace(evil, wrong=1)],
     )
     files = [str(path)] * (2 if command == ["compare"] else 1)
-    assert cli.main([*command, *files]) in (0, 2)  # one row shows no scaling
-    assert cli.main([*command, str(tmp_path / "\x1b[2J\nabsent"), *files[1:]]) == 2
+    assert reports_main([*command, *files]) in (0, 2)  # one row shows no scaling
+    assert reports_main([*command, str(tmp_path / "\x1b[2J\nabsent"), *files[1:]]) == 2
     said = capsys.readouterr()
     for text in (said.out, said.err):
         assert all(c == "\n" or c.isprintable() for c in text)

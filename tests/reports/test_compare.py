@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from reports.analysis.compare import compare, join
 from reports.analysis.differences import differences
-from reports.cli import main
 from reports.readers.reading import parse as read_text
 from reports.tables.comparison import clocks, remedy
+from tests.command import reports_main as main
 from tests.reports.runs import changed, cli, launches, noisy, rows, saved
 
 # -- the words

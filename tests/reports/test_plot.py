@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
 from reports.analysis.stragglers_matrix import Cell, Pairs
-from reports.cli import main
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.plot_matrix import heat_map
 from reports.figures.series import Palette, fitted
 from reports.records.measurement import Measurement
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
+from tests.command import reports_main as main
 from tests.reports.runs import MEASURED, cli, launches, noisy, records, rows, saved
 
 

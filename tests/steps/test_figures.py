@@ -13,13 +13,13 @@ from bench.steps.options import parse
 from bench.steps.rows import header, row
 from bench.steps.scaling import scaling_lines
 from reports.analysis.steps import figures
-from reports.cli import main as reports_main
 from reports.figures.steps import bars
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
 from reports.records.measurement import Measurement
 from reports.records.steps import Step
 from reports.records.table import measured
+from tests.command import reports_main
 from tests.reports.runs import timed
 
 
@@ -146,10 +146,10 @@ def test_only_all_reduces_are_said_to_overlap() -> None:
 def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     """Rule: 1, 2, 4 … P ranks are launched, and efficiency is samples/s over P times one rank's."""
     options = parse(["--sweep", "ranks", "--ranks", "6"])
-    assert options.run.rank_counts == (1, 2, 4, 6)
+    assert options.rank_counts == (1, 2, 4, 6)
     # A launch of the sweep has one count.
     again = parse(["--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl"])
-    assert again.run.rank_counts == () and again.run.ranks == 2
+    assert again.rank_counts == () and again.ranks == 2
     made = [
         _result({"gradients": ranks, "batch": 10}, [seconds], ranks=ranks)
         for ranks, seconds in ((1, 0.1), (2, 0.1), (4, 0.2))

@@ -123,7 +123,7 @@ def test_a_learner_that_stays_stopped_is_lost(update: str) -> None:
 
 DIES = """
 import os, signal, sys
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.steps.main import main
 from bench.steps.server.learning import Rounds
 once = Rounds._round
@@ -132,7 +132,7 @@ def round_(self):
     if self.learned.number == 1 and self.learned.pushed == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 Rounds._round = round_
-sys.exit(main(sys.argv[1:], Hotline()))
+sys.exit(main(sys.argv[1:], ControlSocket()))
 """
 
 

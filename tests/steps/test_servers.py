@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bench.launch.rank import step
-from reports.cli import main as reports_main
 from reports.readers.codec import measurements
+from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
 from tests.reports.runs import step_of
 from tests.together import together

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.options.options import parse_choice
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from bench.run.work import read_counts
 from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
@@ -29,12 +29,12 @@ from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
-from reports import cli as reports_cli
 from reports.analysis import expect_text
 from reports.analysis.expect import parse_rate, parse_share
 from reports.readers import codec
 from reports.readers.reading import read
-from reports.records.measurement import record
+from reports.records.table import as_mapping
+from tests.command import reports_main
 from tests.torture import seeds
 from topology.diagnostics.findings import check
 from topology.model import busid
@@ -115,7 +115,7 @@ def log(data: bytes) -> None:
     with _file(data) as path:
         found = read(path)
         for row in found.rows:
-            record(row)
+            as_mapping(row)
         for note in found.notes:
             str(note)
 
@@ -139,7 +139,7 @@ def printable(text: str) -> None:
 def _printed(words: Sequence[str]) -> Printed:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        status = reports_cli.main(words)
+        status = reports_main(words)
         out.flush()
     return Printed(status, out.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
 

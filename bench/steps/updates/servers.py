@@ -84,7 +84,7 @@ class _ServerRun:
         self.training = training(self.options, self.learners)
         self.places = parts(self.training.elements, self.servers)
         each = max(1, self.learners // self.protocol.needed)
-        self.warmup = self.options.run.warmup * each  # rounds of all learners
+        self.warmup = self.options.warmup * each  # rounds of all learners
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
         self.ways = ServerWays(job, self.protocol, self.places, self.training.dtype, self.one_clock)
@@ -131,7 +131,7 @@ class _ServerRun:
         each = max(1, self.learners // self.protocol.needed)
 
         def enough(updates: int, spent: float) -> bool:
-            over = updates >= _ALONE * each or spent >= self.options.run.budget
+            over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
         served, _ = self._phase(exchanged(self.options), enough, alone=True)
@@ -201,16 +201,16 @@ class _ServerRun:
             burn=self.options.burn,
             one_clock=self.one_clock,
             trace=trace,
-            warmup=self.options.run.warmup,
+            warmup=self.options.warmup,
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
         """Whether a server has done what is asked for."""
         self.job.watch.arrived(updates)
-        wanted = self.options.run.iterations
+        wanted = self.options.iterations
         if wanted is not None:
             return updates >= self.warmup + wanted
-        return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
+        return updates >= self.warmup + _FEWEST and spent >= self.options.budget
 
     # -- what came of it
 
@@ -247,7 +247,7 @@ class _ServerRun:
             iterations=made["block"],
             timing="loop",
             across="max",
-            stopped="budget" if self.options.run.iterations is None else "iterations",
+            stopped="budget" if self.options.iterations is None else "iterations",
             sent_bytes=out,
             received_bytes=into,
             total_bytes=self.servers * (out + into),

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
-from bench.run.rules import load
+from bench.run.tuning_file import load
 from bench.steps import fusion
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
@@ -59,7 +59,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
     if choice.name == "auto":
-        load(options.run.tuning)  # what cannot be read is said now
+        load(options.tuning)  # what cannot be read is said now
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
@@ -123,7 +123,7 @@ class _Update:
 
     def outcome(self) -> StepOutcome:
         """Measure, and say what was found; the same on every rank."""
-        job, options = self._job, self._job.options.run
+        job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
         if self._training.real:  # it goes on however well the time of a step is known
             rules = replace(rules, precise=0.0)
