@@ -32,7 +32,7 @@ _TUPLES = ("hosts", "devices")
 def frame(rows: Sequence[Measurement]) -> DataFrame:
     """Rows as a DataFrame with the columns ``SHOWN``; whole numbers are nullable integers.
 
-    Raises MissingLibrary without pandas.
+    Its arrays may be those of rows that are columns. Raises MissingLibrary without pandas.
     """
     try:
         import pandas as pd
@@ -55,7 +55,7 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
 
 
 def _reals(_: ModuleType, values: Any) -> Any:
-    return reals(values) if isinstance(values, Coded) else np.array(values, np.float64)
+    return np.asarray(reals(values), np.float64)
 
 
 def _truths(_: ModuleType, values: Any) -> Any:

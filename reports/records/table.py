@@ -452,6 +452,7 @@ class Builder:
                 columns[name] = np.ma.masked_less(columns[name], 0)
         columns["line"] = np.array(self._lines, np.int64)
         values = np.concatenate([np.zeros(0), *self._times])
+        self._times.clear()
         lengths = np.array(self._lengths, np.int64)
         return completed(columns, Times.of_lengths(values, lengths))
 
