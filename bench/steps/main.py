@@ -40,7 +40,7 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
     if options.listing:
         return _list(options.listing)
     if options.join:
-        return int(load("bench.steps.server.member:join")(options.join))
+        return int(load("bench.steps.server.join:join")(options.join))
     run, sign = options.run, launched()
     for nranks in run.rank_counts or (_ranks(options),):
         check(options, nranks)
