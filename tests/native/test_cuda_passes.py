@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from collectives.execution.gpu.kernels import ELEMENTS, OPERATIONS
-from collectives.execution.ipc.table import (
+from collectives.execution.ipc.plan import (
     Addresses,
     StagingArea,
     control_bytes,
