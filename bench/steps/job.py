@@ -1,4 +1,4 @@
-"""The interface of an update: what it is given on its rank, and what it returns."""
+"""The interface of an update: what it gets on each rank, and what it returns."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from reports.records.record import Sample
 
 @dataclass(frozen=True)
 class StepJob:
-    """One choice's run on one rank. All ranks are given the same, but for their world.
+    """The measurement of one update, on one rank. Only the world differs between ranks.
 
-    ``baseline``: the transport that has the library's collectives. ``choice``: the update, and its
-    text after the colon. ``watch`` is told of every row and iteration, so that it can explain what
-    hangs. ``trace`` keeps what ``--trace`` draws, and nothing otherwise. ``note`` says on rank 0
-    what is no result. ``far`` is given a function that any thread may call: how far the update is,
-    as JSON values, for the record of one that hangs.
+    ``baseline``: the transport that has the library's collectives. ``choice``: the update.
+    ``watch``: is told of every row and iteration, so that it can explain a hang. ``trace``: the
+    spans that ``--trace`` draws. ``note``: prints a line on rank 0. ``far``: takes a function that
+    any thread may call and that returns the progress of the update as JSON values, for the record
+    of an update that hangs.
     """
 
     world: World
@@ -41,7 +41,7 @@ class StepJob:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, with learners that are processes of their own."""
+        """The number of ranks, with learners that are separate processes."""
         return self.world.size + self.options.learners
 
 
@@ -49,14 +49,13 @@ class StepJob:
 class StepOutcome:
     """The result of an update's steps, the same on every rank.
 
-    ``sample``: raw seconds of each step (of each update, where a server sets the pace), and bytes
-    of one. ``compute``: measured seconds of the same steps without any exchange; empty where they
-    cannot be run so. ``kind``: synchronous, or the protocol's name. ``messages``: of one step, over
-    all ranks. ``predicted``: the expected seconds of a step, None where nothing predicts them;
-    ``model``: the fit, topology, formula or simulation that does. ``gradients``: how many ranks'
-    gradients a step of `sample` takes in, for samples/s. ``facts``: more for the record, as JSON
-    values under the update's own names. ``lines``: shown below the row. ``transport``: what carried
-    it, where that is none of the job's.
+    ``sample``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
+    synchronous, or the protocol's name. ``compute``: measured seconds of the same steps without an
+    exchange; empty if they cannot be measured. ``messages``: of one step, over all ranks.
+    ``predicted``: the expected seconds of a step, if there is a prediction. ``model``: what
+    predicts them: fit, topology, formula or simulation. ``gradients``: how many ranks' gradients a
+    step uses, for samples/s. ``facts``: more for the record, as JSON values. ``lines``: printed
+    below the row. ``transport``: what exchanged the gradients, if it is not the job's.
     """
 
     sample: Sample
@@ -75,10 +74,9 @@ class StepOutcome:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``module``: loaded when it is chosen. Its ``run`` takes a `StepJob` and gives a `StepOutcome`.
-    Its ``check`` is given the choice, the number of ranks and the options before anything starts,
-    and raises Unsupported with one line. ``about``: a line for ``--update list``. ``fused``: it
-    exchanges buckets (``--fusion``).
+    ``module``: its ``run`` takes a `StepJob` and returns a `StepOutcome`. Its ``check`` takes the
+    choice, the number of ranks and the options before ranks start, and raises Unsupported.
+    ``about``: a line for ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
     """
 
     module: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.launch.line import Hotline
 from bench.run.memory import SHARE, free_memory
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
 from bench.steps.options import StepOptions, parse
 from bench.steps.scaling import scaling_lines
 from bench.steps.table import ASYNCHRONOUS, UPDATES, update

@@ -17,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.options.options import Options, as_given
-from bench.steps import fusion
+from bench.steps import buckets
 from bench.steps.arguments import MOST_MS, parser
+from bench.steps.buckets import Fusion, GradientLayout
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
-from bench.steps.fusion import Fusion
-from bench.steps.gradients import GradientLayout
 from bench.steps.training.asked import TrainingOptions
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import shape
-from bench.steps.training.rates import rule
+from bench.steps.training.rules import rule
 from bench.steps.workloads.file import MOST_BYTES, PRECISIONS, read
 from bench.steps.workloads.models import model
 from bench.steps.workloads.workload import Tensor, Workload
@@ -118,11 +117,11 @@ def parse(argv: Sequence[str]) -> StepOptions:
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
     if given.plot is not None and run.rank_counts:
         raise Unsupported("--plot draws one run; name one rank count")
-    how = fusion.parse(given.fusion, given.cycle)
+    how = buckets.parse_fusion(given.fusion, given.cycle)
     fusions = [how]
     if given.sweep == "fusion":
         nbytes = GradientLayout.of(workload, PRECISIONS[given.precision]).nbytes
-        fusions = fusion.candidates(nbytes, given.cycle)
+        fusions = buckets.candidate_fusions(nbytes, given.cycle)
     if given.sweep and given.trace is not None:
         raise Unsupported("--trace has room for one run; leave out --sweep")
     return StepOptions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
 from reports.records.cores import Load
 from reports.records.record import STEP, Result

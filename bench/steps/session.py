@@ -15,13 +15,13 @@ from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
+from bench.steps.compute import prompt_timers
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import record
 from bench.steps.rows import best_fusion, header, row
 from bench.steps.table import update
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
-from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.host import boot

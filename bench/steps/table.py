@@ -1,7 +1,6 @@
 """The updates that ``--update`` names: how all ranks' gradients become one update.
 
-The table gives the module that runs a name. Any other name is an all-reduce of the catalogue (or
-``library``, ``auto``), which ``sync`` runs bucket by bucket.
+Any name that the table lacks is an all-reduce of the catalogue, ``library`` or ``auto``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from bench.steps.job import Update
 
 _SYNCHRONOUS, _SERVERS = "bench.steps.updates.sync", "bench.steps.updates.servers"
-#: The update of every name that the table lacks.
+#: The update of a name that the table lacks.
 ALLREDUCE = Update(
     _SYNCHRONOUS,
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
@@ -32,7 +31,7 @@ UPDATES: Mapping[str, Update] = {
     "k-async": Update(_SERVERS, "k-async:K: with the gradients of K learners; the others go on"),
     "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; nobody waits"),
 }
-#: Those of the table that go on when a learner is lost.
+#: Updates that continue when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 

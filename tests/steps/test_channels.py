@@ -30,7 +30,7 @@ from bench.steps.server.socket_channel import CallingChannel, ListeningChannel, 
 from bench.steps.server.thread_channel import Mailboxes
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, ShardState, Vector
 from bench.steps.server.worker_loop import WorkerLog, WorkerLoop
-from bench.steps.training.shared import parts
+from bench.steps.training.samples import parts
 from busbar.errors import RankFailure
 from tests.steps.mpi_standin import MPI, Comm
 
@@ -348,14 +348,14 @@ class _Scripted(Channel):
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
         if not self._script:
-            return 0, Header(Kind.STOP, 0, 0, self._clock.now, 0.0)
+            return 0, (Kind.STOP, 0, 0, self._clock.now, 0.0)
         if self._script[0][0] > self._clock.now + seconds:
             self._clock.now += seconds
             return None
         when, cause = self._script.pop(0)
         self._clock.now, self._version = max(when, self._clock.now), self._version + 1
         cause = self._pushed if cause is None else cause
-        return 0, Header(Kind.WEIGHTS, self._version, 16, when, cause)
+        return 0, (Kind.WEIGHTS, self._version, 16, when, cause)
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
         return NO_BYTES

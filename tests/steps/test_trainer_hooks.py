@@ -6,8 +6,8 @@ import pytest
 from bench.steps.server.trainer_hooks import ProblemTrainer
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import TrainingProblem, shape
-from bench.steps.training.rates import RULES, rule
-from bench.steps.training.shared import SharedProblem, apart
+from bench.steps.training.rules import RULES, rule
+from bench.steps.training.samples import SharedProblem, compare_with_one_process
 
 
 def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ProblemTrainer:
@@ -39,7 +39,7 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
                 server.apply(gradients[n][place], n, 0)
             server.update(3)
     weights = np.concatenate([server.weights for server in servers])
-    assert apart(shared, [(20, weights)]).bits
+    assert compare_with_one_process(shared, [(20, weights)]).bits
     kept = [server.history.kept for server in servers if server.history]
     joined = [np.concatenate([part[n][1] for part in kept]) for n in (0, 20)]
     assert np.array_equal(joined[0], shared.problem.start())

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench.steps.compute import prompt_timers
 from bench.steps.options import parse
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.socket_channel import CallingChannel, connect_to_run
 from bench.steps.server.trainer_hooks import make_trainer
 from bench.steps.server.worker_loop import WorkerLoop
 from bench.steps.trace import Trace
-from bench.steps.training.shared import parts
-from bench.steps.waking import prompt_timers
+from bench.steps.training.samples import parts
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human
 from busbar.status import RANK_LOST

@@ -102,7 +102,7 @@ class ListeningChannel(Channel):
             if self.lost or rest <= 0:
                 return None
             self._select(rest)
-        self._headers.sort(key=lambda entry: entry[0].sent)
+        self._headers.sort(key=lambda entry: entry[0][3])  # by the time of sending
         header, connection = self._headers.pop(0)
         return connection.learner, header
 
@@ -173,18 +173,17 @@ class ListeningChannel(Channel):
         except (EOFError, OSError):
             self._lose(connection)
             return
-        known = connection.learner >= 0
-        longest = int(self._about["bytes"]) if header.kind == Kind.GRADIENT else LONGEST
-        if header.kind == Kind.HELLO:
-            self._describe_run(connection, header.version)
-        elif known != (header.kind != Kind.JOIN) or not 0 <= header.nbytes <= longest:
+        kind, version, nbytes, *_ = header
+        joins = kind == Kind.JOIN
+        longest = int(self._about["bytes"]) if kind == Kind.GRADIENT else LONGEST
+        if kind == Kind.HELLO:
+            self._describe_run(connection, version)
+        elif joins != (connection.learner < 0) or not 0 <= nbytes <= longest:
             self._lose(connection)
-        elif known:
-            self._headers.append((header, connection))
         else:
-            connection.learner = header.version
-            self._learners[connection.learner] = connection
-            if connection.learner >= self._founders:
+            if joins:
+                connection.learner, self._learners[version] = version, connection
+            if not joins or version >= self._founders:
                 self._headers.append((header, connection))
 
     def _describe_run(self, connection: _Connection, number: int) -> None:
@@ -222,7 +221,7 @@ class CallingChannel(Channel):
         server = self._servers.index(readable[0])
         with _lost(server):
             header = _receive_header(readable[0])
-        if header.kind == Kind.STOP:  # then the server closes its end
+        if header[0] == Kind.STOP:  # then the server closes its end
             self._ended.add(server)
         return server, header
 
@@ -267,7 +266,7 @@ def connect_to_run(name: str, number: int = -1) -> tuple[dict[str, Any], list[so
     ends = [_connect(name, 0)]
     try:
         ends[0].sendall(pack_header(Kind.HELLO, number, 0))
-        nbytes = _receive_header(ends[0]).nbytes
+        nbytes = _receive_header(ends[0])[2]
         if not 0 < nbytes <= LONGEST:
             raise EOFError
         text = bytearray(nbytes)

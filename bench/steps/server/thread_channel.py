@@ -54,7 +54,8 @@ class ThreadChannel(Channel):
         except Empty:
             self.idle += time.perf_counter() - before
             return None
-        self.idle += max(0.0, header.sent - before)
+        if (sent := header[3]) > before:
+            self.idle += sent - before
         return peer, header
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
@@ -68,7 +69,7 @@ class ThreadChannel(Channel):
         self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
     ) -> None:
         """See `Channel.post`."""
-        header = Header(kind, version, data.nbytes, time.perf_counter(), cause)
+        header = (kind, version, data.nbytes, time.perf_counter(), cause)
         copy = data.copy()
         for peer in peers:
             self._peers[peer].put((self._number, header, copy, None))
@@ -83,5 +84,5 @@ class ThreadChannel(Channel):
             self._copies[peer] = np.empty(len(data), np.uint8)
         copy = self._copies[peer][: len(data)]
         np.copyto(copy, data)
-        header = Header(kind, version, data.nbytes, time.perf_counter(), 0.0)
+        header = (kind, version, data.nbytes, time.perf_counter(), 0.0)
         self._peers[peer].put((self._number, header, copy, self._free[peer]))

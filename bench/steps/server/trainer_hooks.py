@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 
 from bench.steps.options import StepOptions
 from bench.steps.training.codecs import Codec, Feedback
-from bench.steps.training.rates import Arrived, FixedRate, UpdateRule
-from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
+from bench.steps.training.rules import FixedRate, ReceivedGradient, UpdateRule
+from bench.steps.training.samples import (
+    SharedProblem,
+    WeightHistory,
+    compare_with_one_process,
+    losses,
+)
 from bench.steps.training.telling import (
     MOST_CHECKED,
     Facts,
@@ -234,9 +239,9 @@ class ProblemTrainer(CodecTrainer):
         points = losses(self._shared.problem, history, lambda n: moments[n - 1] if n else 0.0)
         facts, lines = curve_facts(points), curve_lines(points)
         if alike:
-            distance = apart(self._shared, history)
-            facts["apart"] = distance._asdict()
-            lines += distance.lines()
+            deviation = compare_with_one_process(self._shared, history)
+            facts["apart"] = deviation._asdict()
+            lines += deviation.lines()
         coding_facts, coding_lines = super().report(shards, moments, alike)
         return facts | coding_facts, lines + coding_lines
 
@@ -280,7 +285,7 @@ class RuleShard(ShardState):
         super().__init__(weights)
         self._rule, self._updates = rule, 0
         self.history = WeightHistory(weights) if curve else None
-        self._received: list[tuple[int, Arrived]] = []
+        self._received: list[tuple[int, ReceivedGradient]] = []
         fits = _HISTORY_BYTES // max(1, weights.nbytes)
         self._earlier: deque[Vector] = deque(maxlen=max(_FEWEST_KEPT, min(_MOST_KEPT, fits)))
         self._remember()
@@ -290,7 +295,7 @@ class RuleShard(ShardState):
         read = None
         if self._rule.remembers:
             read = self._earlier[-1 - min(staleness, len(self._earlier) - 1)]
-        self._received.append((learner, Arrived(gradient.copy(), staleness, read)))
+        self._received.append((learner, ReceivedGradient(gradient.copy(), staleness, read)))
 
     def update(self, count: int) -> None:
         """See `ShardState`. Gradients are added in the order of learners.

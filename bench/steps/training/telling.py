@@ -1,4 +1,4 @@
-"""Loss curves and compression, for records and as printed lines."""
+"""Loss curves and compression, as facts for the record and as printed lines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec
-from bench.steps.training.shared import LossPoint
+from bench.steps.training.samples import LossPoint
 from reports.records.shown import seconds
 
-#: The error of a vector is estimated from so many elements at most, which takes a moment.
+#: The error of a vector is estimated from so many elements at most, to save time.
 MOST_CHECKED = 1 << 20
 Facts = dict[str, Any]
 Lines = list[str]
 
 
 def curve_facts(points: Sequence[LossPoint]) -> Facts:
-    """The curve, column by column."""
+    """The loss curve as columns."""
     columns = zip(*points, strict=True)
     names = ("seconds", "updates", "loss")
     return {"curve": dict(zip(names, map(list, columns), strict=True))} if points else {}
 
 
 def curve_lines(points: Sequence[LossPoint]) -> Lines:
-    """The loss at the start and at the end."""
+    """A line with the loss at the start and at the end."""
     if not points:
         return ["    loss: no number from the start on; take a lower --rate"]
     first, last, best = points[0], points[-1], min(point.loss for point in points)
@@ -38,26 +38,28 @@ def curve_lines(points: Sequence[LossPoint]) -> Lines:
 
 
 def compression(
-    codec: Codec, elements: int, what: str, off: float, encode: float, decode: float
+    codec: Codec, elements: int, what: str, error: float, encode_s: float, decode_s: float
 ) -> tuple[Facts, Lines]:
-    """The record's entry and the lines on what compressing so many elements costs, in seconds.
+    """The costs and the error of compressing so many elements.
 
-    ``what``, a sum or a gradient, has the relative error ``off``.
+    ``what``: ``sum`` or ``gradient``, which has this relative ``error``.
     """
     bits = 8 * codec.nbytes(elements) / elements
     facts = {
         "bits_per_element": bits,
-        "encode_s": encode,
-        "decode_s": decode,
-        f"{what}_error": off if np.isfinite(off) else None,
+        "encode_s": encode_s,
+        "decode_s": decode_s,
+        f"{what}_error": error if np.isfinite(error) else None,
     }
-    spent = f"encoding {seconds(encode)}" + (f", decoding {seconds(decode)}" if decode else "")
-    error = f"a {what} is off by {off:.2g} of its length"
-    return facts, [f"    {codec.name}: {bits:.3g} bits an element; {error};", f"      {spent}"]
+    times = f"encoding {seconds(encode_s)}"
+    if decode_s:
+        times += f", decoding {seconds(decode_s)}"
+    size = f"{codec.name}: {bits:.3g} bits an element"
+    return facts, [f"    {size}; a {what} is off by {error:.2g} of its length;", f"      {times}"]
 
 
 def relative_error(vector: NDArray[Any], exact: NDArray[Any]) -> float:
-    """‖vector − exact‖/‖exact‖; 0 for zeros, inf where the vector has what is no number."""
-    whole = float(np.linalg.norm(exact))
-    off = float(np.linalg.norm(vector - exact))
-    return (off / whole if whole else 0.0) if np.isfinite(off) else float("inf")
+    """‖vector − exact‖/‖exact‖; 0 for zeros, inf if an element of the vector is not finite."""
+    length = float(np.linalg.norm(exact))
+    error = float(np.linalg.norm(vector - exact))
+    return (error / length if length else 0.0) if np.isfinite(error) else float("inf")

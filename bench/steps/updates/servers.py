@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.run.memory import SHARE, Need, Room, free_memory
+from bench.steps.compute import one_core
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.endpoint import Channel
@@ -18,9 +19,8 @@ from bench.steps.server.server_loop import ServerLog, ServerLoop
 from bench.steps.server.trainer_hooks import Trainer, make_exchange_trainer, make_trainer
 from bench.steps.server.worker_loop import WorkerLoop, block_means
 from bench.steps.trace import Trace
-from bench.steps.training.shared import parts
+from bench.steps.training.samples import parts
 from bench.steps.updates.connect import open_channel
-from bench.steps.waking import one_core
 from busbar.errors import Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
