@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from bench.steps.job import update
 from bench.steps.options import StepOptions
-from bench.steps.table import update
 from busbar.mpi import ThreadLevel, remarks
 from busbar.sizes import short
 from reports.analysis.steps import StepFigures, figures
@@ -17,35 +17,35 @@ from reports.records.record import Result
 from reports.records.shown import digits, seconds
 from reports.statistics.uncertain import Uncertain
 
-# The width of reduce+broadcast/ddp; a longer name has a line of its own.
+# The width of reduce+broadcast/ddp; a longer name is printed on a line of its own.
 _NAME = 20
 
 
 def header(
     options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
 ) -> list[str]:
-    """The lines above the rows; ``mpi``: the thread level where ranks are MPI's."""
+    """The lines above the rows. ``mpi``: the thread level, if ranks are MPI's."""
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
-    said = [
+    heading = [
         f"training step of {workload.name}: {workload.elements:,} parameters in"
         f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
     if crowd is not None and crowd.per_core > 1:
-        said.append(crowd.remark(nranks))
+        heading.append(crowd.remark(nranks))
     if mpi is not None:
-        said += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
-    said.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
-    lines = [f"# {line}" for text in said for line in wrap(text, table.terminal - 2)]
-    names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
+        heading += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
+    heading.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    lines = [f"# {line}" for text in heading for line in wrap(text, table.terminal - 2)]
+    names = "".join(f"{column.head:>{column.width}}" for column in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]
 
 
 def _exchanges(options: StepOptions) -> str:
-    """A phrase for when gradients travel: all-reduces may overlap, a push follows its gradient."""
+    """In words when gradients are exchanged."""
     fused = [update(choice.name).fused for choice in options.updates]
     when = "overlaps the backward pass" if options.overlap else "after the backward pass"
     if all(fused):
@@ -55,7 +55,7 @@ def _exchanges(options: StepOptions) -> str:
 
 
 def row(result: Result) -> list[str]:
-    """The lines of an update: figures, their intervals below them, and what had no room beside."""
+    """The lines of an update: figures, their intervals, and figures that have no column."""
     found, sample = figures(result), result.out
     if found is None or sample is None:
         return [
@@ -90,9 +90,9 @@ def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
 
 
 def best_fusion(results: Sequence[Result]) -> list[str]:
-    """For each update the fusion whose steps are shortest, and those not told from it.
+    """For each update the fusion with the shortest steps, and those that may be as short.
 
-    Two are told apart where the 95 % intervals of their medians do not meet.
+    These are the ones whose median has a 95 % interval that meets that of the shortest.
     """
     lines: list[str] = []
     for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
@@ -120,9 +120,10 @@ def best_fusion(results: Sequence[Result]) -> list[str]:
 
 
 class _StepColumn(NamedTuple):
-    """A column of the table: its head, its width, what it shows of a row, and how.
+    """A column of the table.
 
-    ``beside``: how much wider it is where an interval is written with both its ends.
+    ``beside``: how much wider it is if an interval is written with both ends. ``figure``: what it
+    shows of a row. ``text``: how a figure is written.
     """
 
     head: str
@@ -132,24 +133,27 @@ class _StepColumn(NamedTuple):
     text: Callable[[float], str]
 
     def cell(self, result: Result, found: StepFigures, wide: bool) -> tuple[str, str]:
-        """The figure, and its interval: how far the further end is away, or both ends."""
-        one = self.figure(result, found)
-        if not isinstance(one, Uncertain):
-            return "-" if one is None else self.text(one), ""
-        if one.ends is None or one.half is None:
-            return self.text(one.value), ""
+        """The figure, and its interval: the distance of its further end, or both ends."""
+        figure = self.figure(result, found)
+        if not isinstance(figure, Uncertain):
+            return "-" if figure is None else self.text(figure), ""
+        if figure.ends is None or figure.half is None:
+            return self.text(figure.value), ""
         if wide:
-            return self.text(one.value), "..".join(map(self.text, one.ends))
-        return self.text(one.value), f"±{self.text(one.half)}"
+            return self.text(figure.value), "..".join(map(self.text, figure.ends))
+        return self.text(figure.value), f"±{self.text(figure.half)}"
 
     def words(self, result: Result, found: StepFigures) -> str:
-        """Head, figure and interval, as words; empty where there is none."""
+        """Head, figure and interval in words; empty if there is no figure."""
         value, below = self.cell(result, found, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
 class _Table(NamedTuple):
-    """The columns that fit a terminal, whether intervals have both ends, and the other columns."""
+    """The columns that fit the terminal, and in ``rest`` the others.
+
+    ``wide``: intervals are written with both ends.
+    """
 
     columns: Sequence[_StepColumn]
     wide: bool
@@ -158,7 +162,7 @@ class _Table(NamedTuple):
 
 
 def _table() -> _Table:
-    """As many columns as fit the terminal; all, and intervals whole, where there is none."""
+    """As many columns as fit the terminal; if all do, with both ends of intervals."""
     terminal = shutil.get_terminal_size((160, 24)).columns
     left = terminal - 2 - _NAME
     if sum(one.width + one.beside for one in _COLUMNS) <= left:
@@ -176,7 +180,7 @@ def _signed(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    """A share in per cent, whose tenths matter unless there are hundreds."""
+    """A share in per cent, with tenths below 100 %."""
     return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
 
 

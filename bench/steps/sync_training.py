@@ -16,22 +16,16 @@ from numpy.typing import NDArray
 
 from bench.steps.compressed import ExchangeTimes
 from bench.steps.job import StepJob
-from bench.steps.training.rules import ReceivedGradient
-from bench.steps.training.samples import (
-    SharedProblem,
-    WeightHistory,
-    compare_with_one_process,
-    losses,
-)
-from bench.steps.training.telling import (
+from bench.steps.training.report import (
     MOST_CHECKED,
     Facts,
     Lines,
     compression,
-    curve_facts,
-    curve_lines,
     relative_error,
+    report_training,
 )
+from bench.steps.training.rules import ReceivedGradient
+from bench.steps.training.samples import SharedProblem, WeightHistory
 
 Vector = NDArray[Any]
 
@@ -120,11 +114,11 @@ class RankTraining:
         if self._world.rank:
             return {}, []
         moments = [0.0, *accumulate(times)]
-        points = losses(shared.problem, self._history.kept, lambda n: moments[n])
-        deviation = compare_with_one_process(shared, self._history.kept)
-        facts = {**curve_facts(points), "apart": deviation._asdict(), "ranks_agree": same}
-        where = ": the same bits on all ranks" if same else ": not the same bits on all ranks"
-        return facts, [*curve_lines(points), *deviation.lines(where)]
+        where = f": {'' if same else 'not '}the same bits on all ranks"
+        facts, lines = report_training(
+            shared, self._history.kept, lambda n: moments[n], compare=True, where=where
+        )
+        return {**facts, "ranks_agree": same}, lines
 
     def _error(self, exchange: Callable[[], Vector]) -> float:
         """The relative error of the mean that an exchange returns, the largest of all ranks."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.steps.server.endpoint import Channel, Endpoint, Kind, Message
 from bench.steps.server.protocol import Actions, Core, UpdateProtocol
@@ -17,8 +17,8 @@ from bench.steps.trace import Trace
 from busbar.errors import RankFailure
 from reports.records.shown import seconds
 
-# Learners that `ServerProgress.describe` names.
-_NAMED = 8
+# Learners that `describe_progress` names, and what stands for the push of one that has not pushed.
+_NAMED, _NEVER = 8, {"seconds_ago": inf}
 
 
 @dataclass
@@ -70,39 +70,20 @@ class ServerLog:
         return 1 - self.idle / self.wall if self.wall else 0.0
 
 
-class ServerProgress(NamedTuple):
-    """Updates so far, seconds until the last, and each learner's last push.
-
-    ``last_pushes``: for the rank of each learner, the version of its last gradient and how many
-    seconds ago it was received; None if it has pushed none.
-    """
-
-    updates: int
-    seconds: float
-    last_pushes: dict[int, tuple[int, float] | None]
-
-    def to_json(self) -> dict[str, Any]:
-        """The progress as a JSON value."""
-        last_pushes = {
-            str(rank): push and {"version": push[0], "seconds_ago": round(push[1], 3)}
-            for rank, push in self.last_pushes.items()
-        }
-        return {"updates": self.updates, "seconds": self.seconds, "last_push": last_pushes}
-
-    def describe(self) -> str:
-        """The progress in words, with the learners first that pushed longest ago."""
-        each = f" ({seconds(self.seconds / self.updates)} each)" if self.updates else ""
-        oldest = sorted(self.last_pushes.items(), key=lambda entry: -(entry[1] or (0, inf))[1])
-        learners = [_describe_push(rank, push) for rank, push in oldest[:_NAMED]]
-        if len(oldest) > _NAMED:
-            learners.append(f"{len(oldest) - _NAMED} others since")
-        return f"server 0 has made {self.updates} updates{each}; " + ", ".join(learners)
-
-
-def _describe_push(rank: int, push: tuple[int, float] | None) -> str:
-    if push is None:
-        return f"rank {rank} has pushed nothing"
-    return f"rank {rank} pushed last {push[1]:.1f} s ago, of version {push[0]}"
+def describe_progress(progress: Mapping[str, Any]) -> str:
+    """`ServerLoop.progress` in words, with the learners first that pushed longest ago."""
+    updates, last_pushes = progress["updates"], progress["last_push"]
+    each = f" ({seconds(progress['seconds'] / updates)} each)" if updates else ""
+    oldest = sorted(last_pushes, key=lambda rank: -(last_pushes[rank] or _NEVER)["seconds_ago"])
+    learners = [
+        f"rank {rank} pushed last {push['seconds_ago']:.1f} s ago, of version {push['version']}"
+        if (push := last_pushes[rank])
+        else f"rank {rank} has pushed nothing"
+        for rank in oldest[:_NAMED]
+    ]
+    if len(oldest) > _NAMED:
+        learners.append(f"{len(oldest) - _NAMED} others since")
+    return f"server 0 has made {updates} updates{each}; " + ", ".join(learners)
 
 
 class ServerLoop:
@@ -160,15 +141,21 @@ class ServerLoop:
             raise failure
         return log
 
-    def progress(self) -> ServerProgress:
-        """The progress now. May be called by any thread."""
+    def progress(self) -> dict[str, Any]:
+        """The progress now, as a JSON value. May be called by any thread.
+
+        ``seconds``: until the last update. ``last_push``: for each learner's rank the version of
+        its last gradient, and how long ago it was received; None if it has pushed none.
+        """
         now, updates = time.perf_counter(), list(self.log.updates)
         last_pushes = {
-            self._servers + learner: push and (push[0], now - push[1])
+            str(self._servers + learner): push
+            and {"version": push[0], "seconds_ago": round(now - push[1], 3)}
             for learner in list(self._core.learners)
             for push in (self._last_pushes.get(learner),)
         }
-        return ServerProgress(len(updates), updates[-1] if updates else 0.0, last_pushes)
+        until_last = updates[-1] if updates else 0.0
+        return {"updates": len(updates), "seconds": until_last, "last_push": last_pushes}
 
     def _serve(self) -> None:
         self._act(self._core.start())

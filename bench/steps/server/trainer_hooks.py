@@ -19,22 +19,16 @@ from numpy.typing import NDArray
 
 from bench.steps.options import StepOptions
 from bench.steps.training.codecs import Codec, Feedback
-from bench.steps.training.rules import FixedRate, ReceivedGradient, UpdateRule
-from bench.steps.training.samples import (
-    SharedProblem,
-    WeightHistory,
-    compare_with_one_process,
-    losses,
-)
-from bench.steps.training.telling import (
+from bench.steps.training.report import (
     MOST_CHECKED,
     Facts,
     Lines,
     compression,
-    curve_facts,
-    curve_lines,
     relative_error,
+    report_training,
 )
+from bench.steps.training.rules import FixedRate, ReceivedGradient, UpdateRule
+from bench.steps.training.samples import SharedProblem, WeightHistory
 from busbar.errors import RankFailure
 from collectives.schedule.dtypes import dtype
 
@@ -235,13 +229,12 @@ class ProblemTrainer(CodecTrainer):
 
         Then the cost of compression.
         """
-        history = _join_shards(shards)
-        points = losses(self._shared.problem, history, lambda n: moments[n - 1] if n else 0.0)
-        facts, lines = curve_facts(points), curve_lines(points)
-        if alike:
-            deviation = compare_with_one_process(self._shared, history)
-            facts["apart"] = deviation._asdict()
-            lines += deviation.lines()
+        facts, lines = report_training(
+            self._shared,
+            _join_shards(shards),
+            lambda n: moments[n - 1] if n else 0.0,
+            compare=alike,
+        )
         coding_facts, coding_lines = super().report(shards, moments, alike)
         return facts | coding_facts, lines + coding_lines
 

@@ -193,14 +193,11 @@ class WorkerLoop:
         self._began = now
 
     def _push(self, server: int, data: Vector) -> None:
-        version = self._versions[server]
-        if not self._trace.on:
-            self._endpoint.push(server, version, data)
-            return
-        start = time.perf_counter()
+        version, start = self._versions[server], time.perf_counter()
         self._endpoint.push(server, version, data)
-        facts = {"bytes": data.nbytes, "version": version}
-        self._trace.add(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **facts)
+        if self._trace.on:
+            facts = {"bytes": data.nbytes, "version": version}
+            self._trace.add(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **facts)
 
     def _spend(self, rest: float) -> float:
         """Compute for a moment if computing keeps the core busy; returns how long to wait."""

@@ -15,7 +15,7 @@ from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.endpoint import Channel
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.report import build_report
-from bench.steps.server.server_loop import ServerLog, ServerLoop
+from bench.steps.server.server_loop import ServerLog, ServerLoop, describe_progress
 from bench.steps.server.trainer_hooks import Trainer, make_exchange_trainer, make_trainer
 from bench.steps.server.worker_loop import WorkerLoop, block_means
 from bench.steps.trace import Trace
@@ -178,7 +178,7 @@ class _ServerRun:
         )
         if self.world.rank == 0:
             self.job.watch.explained(lambda states, size: self._describe_progress(server, states))
-            self.job.far(lambda: server.progress().to_json())
+            self.job.far(server.progress)
         return server.run(), server.shard.to_json()
 
     def _describe_progress(self, server: ServerLoop, states: Mapping[int, State]) -> str:
@@ -190,7 +190,7 @@ class _ServerRun:
             f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
             for rank in range(1, self.servers)
         ]
-        return "; ".join([server.progress().describe(), *others])
+        return "; ".join([describe_progress(server.progress()), *others])
 
     def _learn(self, channel: Channel, trainer: Trainer, alone: bool, trace: Trace) -> None:
         rank = self.world.rank

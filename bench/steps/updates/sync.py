@@ -24,13 +24,12 @@ from bench.steps.buckets import GradientLayout, Gradients, TensorRange
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
 from bench.steps.expected import expected
-from bench.steps.job import StepJob, StepOutcome
+from bench.steps.job import UPDATES, StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.step_action import TrainingStep
 from bench.steps.sync_training import RankTraining
-from bench.steps.table import UPDATES
 from bench.steps.training.codecs import suits
-from bench.steps.training.telling import Facts, Lines
+from bench.steps.training.report import Facts, Lines
 from bench.timing.measure import Timed, Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
