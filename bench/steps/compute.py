@@ -6,7 +6,6 @@ parameter server's learner. The tensors' shares divide the backward pass.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import time
@@ -170,6 +169,8 @@ def prompt_timers() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
+    import ctypes
+
     prctl = ctypes.CDLL(None).prctl
     before = prctl(_PR_GET_TIMERSLACK, 0, 0, 0, 0)
     prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

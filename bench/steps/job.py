@@ -26,9 +26,9 @@ class StepJob:
 
     ``baseline``: the transport that has the library's collectives. ``choice``: the update.
     ``watch``: is told of every row and iteration, so that it can explain a hang. ``trace``: the
-    spans that ``--trace`` draws. ``note``: prints a line on rank 0. ``far``: takes a function that
-    any thread may call and that returns the progress of the update as JSON values, for the record
-    of an update that hangs.
+    spans that ``--trace`` draws. ``note``: prints a line on rank 0. ``set_progress``: takes
+    a function that any thread may call and that returns the progress of the update as JSON values,
+    for the record of an update that hangs.
     """
 
     world: World
@@ -41,7 +41,7 @@ class StepJob:
     watch: Watchdog
     trace: Trace
     note: Callable[[str], None]
-    far: Callable[[Callable[[], Mapping[str, Any]]], None]
+    set_progress: Callable[[Callable[[], Mapping[str, Any]]], None]
 
     @property
     def ranks(self) -> int:

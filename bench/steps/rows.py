@@ -56,29 +56,29 @@ def _exchanges(options: StepOptions) -> str:
 
 def row(result: Result) -> list[str]:
     """The lines of an update: figures, their intervals, and figures that have no column."""
-    found, sample = figures(result), result.out
-    if found is None or sample is None:
+    step, sample = figures(result), result.out
+    if step is None or sample is None:
         return [
             f"  {result.algorithm:<{_NAME}} skipped: {'' if sample is None else sample.skipped}"
         ]
-    lines = list(_row(result, found, _table()))
+    lines = list(_row(result, step, _table()))
     if sample.wrong:
         lines.append(f"# {result.algorithm}: {sample.wrong} gradients are not the ranks' average")
     return lines
 
 
-def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
+def _row(result: Result, step: StepFigures, table: _Table) -> Iterator[str]:
     name = result.algorithm
     if len(name) > _NAME:
         yield f"  {name}"
         name = ""
-    both = [one.cell(result, found, table.wide) for one in table.columns]
-    widths = [one.width for one in table.columns]
-    for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
+    cells_of_columns = [column.cell(result, step, table.wide) for column in table.columns]
+    widths = [column.width for column in table.columns]
+    for head, cells in zip((name, ""), zip(*cells_of_columns, strict=True), strict=True):
         if any(cells):
             text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
             yield f"  {head:<{_NAME}}{text}".rstrip()
-    more = [text for one in table.rest if (text := one.words(result, found))]
+    more = [text for column in table.rest if (text := column.words(result, step))]
     margin = "    "
     yield from wrap(
         ", ".join(more),
@@ -96,25 +96,26 @@ def best_fusion(results: Sequence[Result]) -> list[str]:
     """
     lines: list[str] = []
     for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
-        found = [
-            (one.step, result)
+        steps = [
+            (step.step, result)
             for result in results
-            if result.step.get("update") == name and (one := figures(result)) is not None
+            if result.step.get("update") == name and (step := figures(result)) is not None
         ]
-        if len(found) < 2:
+        if len(steps) < 2:
             continue
-        found.sort(key=lambda pair: pair[0].value)
-        best, at = found[0]
+        steps.sort(key=lambda pair: pair[0].value)
+        best, best_result = steps[0]
         meets = [
             str(result.step.get("fusion"))
-            for one, result in found[1:]
-            if best.high is None or one.low is None or one.low <= best.high
+            for step, result in steps[1:]
+            if best.high is None or step.low is None or step.low <= best.high
         ]
-        last, worst = found[-1]
+        worst, worst_result = steps[-1]
+        ratio = worst.value / best.value
         lines.append(
-            f"# best fusion of {name}: {at.step.get('fusion')}, {seconds(best.value)}"
+            f"# best fusion of {name}: {best_result.step.get('fusion')}, {seconds(best.value)}"
             + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst.step.get('fusion')}, {last.value / best.value:.2f} times as long"
+            + f"; worst: {worst_result.step.get('fusion')}, {ratio:.2f} times as long"
         )
     return lines
 
@@ -132,9 +133,9 @@ class _StepColumn(NamedTuple):
     figure: Callable[[Result, StepFigures], Uncertain | float | None]
     text: Callable[[float], str]
 
-    def cell(self, result: Result, found: StepFigures, wide: bool) -> tuple[str, str]:
+    def cell(self, result: Result, step: StepFigures, wide: bool) -> tuple[str, str]:
         """The figure, and its interval: the distance of its further end, or both ends."""
-        figure = self.figure(result, found)
+        figure = self.figure(result, step)
         if not isinstance(figure, Uncertain):
             return "-" if figure is None else self.text(figure), ""
         if figure.ends is None or figure.half is None:
@@ -143,9 +144,9 @@ class _StepColumn(NamedTuple):
             return self.text(figure.value), "..".join(map(self.text, figure.ends))
         return self.text(figure.value), f"±{self.text(figure.half)}"
 
-    def words(self, result: Result, found: StepFigures) -> str:
+    def words(self, result: Result, step: StepFigures) -> str:
         """Head, figure and interval in words; empty if there is no figure."""
-        value, below = self.cell(result, found, wide=False)
+        value, below = self.cell(result, step, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
@@ -165,8 +166,8 @@ def _table() -> _Table:
     """As many columns as fit the terminal; if all do, with both ends of intervals."""
     terminal = shutil.get_terminal_size((160, 24)).columns
     left = terminal - 2 - _NAME
-    if sum(one.width + one.beside for one in _COLUMNS) <= left:
-        whole = [one._replace(width=one.width + one.beside) for one in _COLUMNS]
+    if sum(column.width + column.beside for column in _COLUMNS) <= left:
+        whole = [column._replace(width=column.width + column.beside) for column in _COLUMNS]
         return _Table(whole, True, (), terminal)
     count = 0
     while count < len(_COLUMNS) and (left := left - _COLUMNS[count].width) >= 0:

@@ -46,7 +46,7 @@ class _StepSession:
         self._trace = Trace(on=options.trace is not None)
         # The update that is being measured, and what returns its progress.
         self._running: StepJob | None = None
-        self._far: Callable[[], Mapping[str, Any]] = dict
+        self._progress: Callable[[], Mapping[str, Any]] = dict
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
@@ -114,9 +114,9 @@ class _StepSession:
             watch=self._watch,
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
-            far=self._tell_far,
+            set_progress=self._set_progress,
         )
-        self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
+        self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
         outcome = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
@@ -127,15 +127,15 @@ class _StepSession:
             self._status = 1
         return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
 
-    def _tell_far(self, far: Callable[[], Mapping[str, Any]]) -> None:
-        self._far = far
+    def _set_progress(self, progress: Callable[[], Mapping[str, Any]]) -> None:
+        self._progress = progress
 
     def _keep_stuck(self, reason: str) -> None:
         """Keep a record of an update that hangs, with the reason and its progress."""
         job = self._running
         if job is None:
             return
-        facts: dict[str, Any] = {"stuck": dict(self._far())}
+        facts: dict[str, Any] = {"stuck": dict(self._progress())}
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
         outcome = StepOutcome(Sample(skipped=reason), job.choice.name, facts=facts)

@@ -116,7 +116,7 @@ class RankTraining:
         moments = [0.0, *accumulate(times)]
         where = f": {'' if same else 'not '}the same bits on all ranks"
         facts, lines = report_training(
-            shared, self._history.kept, lambda n: moments[n], compare=True, where=where
+            shared, self._history.entries, lambda n: moments[n], compare=True, where=where
         )
         return {**facts, "ranks_agree": same}, lines
 

@@ -49,7 +49,7 @@ def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
     for update in range(1, updates + 1):
         weights[0] = update
         history.add(update, weights)
-    kept = history.kept
+    kept = history.entries
     assert kept[0][0] == 0 and len(kept) <= most + 1
     assert all(update == float(copy[0]) for update, copy in kept)
     distances = {b[0] - a[0] for a, b in pairwise(kept)}
@@ -63,9 +63,9 @@ def test_a_curve_ends_where_there_is_no_loss() -> None:
     for update, scale in enumerate((2.0, np.inf, 1.0), 1):
         with np.errstate(invalid="ignore"):
             history.add(update, problem.start() * np.float32(scale))
-    points = losses(problem, history.kept, lambda update: update / 10)
+    points = losses(problem, history.entries, lambda update: update / 10)
     assert [(point.seconds, point.updates) for point in points] == [(0, 0), (0.1, 1)]
     assert points[0].loss == problem.loss(problem.start())
-    assert compare_with_one_process(_training(), history.kept).updates == 3, (
+    assert compare_with_one_process(_training(), history.entries).updates == 3, (
         "the last that are numbers"
     )

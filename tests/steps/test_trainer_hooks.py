@@ -41,7 +41,7 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
             server.update(3)
     weights = np.concatenate([server.weights for server in servers])
     assert compare_with_one_process(shared, [(20, weights)]).bits
-    kept = [server.history.kept for server in servers if server.history]
+    kept = [server.history.entries for server in servers if server.history]
     joined = [np.concatenate([part[n][1] for part in kept]) for n in (0, 20)]
     assert np.array_equal(joined[0], shared.problem.start())
     assert np.array_equal(joined[1], weights)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure
 
 Bytes = NDArray[np.uint8]
+Peers = Sequence[int]
 #: `Endpoint.receive` returns after so many seconds without a message.
 TICK_S = 0.25
 # `MergedChannel` sleeps so long between two polls of its channels.
@@ -86,9 +87,7 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """Begin to send a copy of ``data`` to each of the peers; does not wait for them."""
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
@@ -134,9 +133,7 @@ class MergedChannel(Channel):
         channel = self._ranks if peer < self._first else self._processes
         return channel.read(peer, nbytes, into)
 
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """See `Channel.post`."""
         ranks = [peer for peer in peers if peer < self._first]
         processes = [peer for peer in peers if peer >= self._first]
@@ -205,7 +202,7 @@ class Endpoint:
 
     def post(
         self,
-        peers: Sequence[int],
+        peers: Peers,
         kind: int,
         version: int = 0,
         data: NDArray[Any] = NO_BYTES,

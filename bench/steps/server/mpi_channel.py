@@ -16,6 +16,7 @@ from bench.steps.server.endpoint import (
     Bytes,
     Channel,
     Header,
+    Peers,
     pack_header,
     unpack_header,
 )
@@ -69,9 +70,7 @@ class MpiChannel(Channel):
             _wait([self._comm.Irecv([data, self._mpi.BYTE], rank, _DATA_TAG)])
         return None if rank in self._failed else data
 
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """See `Channel.post`."""
         data = data.copy()
         header = pack_header(kind, version, data.nbytes, cause)

@@ -74,14 +74,14 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
     if takes and not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= learners):
         raise Unsupported(f"{text}: K is a number from 1 to {learners}, the number of learners")
     needed = int(digits) if takes else learners if cancels else 1
-    made = UpdateProtocol(text, learners, needed, cancels, repeats)
-    if made.may_deadlock(learners, servers):
+    protocol = UpdateProtocol(text, learners, needed, cancels, repeats)
+    if protocol.may_deadlock(learners, servers):
         fewer = (learners - 1) // (needed - 1)
         raise Unsupported(
             f"{text} on {learners} learners can deadlock over {servers} servers, each of which"
             f" waits for other learners; take at most {fewer}, or k-batch-async:{needed}"
         )
-    return made
+    return protocol
 
 
 class Actions(NamedTuple):

@@ -23,6 +23,7 @@ from bench.steps.server.endpoint import (
     Channel,
     Header,
     Kind,
+    Peers,
     pack_header,
     unpack_header,
 )
@@ -116,9 +117,7 @@ class ListeningChannel(Channel):
             return None
         return data
 
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """See `Channel.post`."""
         data = data.copy()
         header = pack_header(kind, version, data.nbytes, cause)
@@ -232,9 +231,7 @@ class CallingChannel(Channel):
             _receive_into(self._servers[peer], data.data)
         return data
 
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """See `Channel.post`. Servers that have exited are left out."""
         for peer in peers:
             with suppress(RankFailure):

@@ -9,7 +9,7 @@ from threading import Semaphore
 
 import numpy as np
 
-from bench.steps.server.endpoint import NO_BYTES, Bytes, Channel, Header
+from bench.steps.server.endpoint import NO_BYTES, Bytes, Channel, Header, Peers
 
 # Sender, header and payload; of a push also what the receiver releases once it has finished.
 _Mailbox = SimpleQueue[tuple[int, Header, Bytes, Semaphore | None]]
@@ -65,9 +65,7 @@ class ThreadChannel(Channel):
         np.copyto(into, self._data)
         return into
 
-    def post(
-        self, peers: Sequence[int], kind: int, version: int, data: Bytes, cause: float
-    ) -> None:
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """See `Channel.post`."""
         header = (kind, version, data.nbytes, time.perf_counter(), cause)
         copy = data.copy()

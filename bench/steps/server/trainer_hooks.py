@@ -306,7 +306,7 @@ class RuleShard(ShardState):
 
     def to_json(self) -> Any:
         """The weights of the history, each with the number of updates before, in base64."""
-        history = [] if self.history is None else self.history.kept
+        history = [] if self.history is None else self.history.entries
         return [[n, b64encode(weights.tobytes()).decode()] for n, weights in history]
 
     def _remember(self) -> None:

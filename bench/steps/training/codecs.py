@@ -148,23 +148,25 @@ class TopK(Codec):
             raise Unsupported(f"compression topk: fraction {fraction:g} is not in (0, 1]")
         self._fraction = fraction
 
-    def _kept(self, elements: int) -> int:
+    def _count(self, elements: int) -> int:
         return ceil(self._fraction * elements)
 
     def nbytes(self, elements: int) -> int:
         """See `Codec`: 4 for an index and 4 for a value."""
-        return 8 * self._kept(elements)
+        return 8 * self._count(elements)
 
     def encode(self, vector: Vector) -> Wire:
         """See `Codec`."""
-        n, kept = len(vector), self._kept(len(vector))
-        indices = np.argpartition(np.abs(vector), n - kept)[n - kept :] if kept else np.arange(0)
+        first = len(vector) - self._count(len(vector))
+        indices = (
+            np.argpartition(np.abs(vector), first)[first:] if first < len(vector) else np.arange(0)
+        )
         values = vector[indices].astype(np.float32)
         return np.concatenate([indices.astype(np.uint32).view(np.uint8), values.view(np.uint8)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        indices, values = _split(wire, 4 * self._kept(elements))
+        indices, values = _split(wire, 4 * self._count(elements))
         vector = np.zeros(elements, np.float32)
         vector[indices.view(np.uint32)] = values.view(np.float32)
         return vector

@@ -55,19 +55,18 @@ class WeightHistory:
     """Copies of weights after some updates, whose losses are computed when training is over.
 
     There are at most ``most`` copies beside the first, with as many updates between any two: when
-    there are more, every second one is dropped. ``kept``: numbers of updates, and the weights after
-    them.
+    there are more, every second one is dropped. ``entries``: numbers of updates, and the weights.
     """
 
     def __init__(self, weights: Vector, most: int = 100) -> None:
         self._most, self._every = most, 1
-        self.kept: list[tuple[int, Vector]] = [(0, weights.copy())]
+        self.entries: list[tuple[int, Vector]] = [(0, weights.copy())]
 
     def add(self, updates: int, weights: Vector) -> None:
         """Keep a copy of the weights after so many updates, unless it is too close to the last."""
         if updates % self._every:
             return
-        self.kept.append((updates, weights.copy()))
-        if len(self.kept) > self._most + 1:
+        self.entries.append((updates, weights.copy()))
+        if len(self.entries) > self._most + 1:
             self._every *= 2
-            self.kept = [entry for entry in self.kept if not entry[0] % self._every]
+            self.entries = [entry for entry in self.entries if not entry[0] % self._every]

@@ -178,7 +178,7 @@ class _ServerRun:
         )
         if self.world.rank == 0:
             self.job.watch.explained(lambda states, size: self._describe_progress(server, states))
-            self.job.far(server.progress)
+            self.job.set_progress(server.progress)
         return server.run(), server.shard.to_json()
 
     def _describe_progress(self, server: ServerLoop, states: Mapping[int, State]) -> str:
