@@ -31,7 +31,7 @@ _LOST = (
 
 
 def main(argv: Sequence[str], line: Hotline) -> int:
-    """Run ``bench.step``; returns the exit status. ``line``: to the process that started it."""
+    """Measure; gives the exit status. ``line``: to whoever started this rank."""
     return serve("busbar", lambda: _run(argv, line))
 
 
@@ -60,7 +60,7 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
 
         alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
         return start_ranks(_MODULE, argv, run.ranks, run, _LOST if alone else "")
-    # While the first thread computes a second one exchanges; only one of them calls MPI at a time.
+    # While the first thread computes a second one exchanges; only one of them speaks MPI at a time.
     needed = "serialized" if options.overlap else NEEDED
     return start.mpi(run, line, partial(_measure, options), needed)
 
@@ -72,7 +72,7 @@ def _measure(options: StepOptions, opened: Opened) -> int:
 
 
 def _ranks(options: StepOptions) -> int:
-    """The number of ranks, or 1 if it is not known before they start."""
+    """The number of ranks, as far as it is known before they start."""
     if options.learners:
         return options.servers + options.learners
     sign, run = launched(), options.run
@@ -80,7 +80,7 @@ def _ranks(options: StepOptions) -> int:
 
 
 def check(options: StepOptions, nranks: int) -> None:
-    """Raise Unsupported for options that do not suit so many ranks, before ranks start."""
+    """Raise Unsupported for what cannot be on so many ranks, before anything starts."""
     for rank in options.compute.slow:
         if rank >= nranks:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
@@ -89,14 +89,15 @@ def check(options: StepOptions, nranks: int) -> None:
     if options.fit is not None or options.topology:
         from collectives.predict.maps import load_machine
 
-        # Refuses files that cannot be read.
-        load_machine(options.topology or None, options.fit, nranks)
+        load_machine(
+            options.topology or None, options.fit, nranks
+        )  # what cannot be read is said now
     for choice in options.updates:
         load(f"{update(choice.name).module}:check")(choice, nranks, options)
 
 
 def _check_memory(options: StepOptions, nranks: int) -> None:
-    """Raise Unsupported if this machine's memory is too small for so many ranks' gradients."""
+    """Raise Unsupported where this machine cannot hold the gradients of so many ranks."""
     need = nranks * GradientLayout.of(options.workload, options.dtype).nbytes
     free = int(free_memory() * SHARE)
     if need > free:
@@ -111,7 +112,7 @@ def _list(what: str) -> int:
         if what == "models":
             lines = [f"{name:<14}{model(name).elements:>14,} parameters" for name in MODELS]
         else:
-            lines = [f"{name:<22}{known.about}" for name, known in UPDATES.items()]
+            lines = [f"{name:<22}{one.about}" for name, one in UPDATES.items()]
             lines += [f"{'NAME':<22}{update('').about}"]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

@@ -17,35 +17,35 @@ from reports.records.record import Result
 from reports.records.shown import digits, seconds
 from reports.statistics.uncertain import Uncertain
 
-# The width of reduce+broadcast/ddp; a longer name is printed on a line of its own.
+# The width of reduce+broadcast/ddp; a longer name has a line of its own.
 _NAME = 20
 
 
 def header(
     options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
 ) -> list[str]:
-    """The lines above the rows. ``mpi``: the thread level, if ranks are MPI's."""
+    """The lines above the rows; ``mpi``: the thread level where ranks are MPI's."""
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
-    heading = [
+    said = [
         f"training step of {workload.name}: {workload.elements:,} parameters in"
         f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
     if crowd is not None and crowd.per_core > 1:
-        heading.append(crowd.remark(nranks))
+        said.append(crowd.remark(nranks))
     if mpi is not None:
-        heading += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
-    heading.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
-    lines = [f"# {line}" for text in heading for line in wrap(text, table.terminal - 2)]
-    names = "".join(f"{column.head:>{column.width}}" for column in table.columns)
+        said += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
+    said.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    lines = [f"# {line}" for text in said for line in wrap(text, table.terminal - 2)]
+    names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]
 
 
 def _exchanges(options: StepOptions) -> str:
-    """In words when gradients are exchanged."""
+    """A phrase for when gradients travel: all-reduces may overlap, a push follows its gradient."""
     fused = [update(choice.name).fused for choice in options.updates]
     when = "overlaps the backward pass" if options.overlap else "after the backward pass"
     if all(fused):
@@ -55,30 +55,30 @@ def _exchanges(options: StepOptions) -> str:
 
 
 def row(result: Result) -> list[str]:
-    """The lines of an update: figures, their intervals, and figures that have no column."""
-    step, sample = figures(result), result.out
-    if step is None or sample is None:
+    """The lines of an update: figures, their intervals below them, and what had no room beside."""
+    found, sample = figures(result), result.out
+    if found is None or sample is None:
         return [
             f"  {result.algorithm:<{_NAME}} skipped: {'' if sample is None else sample.skipped}"
         ]
-    lines = list(_row(result, step, _table()))
+    lines = list(_row(result, found, _table()))
     if sample.wrong:
         lines.append(f"# {result.algorithm}: {sample.wrong} gradients are not the ranks' average")
     return lines
 
 
-def _row(result: Result, step: StepFigures, table: _Table) -> Iterator[str]:
+def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
     name = result.algorithm
     if len(name) > _NAME:
         yield f"  {name}"
         name = ""
-    cells_of_columns = [column.cell(result, step, table.wide) for column in table.columns]
-    widths = [column.width for column in table.columns]
-    for head, cells in zip((name, ""), zip(*cells_of_columns, strict=True), strict=True):
+    both = [one.cell(result, found, table.wide) for one in table.columns]
+    widths = [one.width for one in table.columns]
+    for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
         if any(cells):
             text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
             yield f"  {head:<{_NAME}}{text}".rstrip()
-    more = [text for column in table.rest if (text := column.words(result, step))]
+    more = [text for one in table.rest if (text := one.words(result, found))]
     margin = "    "
     yield from wrap(
         ", ".join(more),
@@ -90,41 +90,39 @@ def _row(result: Result, step: StepFigures, table: _Table) -> Iterator[str]:
 
 
 def best_fusion(results: Sequence[Result]) -> list[str]:
-    """For each update the fusion with the shortest steps, and those that may be as short.
+    """For each update the fusion whose steps are shortest, and those not told from it.
 
-    These are the ones whose median has a 95 % interval that meets that of the shortest.
+    Two are told apart where the 95 % intervals of their medians do not meet.
     """
     lines: list[str] = []
     for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
-        steps = [
-            (step.step, result)
+        found = [
+            (one.step, result)
             for result in results
-            if result.step.get("update") == name and (step := figures(result)) is not None
+            if result.step.get("update") == name and (one := figures(result)) is not None
         ]
-        if len(steps) < 2:
+        if len(found) < 2:
             continue
-        steps.sort(key=lambda pair: pair[0].value)
-        best, best_result = steps[0]
+        found.sort(key=lambda pair: pair[0].value)
+        best, at = found[0]
         meets = [
             str(result.step.get("fusion"))
-            for step, result in steps[1:]
-            if best.high is None or step.low is None or step.low <= best.high
+            for one, result in found[1:]
+            if best.high is None or one.low is None or one.low <= best.high
         ]
-        worst, worst_result = steps[-1]
-        ratio = worst.value / best.value
+        last, worst = found[-1]
         lines.append(
-            f"# best fusion of {name}: {best_result.step.get('fusion')}, {seconds(best.value)}"
+            f"# best fusion of {name}: {at.step.get('fusion')}, {seconds(best.value)}"
             + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst_result.step.get('fusion')}, {ratio:.2f} times as long"
+            + f"; worst: {worst.step.get('fusion')}, {last.value / best.value:.2f} times as long"
         )
     return lines
 
 
 class _StepColumn(NamedTuple):
-    """A column of the table.
+    """A column of the table: its head, its width, what it shows of a row, and how.
 
-    ``beside``: how much wider it is if an interval is written with both ends. ``figure``: what it
-    shows of a row. ``text``: how a figure is written.
+    ``beside``: how much wider it is where an interval is written with both its ends.
     """
 
     head: str
@@ -133,28 +131,25 @@ class _StepColumn(NamedTuple):
     figure: Callable[[Result, StepFigures], Uncertain | float | None]
     text: Callable[[float], str]
 
-    def cell(self, result: Result, step: StepFigures, wide: bool) -> tuple[str, str]:
-        """The figure, and its interval: the distance of its further end, or both ends."""
-        figure = self.figure(result, step)
-        if not isinstance(figure, Uncertain):
-            return "-" if figure is None else self.text(figure), ""
-        if figure.ends is None or figure.half is None:
-            return self.text(figure.value), ""
+    def cell(self, result: Result, found: StepFigures, wide: bool) -> tuple[str, str]:
+        """The figure, and its interval: how far the further end is away, or both ends."""
+        one = self.figure(result, found)
+        if not isinstance(one, Uncertain):
+            return "-" if one is None else self.text(one), ""
+        if one.ends is None or one.half is None:
+            return self.text(one.value), ""
         if wide:
-            return self.text(figure.value), "..".join(map(self.text, figure.ends))
-        return self.text(figure.value), f"±{self.text(figure.half)}"
+            return self.text(one.value), "..".join(map(self.text, one.ends))
+        return self.text(one.value), f"±{self.text(one.half)}"
 
-    def words(self, result: Result, step: StepFigures) -> str:
-        """Head, figure and interval in words; empty if there is no figure."""
-        value, below = self.cell(result, step, wide=False)
+    def words(self, result: Result, found: StepFigures) -> str:
+        """Head, figure and interval, as words; empty where there is none."""
+        value, below = self.cell(result, found, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
 class _Table(NamedTuple):
-    """The columns that fit the terminal, and in ``rest`` the others.
-
-    ``wide``: intervals are written with both ends.
-    """
+    """The columns that fit a terminal, whether intervals have both ends, and the other columns."""
 
     columns: Sequence[_StepColumn]
     wide: bool
@@ -163,11 +158,11 @@ class _Table(NamedTuple):
 
 
 def _table() -> _Table:
-    """As many columns as fit the terminal; if all do, with both ends of intervals."""
+    """As many columns as fit the terminal; all, and intervals whole, where there is none."""
     terminal = shutil.get_terminal_size((160, 24)).columns
     left = terminal - 2 - _NAME
-    if sum(column.width + column.beside for column in _COLUMNS) <= left:
-        whole = [column._replace(width=column.width + column.beside) for column in _COLUMNS]
+    if sum(one.width + one.beside for one in _COLUMNS) <= left:
+        whole = [one._replace(width=one.width + one.beside) for one in _COLUMNS]
         return _Table(whole, True, (), terminal)
     count = 0
     while count < len(_COLUMNS) and (left := left - _COLUMNS[count].width) >= 0:
@@ -181,7 +176,7 @@ def _signed(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    """A share in per cent, with tenths below 100 %."""
+    """A share in per cent, whose tenths matter unless there are hundreds."""
     return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
 
 

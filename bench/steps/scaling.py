@@ -1,4 +1,4 @@
-"""``--sweep ranks``: speed-up and efficiency against one rank, measured in the same run."""
+"""``--sweep ranks``: scaling of steps against one rank, measured in the same run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ _BAR = 20
 
 
 def scaling_lines(rows: Path) -> list[str]:
-    """The table of a file of records; empty if the file cannot be read."""
+    """The closing table of a file of records; nothing where it has none."""
     try:
-        records = results(rows.read_text())
+        found = results(rows.read_text())
     except (OSError, ValueError, ReportError):
         return []
-    return list(_table(records))
+    return list(_table(found))
 
 
-def _table(records: Iterable[Result]) -> Iterable[str]:
+def _table(found: Iterable[Result]) -> Iterable[str]:
     groups: dict[tuple[str, str], dict[int, tuple[Result, StepFigures]]] = {}
-    for result in records:
-        step = figures(result)
-        if step is not None:
-            by_ranks = groups.setdefault((result.collective, result.algorithm), {})
-            by_ranks[result.ranks] = result, step
+    for result in found:
+        one = figures(result)
+        if one is not None:
+            groups.setdefault((result.collective, result.algorithm), {})[result.ranks] = result, one
     for (model, update), by_ranks in groups.items():
         base, against = by_ranks.get(1), ": scaling against 1 rank"
         if base is not None and base[0].step.get("stragglers"):
@@ -37,12 +36,12 @@ def _table(records: Iterable[Result]) -> Iterable[str]:
         yield "#"
         yield f"# {model}, {update}" + (against if 1 in by_ranks else "")
         yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
-        for ranks, (_, step) in sorted(by_ranks.items()):
-            line = f"# {ranks:>5}{seconds(step.step.value):>10}{step.rate.value:>11.4g}"
+        for ranks, (_, one) in sorted(by_ranks.items()):
+            line = f"# {ranks:>5}{seconds(one.step.value):>10}{one.rate.value:>11.4g}"
             if base is None:
                 yield line
                 continue
-            speedup = step.rate.over(base[1].rate)
+            speedup = one.rate.over(base[1].rate)
             share = speedup.times(1 / ranks)
             bar = "█" * round(_BAR * min(1.0, share.value))
             wide = "" if share.half is None else f" ±{100 * share.half:.1f}"

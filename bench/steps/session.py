@@ -1,4 +1,4 @@
-"""One run of training steps on one rank: measures each update, and keeps its record and row."""
+"""One run of steps on one rank: each update with its record and row. All ranks run this code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from reports.records.record import Result, Sample
 
 
 def measure(options: StepOptions, opened: Opened) -> int:
-    """Measure all updates; returns the exit status. All ranks call this together."""
+    """Run every update that was asked for; gives the exit status. All ranks call this together."""
     with prompt_timers():
         return _StepSession(options, opened).run()
 
@@ -44,9 +44,9 @@ class _StepSession:
         self._world = world
         self._screen, self._status = Screen(world.rank), 0
         self._trace = Trace(on=options.trace is not None)
-        # The update that is being measured, and what returns its progress.
+        # The update that goes on, and how far it is.
         self._running: StepJob | None = None
-        self._progress: Callable[[], Mapping[str, Any]] = dict
+        self._far: Callable[[], Mapping[str, Any]] = dict
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
@@ -60,7 +60,7 @@ class _StepSession:
         self._watch = Watchdog(world, options.run.timeout, self._stop, opened.line, tick)
 
     def run(self) -> int:
-        """Measure all updates, one after the other."""
+        """All updates, one after the other."""
         options = self._options
         budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
         cases = _cases(options)
@@ -71,10 +71,10 @@ class _StepSession:
                 ranks = self._world.size + options.learners
                 level = self._world.threads()
                 self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
-            for choice, case in cases:
-                self._screen.advance(f"{choice.label} {case.fusion.label}")
+            for choice, mine in cases:
+                self._screen.advance(f"{choice.label} {mine.fusion.label}")
                 self._watch.row()
-                lost = self._measure(choice, case)
+                lost = self._one(choice, mine)
                 if lost:
                     self._depart(choice, lost)
         except RankFailure as error:
@@ -90,19 +90,19 @@ class _StepSession:
         return 1 if self._keeper.failed else self._status
 
     def _closing(self) -> list[str]:
-        """The lines below the table."""
+        """The result of a sweep."""
         if self._options.sweep != "fusion" or self._options.json:
             return []
         return best_fusion(self._keeper.results)
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
-        """End this rank, because ranks of MPI were lost that all further updates need."""
+        """End where ranks of MPI are gone: whatever comes now is for all of them."""
         more = "" if choice is self._options.updates[-1] else "; what comes after it needs all"
         self._keeper.end(lambda: [f"# ended after {choice.label}, with {lost} ranks less{more}"])
         self._watch.depart(1 if self._keeper.failed else self._status)
 
-    def _measure(self, choice: UpdateChoice, options: StepOptions) -> int:
-        """Measure one update; returns how many ranks of MPI were lost meanwhile."""
+    def _one(self, choice: UpdateChoice, options: StepOptions) -> int:
+        """One update; gives how many ranks of MPI were lost in it."""
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
@@ -114,9 +114,9 @@ class _StepSession:
             watch=self._watch,
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
-            set_progress=self._set_progress,
+            set_progress=self._tell_far,
         )
-        self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
+        self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
         outcome = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
@@ -127,15 +127,15 @@ class _StepSession:
             self._status = 1
         return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
 
-    def _set_progress(self, progress: Callable[[], Mapping[str, Any]]) -> None:
-        self._progress = progress
+    def _tell_far(self, far: Callable[[], Mapping[str, Any]]) -> None:
+        self._far = far
 
     def _keep_stuck(self, reason: str) -> None:
-        """Keep a record of an update that hangs, with the reason and its progress."""
+        """The record of an update that hangs: no times, but why, and how far it was."""
         job = self._running
         if job is None:
             return
-        facts: dict[str, Any] = {"stuck": dict(self._progress())}
+        facts: dict[str, Any] = {"stuck": dict(self._far())}
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
         outcome = StepOutcome(Sample(skipped=reason), job.choice.name, facts=facts)
@@ -146,7 +146,7 @@ class _StepSession:
     def _draw(self) -> None:
         """Write the trace of all ranks.
 
-        Ranks of rank 0's host share its clock; clocks of other hosts are aligned at a barrier.
+        Ranks of rank 0's host have its clock; those of others are held together by a barrier.
         """
         path = self._options.trace
         if path is None:
@@ -158,19 +158,19 @@ class _StepSession:
         if self._world.rank == 0:
             here = everyone[0][0]
             ranks = {
-                rank: (zero if host == here else clock, spans(values))
-                for rank, (host, clock, values, _) in enumerate(everyone)
+                rank: (zero if host == here else its, spans(mine))
+                for rank, (host, its, mine, _) in enumerate(everyone)
             }
-            ranks |= {rank: (zero, others) for rank, others in trace.others.items()}
+            ranks |= {rank: (zero, mine) for rank, mine in trace.others.items()}
             write(path, chrome(ranks, f"{self._workload.name} {choice.label}"))
-            lost = sum(rank[3] for rank in everyone)
+            lost = sum(one[3] for one in everyone)
             more = f"; {lost} spans are left out, over {MOST} a rank" if lost else ""
-            if not any(span.lane == MESSAGES for _, row in ranks.values() for span in row):
+            if not any(span.lane == MESSAGES for _, mine in ranks.values() for span in mine):
                 more += f"; {self._unseen(choice)}"
             self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev{more}")
 
     def _unseen(self, choice: UpdateChoice) -> str:
-        """Why the trace has no messages."""
+        """Why a trace has no messages."""
         if choice.name == "library":
             return "the library tells nothing of its messages"
         if self._world.size == 1:
@@ -178,7 +178,7 @@ class _StepSession:
         return f"{self._opened.transport.name} has no messages to be seen; --transport mpi has"
 
     def _plot(self) -> None:
-        """Draw time per update and loss. Rank 0 does this."""
+        """Draw time per update and loss, on rank 0."""
         path = self._options.plot
         if path is None or self._world.rank:
             return
@@ -188,14 +188,14 @@ class _StepSession:
         self._screen.note(f"busbar: wrote {path}")
 
     def _stop(self, reason: str, aloud: bool) -> None:
-        """Report the results so far, because the run is ended. The watchdog calls this."""
+        """Report the results so far when the run is ended from outside. The watchdog calls this."""
         if self._watch.stuck:
             self._keep_stuck(reason)
         self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """The updates to measure; those that exchange buckets with every fusion of the options."""
+    """Every update, with every fusion that is to be tried where it has any."""
     return [
         (choice, replace(options, fusion=how))
         for choice in options.updates

@@ -299,34 +299,50 @@ def test_a_learner_that_is_given_up_does_not_join() -> None:
     """Rule: a learner that asked to join and was then lost is none to wait for."""
     name, (channel,) = _listen(1, 0)
     learner: list[Channel] = []
-    _together(lambda: learner.append(_call(name, 0)), lambda: _serve_until_joined(channel))
+    _together(lambda: learner.append(_call(name, 0)), lambda: _select_until(channel, learner))
+    while not channel._headers:
+        channel._select(0.1)
     channel._lose(channel._headers[0][1])
     assert channel.poll(0.0) is None
     assert [number for number, _ in channel.lost] == [0]
     channel.close()
 
 
-def _serve_until_joined(channel: ListeningChannel) -> None:
-    while not channel._headers:
+def _select_until(channel: ListeningChannel, done: Sequence[object]) -> None:
+    while not done:
         channel._select(0.1)
 
 
-def test_who_has_not_joined_sends_no_gradients() -> None:
-    """Rule: a process that breaks the order of messages is cut off, and the run goes on."""
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [(Kind.GRADIENT, 0, 0)],  # before it has joined
+        [(Kind.JOIN, 3, 8)],
+        [(Kind.JOIN, -3, 0)],
+        [(Kind.JOIN, 3, 0), (Kind.JOIN, 3, 0)],
+        [(Kind.JOIN, 3, 0), (Kind.GRADIENT, 0, 1 << 30)],
+        [(Kind.JOIN, 3, 0), (Kind.BYE, 0, -1)],
+    ],
+)
+def test_a_process_with_invalid_messages_is_cut_off(messages: list[tuple[int, int, int]]) -> None:
+    """Rule: what no learner sends ends its connection, and not the run."""
     name, (channel,) = _listen(1, 0)
-    _together(
-        lambda: connect_to_run(name)[1][0].sendall(pack_header(Kind.GRADIENT, 0, 0)),
-        lambda: _until_cut_off(channel),
-    )
-    assert not channel.lost and channel.poll(0.0) is None
+    ended: list[bytes] = []
+
+    def send() -> None:
+        (end,) = connect_to_run(name)[1]
+        for message in messages:
+            end.sendall(pack_header(*message))
+        ended.append(end.recv(1))
+
+    def serve() -> None:
+        while not ended:
+            channel.poll(0.1)
+
+    _together(send, serve)
+    assert ended == [b""]
+    assert [number for number, _ in channel.lost] == [3] * (len(messages) - 1)
     channel.close()
-
-
-def _until_cut_off(channel: ListeningChannel) -> None:
-    while not channel._connections:
-        channel._select(0.1)
-    while channel._connections:
-        channel._select(0.1)
 
 
 class _Clock:

@@ -174,10 +174,11 @@ class ListeningChannel(Channel):
             return
         kind, version, nbytes, *_ = header
         joins = kind == Kind.JOIN
-        longest = int(self._about["bytes"]) if kind == Kind.GRADIENT else LONGEST
+        longest = {Kind.JOIN: 0, Kind.GRADIENT: int(self._about["bytes"])}.get(kind, LONGEST)
+        valid = 0 <= nbytes <= longest and joins == (connection.learner < 0)
         if kind == Kind.HELLO:
             self._describe_run(connection, version)
-        elif joins != (connection.learner < 0) or not 0 <= nbytes <= longest:
+        elif not valid or (joins and (version < 0 or version in self._learners)):
             self._lose(connection)
         else:
             if joins:
