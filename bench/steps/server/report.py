@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf, sqrt
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -185,16 +185,16 @@ def build_report(
             ),
             service_times, round_costs, predicted, mean,
         )  # fmt: skip
-    lines = _lines(protocol, facts, formula)
-    lines += tuple(f"    {reason}" for reason in _reasons(facts, predicted))
+    lines = (*_lines(protocol, facts, formula), *_reasons(facts, predicted))
     blocks = np.array_split(times, min(BLOCKS, len(times)))
     means = tuple(float(block.mean()) for block in blocks)
-    return ServerReport(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
+    model, lines = model if predicted else "", tuple(f"    {line}" for line in lines)
+    return ServerReport(means, len(blocks[-1]), predicted, model, facts, lines)
 
 
 def _lines(
     protocol: UpdateProtocol, facts: Mapping[str, Any], formula: ExpectedPace | None
-) -> tuple[str, ...]:
+) -> list[str]:
     mean, ratios = facts["mean_s"], []
     if formula is not None:
         kind = "the formula's bound" if formula.bound else "the formula"
@@ -205,34 +205,27 @@ def _lines(
         ratios.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
-    wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
-    queue = "not known over several hosts"
+    wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
         queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
-    return (
-        *([f"    measured over {', '.join(ratios)}"] if ratios else []),
-        f"    {facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
-        f" server busy {100 * busy:.3g} %; queue wait {queue}",
-        f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
+    lines = [f"measured over {', '.join(ratios)}"] if ratios else []
+    lines += [
+        f"{facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
+        f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
+        f"staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
-        *_wasted(facts),
-        *_against_async(protocol, facts),
-    )
-
-
-def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line with a synchronous update's time in asynchronous ones, by the formulas."""
-    if protocol.cancels and protocol.needed == protocol.learners and facts["sync_over_async"]:
-        yield f"    by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
-
-
-def _wasted(facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line about gradients that were computed in vain, if there were any."""
+    ]
     if facts["cancelled"] or facts["dropped"]:
-        yield (
-            f"    {facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
+        lines.append(
+            f"{facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
             " came too late"
         )
+    everyone = protocol.cancels and protocol.needed == protocol.learners
+    if everyone and facts["sync_over_async"]:
+        lines.append(
+            f"by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
+        )
+    return lines
 
 
 def histogram(counts: Mapping[str, int]) -> str:

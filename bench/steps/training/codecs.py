@@ -97,7 +97,7 @@ class EightBit(Codec):
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        scales, levels = _split(wire, 4 * _blocks(elements))
+        scales, levels = np.split(wire, [4 * _blocks(elements)])
         values = _padded(levels.view(np.int8).astype(np.float32))
         with np.errstate(invalid="ignore"):
             return (values * scales.view(np.float32)[:, None]).ravel()[:elements]
@@ -129,7 +129,7 @@ class OneBit(Codec):
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        head, bits = _split(wire, 8 * _blocks(elements))
+        head, bits = np.split(wire, [8 * _blocks(elements)])
         above, below = head.view(np.float32).reshape(2, -1)
         up = _padded(np.unpackbits(bits, count=elements))
         return np.where(up, above[:, None], below[:, None]).ravel()[:elements]
@@ -166,7 +166,7 @@ class TopK(Codec):
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        indices, values = _split(wire, 4 * self._count(elements))
+        indices, values = np.split(wire, [4 * self._count(elements)])
         vector = np.zeros(elements, np.float32)
         vector[indices.view(np.uint32)] = values.view(np.float32)
         return vector
@@ -223,10 +223,6 @@ def _blocks(elements: int) -> int:
 def _padded(vector: Vector) -> Vector:
     """The vector as blocks; the last one is filled up with zeros."""
     return np.pad(vector, (0, -len(vector) % BLOCK)).reshape(-1, BLOCK)
-
-
-def _split(wire: Wire, at: int) -> tuple[Wire, Wire]:
-    return wire[:at], wire[at:]
 
 
 T = TypeVar("T")
