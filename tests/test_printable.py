@@ -15,7 +15,7 @@ import pytest
 from bench.cli import checks
 from bench.cli.main import commands
 from bench.links import measure as measuring
-from bench.run import rules
+from bench.run import tuning_file
 from bench.steps.workloads import file as model
 from busbar.cli import DOORS, main
 from busbar.errors import Unavailable
@@ -185,7 +185,7 @@ def _texts() -> dict[str, tuple[str, str]]:
         "WRONG": (".xml", CHAIN.replace('coll="allreduce"', 'coll="&#x9b;&#x202e;evil"')),
         "MODEL": (".json", f'{{"name": "{escaped}", "tensors": {tensors}}}'),
         "DELAYS": (".csv", "1,2\n3,4\n"),
-        "TUNING": (".json", json.dumps({"format": rules.FORMAT, "rules": 1})),
+        "TUNING": (".json", json.dumps({"format": tuning_file.FORMAT, "rules": 1})),
         "GARBLED": (".json", f'{{"format": "{escaped}", "{escaped}": [\x1b[2J\n'),
     }
 

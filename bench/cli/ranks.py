@@ -8,8 +8,8 @@ from signal import SIGTERM
 
 from bench.launch.child import SOFTLY
 from bench.launch.launch import launcher, room_for_files
+from bench.launch.ranks import RankRun
 from bench.launch.segments import room
-from bench.launch.starter import RankRun
 from bench.options.options import Options
 from bench.run.keeping import closing
 from bench.run.layout import COLUMNS, for_ranks

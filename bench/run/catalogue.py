@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, parse_choice
-from bench.run.rules import load, lookup
+from bench.run.tuning_file import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
 from collectives.execution.transport import Reach

@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.clock.common import CommonClock
-from bench.clock.reading import Skew, skew
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.options import Options
+from bench.timing.clock import CommonClock, Skew, skew
 from bench.timing.starts import BarrierStart, HowToStart, WindowStart
 from busbar.errors import Unsupported
 from busbar.host import hostname

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.options.options import Options
 from bench.run.environment import machine
 from bench.run.layout import report_width
@@ -37,7 +37,7 @@ class Keeper:
     neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options, line: Hotline) -> None:
+    def __init__(self, world: World, screen: Screen, options: Options, line: ControlSocket) -> None:
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Result] = []
         self._lock, self._over = Lock(), False
@@ -59,7 +59,7 @@ class Keeper:
             if self._over:
                 return
             self._each(lambda store: store.add(result))
-            if self._rank == 0 and self._line.here:
+            if self._rank == 0 and self._line.connected:
                 self._line.record(self._lines.line(result))
             self.results.append(result)
             self._say(lines)
@@ -85,7 +85,7 @@ class Keeper:
             try:
                 self._say(closing())
                 if self._rank == 0 and reason is None:
-                    self._line.tell(reported=True)
+                    self._line.send(reported=True)
             finally:
                 self._each(lambda store: store.close())
                 if reason is not None:

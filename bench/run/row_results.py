@@ -8,10 +8,10 @@ from typing import Any
 from bench.options.arrival import ArrivalPattern
 from bench.run.case import Case
 from bench.run.catalogue import BySize, Chosen, told_parameters
+from bench.run.context import Opened
 from bench.run.entering import Entering
 from bench.run.noise import noted
-from bench.run.opened import Opened
-from bench.run.order import PlannedRow
+from bench.run.pace import PlannedRow
 from bench.run.paired import each
 from bench.run.rows import Bench, Half
 from bench.run.sampler import Gauges

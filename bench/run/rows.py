@@ -9,12 +9,21 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.options.argument_types import Checks
-from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
 from bench.run.case import Case
+from bench.run.context import Opened
 from bench.run.data import Inputs
-from bench.run.memory import MemoryGrowth, Need, Room
+from bench.run.memory import (
+    Arena,
+    MemoryGrowth,
+    Need,
+    Room,
+    Sizes,
+    beside,
+    buffers,
+    in_place_starts,
+    taken,
+)
 from bench.run.noise import Noise
-from bench.run.opened import Opened
 from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
 from bench.run.proof import Checked, ResultCheck, poison

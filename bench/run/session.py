@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.run.catalogue import Job
+from bench.run.context import Opened
 from bench.run.entering import Entering
 from bench.run.environment import describe, place
 from bench.run.groups import Group
@@ -18,8 +19,7 @@ from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
-from bench.run.opened import Opened
-from bench.run.order import PlannedRow, all_work, order, planned
+from bench.run.pace import PlannedRow, all_work, order, planned
 from bench.run.proof import remark as check_remark
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bench.run.context import Opened
 from bench.run.environment import describe, load, place
 from bench.run.keeping import Keeper
-from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour

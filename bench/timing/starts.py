@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern
-from collectives.execution.transport import Action, Floats, Start
+from bench.timing.clock import CommonClock
+from collectives.execution.transport import Action, Floats, Spans, Start
 from collectives.execution.world import How, Json, World
 from reports.records.record import LAST, OPERATION
 
@@ -42,6 +42,12 @@ class Batch(NamedTuple):
     also: Mapping[str, Floats] = {}
 
 
+def _run(action: Action, n: int, before: int, arrived: Arrived, start: Start) -> Spans:
+    """Time n iterations after ``before`` others; ``arrived`` gets their numbers in the row."""
+    arrived(before)
+    return action.spans(n, start._replace(arrived=lambda i: arrived(before + i)))
+
+
 class BarrierStart:
     """Iterations begin behind a barrier; their times are the ranks' own, combined as ``across``.
 
@@ -69,18 +75,8 @@ class BarrierStart:
 
         ``once``: seconds that an iteration took this rank when it warmed up.
         """
-        arrived(before)
-        spans = action.spans(
-            n,
-            Start(
-                self._world.barrier,
-                loop=self._loop,
-                slower=self._slower,
-                arrived=lambda i: arrived(before + i),
-                clock=self.clock,
-            ),
-        )
-        combine = self._world.combine
+        start = Start(self._world.barrier, loop=self._loop, slower=self._slower, clock=self.clock)
+        spans, combine = _run(action, n, before, arrived, start), self._world.combine
         if self._loop:
             own = spans.seconds / n
             return Batch(combine(own, self.across), own)
@@ -129,17 +125,9 @@ class WindowStart:
         delays = self._arrival.delays(world.size, n, before)
         window = float(delays.max(initial=0)) + self._room()
         starts = self._agreed() + window * np.arange(n) + delays[:, world.rank]
-        arrived(before)
-        spans = action.spans(
-            n,
-            Start(
-                world.barrier,
-                at=common.local(starts).tolist(),
-                slower=self._slower,
-                arrived=lambda i: arrived(before + i),
-                clock=self.clock,
-            ),
-        )
+        local = common.local(starts).tolist()
+        start = Start(world.barrier, local, slower=self._slower, clock=self.clock)
+        spans = _run(action, n, before, arrived, start)
         begins, ends = common.common(spans.begins), common.common(spans.ends)
         late = begins - starts > max(_LATE_S, _LATE * self._usual)
         return self._without_late(begins, ends, late, window)

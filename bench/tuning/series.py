@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.run.rules import ANY, LIBRARY, Rules, Tunable
+from bench.run.tuning_file import ANY, LIBRARY, Rules, Tunable
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
 from busbar.errors import ReportError, Unsupported

@@ -124,7 +124,7 @@ private:
             case Shape::reduce: {
                 const Target target{c.target, false};
                 const void* sources[] = {c.source, c.other};
-                return kernels().carry_out(
+                return kernels_.carry_out(
                     Type(c.type), Op(c.op),
                     {&target, 1, sources, 2, static_cast<std::size_t>(c.sends)});
             }
@@ -137,6 +137,7 @@ private:
     void* barrier_;
     Handle comm_;
     std::function<bool()> interrupted_;
+    const Kernels& kernels_ = kernels();
     double looked_ = now();
     // An MPI_Status is 20 bytes in MPICH, 24 in Open MPI, 32 in the MPI ABI.
     alignas(16) std::byte status_[128];

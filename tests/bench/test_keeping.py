@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.run.keeping import Keeper
 from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
@@ -62,7 +62,7 @@ def _keeper(folder: Path) -> tuple[Keeper, Path]:
     options = SimpleNamespace(after=None, out=(str(folder / "r.jsonl"),), nccl_json=None)
     world = SimpleNamespace(rank=0, broadcast=lambda value: value)
     return (
-        Keeper(cast(InprocWorld, world), Screen(0), cast(Any, options), Hotline()),
+        Keeper(cast(InprocWorld, world), Screen(0), cast(Any, options), ControlSocket()),
         folder / "r.jsonl",
     )
 

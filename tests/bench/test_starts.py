@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
+from bench.timing.clock import CommonClock
 from bench.timing.measure import FEWEST, Timed, Timing, measure
 from bench.timing.starts import BarrierStart, WindowStart
 from busbar.errors import Unsupported

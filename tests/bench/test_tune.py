@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from bench.launch.child import Ended
 from bench.options.options import Choice, parse
 from bench.run.catalogue import BySize, Chosen
-from bench.run.opened import Opened
+from bench.run.context import Opened
 from bench.run.row_results import RowResults
-from bench.run.rules import Range, Tunable, dump, load, lookup
-from bench.run.rules import parse as parse_rules
+from bench.run.tuning_file import Range, Tunable, dump, load, lookup
+from bench.run.tuning_file import parse as parse_rules
 from bench.tuning.cli import main
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune

@@ -118,7 +118,7 @@ def test_a_learner_that_stays_stopped_is_lost(update: str) -> None:
 
 DIES = """
 import os, signal, sys
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.steps.main import main
 from bench.steps.server.worker_loop import WorkerLoop
 once = WorkerLoop._round
@@ -127,7 +127,7 @@ def round_(self):
     if self.log.number == 1 and self.log.pushed == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 WorkerLoop._round = round_
-sys.exit(main(sys.argv[1:], Hotline()))
+sys.exit(main(sys.argv[1:], ControlSocket()))
 """
 
 

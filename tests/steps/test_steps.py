@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.launch.rank import step as steps
-from bench.run.rules import Range, Tunable, dump
+from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
 from bench.steps.trace import MESSAGES, TraceSpan, chrome

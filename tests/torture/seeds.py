@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from collectives.formats.msccl import write
 from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit

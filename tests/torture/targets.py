@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.options.options import parse_choice
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from bench.run.work import read_counts
 from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from bench.launch import child, line
+from bench.launch import child, control_socket
 from bench.steps.server.endpoint import (
     HEADER_BYTES,
     TICK_S,
@@ -160,7 +160,7 @@ class ListeningChannel(Channel):
 
     def _accept(self) -> None:
         end, _ = self._listener.accept()
-        pid = line.process(end)
+        pid = control_socket.process(end)
         if pid is None:
             end.close()
         else:
@@ -252,7 +252,7 @@ class CallingChannel(Channel):
 
 def server_address(name: str, server: int) -> str:
     """The address of a server's socket in the run of that name."""
-    return line.address(f"steps-{name}-{server}")
+    return control_socket.address(f"steps-{name}-{server}")
 
 
 def connect_to_run(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socket]]:
@@ -280,7 +280,7 @@ def _connect(name: str, server: int) -> socket.socket:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with suppress(OSError):
         end.connect(server_address(name, server))
-        if line.process(end) is not None:
+        if control_socket.process(end) is not None:
             return end
     end.close()
     raise Unavailable(

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
-from bench.run.rules import load
+from bench.run.tuning_file import load
 from bench.steps import buckets
 from bench.steps.buckets import GradientLayout, Gradients, TensorRange
 from bench.steps.compute import spend_until
