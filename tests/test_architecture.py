@@ -94,7 +94,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar topology.* collectives.schedule collectives.predict reports.* bench.launch"
         " bench.options bench.timing",
     ),
-    ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
+    ("bench.links", "busbar topology topology.* collectives.schedule collectives.execution*"),
     (
         "bench.run",
         "busbar native topology.model topology.sources collectives.schedule collectives.formats"
@@ -275,7 +275,8 @@ def test_the_walk_sees_what_is_forbidden() -> None:
 def test_importing_the_rooms_loads_nothing_optional() -> None:
     """`import collectives, topology, reports, bench` works on a machine with none of the extras."""
     code = (
-        "import sys, collectives, topology, reports, bench.cli.main, collectives.cli\n"
+        "import sys, collectives, topology, reports, bench.cli.main\n"
+        "import collectives.commands.costing, topology.cli, reports.commands.show\n"
         f"print([m for m in {sorted(OPTIONAL)!r} if m in sys.modules])"
     )
     done = subprocess.run(

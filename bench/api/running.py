@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from argparse import Action
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +10,7 @@ from tempfile import TemporaryDirectory
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.launch.launch import error_messages, run_of_its_own, show_progress
-from bench.options.arguments import parser
-from bench.options.options import parse
+from bench.options.options import make_parser, parse
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
@@ -54,7 +52,7 @@ def run(
         raise unknown("collective", collective, names())
     named = {"algorithm": algorithms, "sizes": sizes}
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
-    argv = _words(collective, more)
+    argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
     counts = [usual] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
     for count in counts:
@@ -82,31 +80,3 @@ def run(
             notes += said
         found = load(rows)
     return MeasuredRows(found.rows, (*found.notes, *notes))
-
-
-def _words(collective: str, options: Mapping[str, object]) -> list[str]:
-    """The command line for options by name. Raises Unsupported for a name that is none."""
-    known: dict[str, tuple[str, Action]] = {}
-    for action in parser(collective, "")._actions:
-        for flag in action.option_strings:
-            if flag.startswith("--"):
-                known[flag[2:].replace("-", "_")] = flag, action
-    found: list[str] = []
-    for name, value in options.items():
-        if name not in known:
-            raise unknown("option", name, sorted(known), "busbar.run")
-        flag, action = known[name]
-        if action.nargs == 0:  # there, or not there
-            found += [flag] if value else []
-        else:
-            found.append(f"{flag}={_text(value)}")
-    return found
-
-
-def _text(value: object) -> str:
-    """An option's value as a command line has it."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)

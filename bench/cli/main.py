@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench.launch.control_socket import ControlSocket
-from bench.options.options import Options, parse
-from bench.options.pairs import PT2PT, TITLE
+from bench.options.options import PT2PT, TITLE, Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import Unsupported
@@ -79,7 +78,7 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
 
-        return several(module, argv, first)
+        return several(module, first)
     from bench.cli import start
 
     if first.transport == "inproc" or first.threads is not None:
@@ -89,12 +88,12 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
                 f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
             )
         if first.threads and first.ranks and first.ranks != first.threads:
-            raise Unsupported(_either(first.ranks, first.threads, given=first.ngpus))
+            raise Unsupported(_either(first.ranks, first.threads, given=first.ngpus is not None))
         return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
-        return start_ranks(module, argv, first.ranks, first)
+        return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
 
 

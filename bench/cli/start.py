@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
-from bench.options.options import NONBLOCKING, Options, on_gpus
-from bench.options.pairs import TWO_SIDED
+from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
 from bench.run.catalogue import RankSetup, prove
 from bench.run.context import Opened
 from bench.run.environment import load
@@ -41,8 +41,10 @@ Body = Callable[[Opened], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
-def wishes(options: Options) -> Wishes:
+def wishes(options: RunOptions) -> Wishes:
     """The options that are transports' own."""
+    if not isinstance(options, Options):
+        return Wishes(options.transport, options.deadline, {}, best_gpus)
     one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
     return Wishes(
         name=options.transport,
@@ -74,7 +76,7 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
     return [str(bus) for bus in found]
 
 
-def _opened(world: World, options: Options, runs_in: str, line: ControlSocket) -> Opened:
+def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> Opened:
     """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
     both = open_transports(world, wishes(options))
     library = both.baseline.library_version
@@ -82,7 +84,7 @@ def _opened(world: World, options: Options, runs_in: str, line: ControlSocket) -
     return Opened(world, *both, named, line)
 
 
-def threads(first: Options, run_it: Body) -> int:
+def threads(first: RunOptions, run_it: Body) -> int:
     """Ranks as threads of this process, over GPUs or on the host; gives the exit status."""
     from collectives.execution.inproc.world import InprocWorld, run
 
@@ -110,7 +112,7 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def mpi(first: Options, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
+def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
     ``line``: to whoever started this rank. ``needed``: the lowest thread level that serves.
@@ -219,7 +221,7 @@ def _session(
 ) -> int:
     world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
-        wanted = [on_gpus(options) for options in wanted]
+        wanted = [replace(options, on_gpu=True) for options in wanted]
     missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
     if not baseline.has_nonblocking:
         missing[NONBLOCKING] = f"since {baseline.name} has no non-blocking collectives; MPI has"

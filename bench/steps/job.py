@@ -17,7 +17,7 @@ from bench.steps.trace import Trace
 from bench.steps.workloads.workload import Workload
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StepJob:
 class StepOutcome:
     """The result of an update's steps, the same on every rank.
 
-    ``sample``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
+    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
     synchronous, or the protocol's name. ``compute``: measured seconds of the same steps without an
     exchange; empty if they cannot be measured. ``messages``: of one step, over all ranks.
     ``predicted``: the expected seconds of a step, if there is a prediction. ``model``: what
@@ -62,7 +62,7 @@ class StepOutcome:
     below the row. ``transport``: what exchanged the gradients, if it is not the job's.
     """
 
-    sample: Sample
+    record: Record
     kind: str
     compute: tuple[float, ...] = ()
     messages: int | None = None

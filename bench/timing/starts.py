@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.timing.clock import CommonClock
 from collectives.execution.transport import Action, Floats, Spans, Start
-from collectives.execution.world import How, Json, World
-from reports.records.record import LAST, OPERATION
+from collectives.execution.world import How, World
+from reports.records.measurement import LAST, OPERATION, Window
 
 # More than this share of iterations begun too late by some rank, and windows grow.
 _LOST = 0.1
@@ -88,9 +88,8 @@ class BarrierStart:
         operation = combine(spans.ends, "max") - combine(spans.begins, "min")
         return Batch(times, own, {OPERATION: np.round(operation, 12)})
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record: none for barriers."""
-        return {}
+    def window(self) -> None:
+        """What a record says of windows: nothing."""
 
 
 class WindowStart:
@@ -166,17 +165,16 @@ class WindowStart:
         times = also.pop(OPERATION if self._arrival == ZERO else LAST)
         return Batch(times, np.round((ends - begins)[good], 12), also)
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record."""
-        return {
-            "by": "window",
-            "arrival": str(self._arrival),
-            "pattern": self._arrival.pattern,
-            "begun": self._begun,
-            "lost": self._lost,
-            "widest_s": round(self._widest, 9),
-            "clock_error_s": round(self._common.line.error(self.clock()), 10),
-        }
+    def window(self) -> Window:
+        """What a record says of the windows."""
+        return Window(
+            arrival=str(self._arrival),
+            pattern=self._arrival.pattern,
+            begun=self._begun,
+            lost=self._lost,
+            widest_s=round(self._widest, 9),
+            clock_error_s=round(self._common.line.error(self.clock()), 10),
+        )
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:

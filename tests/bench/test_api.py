@@ -6,7 +6,6 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.errors import ProbeError, ReportError, Unavailable, Unsupported
-from reports.exports.formats import to_jsonl
 from tests.conftest import REPO, Mpi, Run
-from tests.reports.runs import records
+from tests.reports.runs import changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
@@ -87,7 +85,7 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     """Rule: tables and the plot are HTML in which names from a file are text."""
     pytest.importorskip("matplotlib")
     made = records(["ring", "tree"], [2, 4], [1024, 1 << 20])
-    made += [replace(made[0], algorithm="<script>alert(1)</script>")]
+    made += [changed(made[0], algorithm="<script>alert(1)</script>")]
     path = tmp_path / "run.jsonl"
     path.write_bytes(to_jsonl(made))
     rows = busbar.load(path)

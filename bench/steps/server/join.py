@@ -53,7 +53,7 @@ def join(name: str) -> int:
         burn=options.burn,
         trace=Trace(on=options.trace is not None),
         sends_trace=True,
-        warmup=options.run.warmup,
+        warmup=options.warmup,
     )
     try:
         with prompt_timers():

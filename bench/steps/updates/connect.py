@@ -74,7 +74,7 @@ def _listen(job: StepJob, protocol: UpdateProtocol, gradient_bytes: int) -> List
     name, channel = str(world.broadcast(token_hex(8))), None
     if world.rank < options.servers:
         about = {
-            "words": list(options.words),
+            "words": list(options.argv),
             "update": job.choice.label,
             "learners": protocol.learners,
             "servers": options.servers,

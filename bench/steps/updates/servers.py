@@ -28,7 +28,7 @@ from busbar.sizes import human
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 # A run has at least so many updates, also where its budget is spent.
 _FEWEST = 6
@@ -67,7 +67,7 @@ def run(job: StepJob) -> StepOutcome:
         server_run = _ServerRun(job)
         server_run.check()
     except Unsupported as error:  # the same on every rank
-        return StepOutcome(Sample(skipped=str(error)), job.choice.name)
+        return StepOutcome(Record(skipped=str(error)), job.choice.name)
     return server_run.run()
 
 
@@ -84,7 +84,7 @@ class _ServerRun:
         self.places = parts(self.trainer.elements, self.servers)
         # Updates in which each learner makes one round.
         self.updates_a_round = max(1, self.learners // self.protocol.needed)
-        self.warmup = self.options.run.warmup * self.updates_a_round
+        self.warmup = self.options.warmup * self.updates_a_round
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
@@ -134,7 +134,7 @@ class _ServerRun:
         each = self.updates_a_round
 
         def enough(updates: int, spent: float) -> bool:
-            over = updates >= _ALONE * each or spent >= self.options.run.budget
+            over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
         log, _ = self._exchange(make_exchange_trainer(self.options), enough, alone=True)
@@ -205,16 +205,16 @@ class _ServerRun:
             burn=self.options.burn,
             one_clock=self.one_clock,
             trace=trace,
-            warmup=self.options.run.warmup,
+            warmup=self.options.warmup,
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
         """Whether a server has made as many updates as the options ask for."""
         self.job.watch.arrived(updates)
-        iterations = self.options.run.iterations
+        iterations = self.options.iterations
         if iterations is not None:
             return updates >= self.warmup + iterations
-        return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
+        return updates >= self.warmup + _FEWEST and spent >= self.options.budget
 
     # -- results
 
@@ -246,17 +246,18 @@ class _ServerRun:
         figures = self.world.broadcast(figures)
         times, updates = tuple(figures["times"]), len(servers[0].updates)
         received, sent = (round(n / updates) for n in figures["bytes"])
-        sample = Sample(
-            times,
-            figures["block"],
+        record = Record(
+            times_s=times,
+            iterations=figures["block"],
             timing="loop",
-            stopped="budget" if self.options.run.iterations is None else "iterations",
-            sent=sent,
-            received=received,
-            total=self.servers * (sent + received),
+            across="max",
+            stopped="budget" if self.options.iterations is None else "iterations",
+            sent_bytes=sent,
+            received_bytes=received,
+            total_bytes=self.servers * (sent + received),
         )
         return StepOutcome(
-            sample,
+            record,
             self.protocol.name,
             messages=round(sum(server.gradients + server.answers for server in servers) / updates),
             predicted=figures["predicted"],

@@ -37,7 +37,7 @@ from busbar.sizes import human
 from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
-from reports.records.record import Sample
+from reports.records.measurement import Record
 from reports.records.shown import seconds
 from reports.statistics.uncertain import mean_of, median_of
 
@@ -57,7 +57,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
     if choice.name == "auto":
-        load(options.run.tuning)  # refuses a file that cannot be read before ranks start
+        load(options.tuning)  # refuses a file that cannot be read before ranks start
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
@@ -73,7 +73,7 @@ def run(job: StepJob) -> StepOutcome:
     try:
         update = _Update(job)
     except Unsupported as error:  # the same on every rank
-        skipped = Sample(skipped=str(error))
+        skipped = Record(skipped=str(error))
         return StepOutcome(skipped, "synchronous", facts={"fusion": job.options.fusion.label})
     try:
         return update.measure()
@@ -123,7 +123,7 @@ class _Update:
 
     def measure(self) -> StepOutcome:
         """See `run`; the same on every rank."""
-        job, options = self._job, self._job.options.run
+        job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
         if self._training.real:  # it is trained on when the time of a step is known precisely
             rules = replace(rules, precise=0.0)
@@ -156,15 +156,17 @@ class _Update:
         one_rank = mean_of([median_of(alone.per_rank[rank]) for rank in fastest])
         carriers = sum((exchange.carriers for exchange in self._exchanges), Counter[str]())
         return StepOutcome(
-            Sample(
-                times=timed.times,
+            Record(
+                times_s=timed.times,
                 iterations=timed.iterations,
+                timing="each",
+                across="max",
                 stopped=timed.stopped,
                 wrong=sum(wrongs) if self._training.source is None else None,
-                sent=round(max(sent)) if counted else None,
-                received=round(max(received)) if counted else None,
-                total=round(sum(sent)) if counted else None,
-                per_rank=timed.per_rank if options.per_rank else (),
+                sent_bytes=round(max(sent)) if counted else None,
+                received_bytes=round(max(received)) if counted else None,
+                total_bytes=round(sum(sent)) if counted else None,
+                per_rank_s=timed.per_rank if options.per_rank else (),
             ),
             "synchronous",
             compute=alone.times,
