@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
 from reports.readers.codec import run_of
 from reports.records.cores import Load

@@ -14,13 +14,12 @@ from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
-from bench.steps.job import StepJob, StepOutcome
+from bench.steps.compute import prompt_timers
+from bench.steps.job import StepJob, StepOutcome, update
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import measurement
 from bench.steps.rows import best_fusion, header, row
-from bench.steps.table import update
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
-from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.host import boot
@@ -115,7 +114,7 @@ class _StepSession:
             watch=self._watch,
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
-            far=self._tell_far,
+            set_progress=self._tell_far,
         )
         self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
