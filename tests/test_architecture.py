@@ -85,22 +85,21 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("reports", "busbar reports.readers reports.commands"),
     ("bench.launch", "busbar"),
     ("bench.options", "busbar collectives.schedule collectives.formats collectives.execution"),
-    ("bench.clock", "busbar collectives.execution"),
+    (
+        "bench.timing",
+        "busbar collectives.execution reports.records reports.statistics bench.options",
+    ),
     (
         "bench.cluster",
         "busbar topology.* collectives.schedule collectives.predict reports.* bench.launch"
-        " bench.options bench.clock",
+        " bench.options bench.timing",
     ),
     ("bench.links", "busbar topology topology.* collectives.schedule collectives.execution*"),
     (
-        "bench.timing",
-        "busbar collectives.execution reports.records reports.statistics bench.options bench.clock",
-    ),
-    (
         "bench.run",
         "busbar native topology.model topology.sources collectives.schedule collectives.formats"
-        " collectives.execution* reports.* bench.launch bench.options bench.links bench.clock"
-        " bench.timing",
+        " collectives.execution* reports.* bench.launch bench.options bench.timing"
+        " bench.links",
     ),
     (
         "bench.cli",

@@ -20,9 +20,8 @@ from bench.cli.main import ALL, names
 from busbar import errors, process, status
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import ROOMS
-from reports.exports.formats import to_jsonl
 from tests.conftest import REPO, environment
-from tests.reports.runs import records
+from tests.reports.runs import records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 SWEEP = "allreduce --transport inproc --ranks 2 -b 1K -e 1K -n 9 -A ring"

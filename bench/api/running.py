@@ -9,9 +9,7 @@ from tempfile import TemporaryDirectory
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
-from bench.launch.launch import run_of_its_own
-from bench.launch.progress import last_words
-from bench.launch.showing import showing
+from bench.launch.launch import error_messages, run_of_its_own, show_progress
 from bench.options.options import make_parser, parse
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
@@ -64,18 +62,18 @@ def run(
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
-            with showing(f"{collective}, {count} ranks", progress) as heard:
+            with show_progress(f"{collective}, {count} ranks", progress) as heard:
                 ended = run_of_its_own(
                     [f"bench.{collective}"],
                     count,
                     [*argv, *files],
                     command=launcher,
-                    heard=heard,
+                    on_line=heard,
                     stdout=subprocess.DEVNULL,
                 )
             if ended.interrupted:
                 raise KeyboardInterrupt
-            said = last_words(ended.err)
+            said = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)
                 raise kind(said[-1] if said else f"ended with status {ended.status}")

@@ -6,7 +6,7 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from functools import partial
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.options.options import PT2PT, TITLE, Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
@@ -37,7 +37,7 @@ def listing() -> list[str]:
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
-def command(argv: Sequence[str], line: Hotline | None = None) -> int:
+def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """Run the benchmark that the first word names, or list them; gives the exit status.
 
     ``line``: to whoever started this rank.
@@ -60,15 +60,15 @@ def _about(argv: Sequence[str]) -> int:
     return 0
 
 
-def main(collective: str, argv: Sequence[str], line: Hotline | None = None) -> int:
+def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """Run a benchmark, or ``all``; gives the exit status.
 
     ``line``: to whoever started this rank. Only rank 0 prints; an error is one line.
     """
-    return serve("busbar", lambda: _run(collective, argv, line or Hotline()))
+    return serve("busbar", lambda: _run(collective, argv, line or ControlSocket()))
 
 
-def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
+def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
     wanted = _wanted(collective, argv)
     first = wanted[0]

@@ -8,8 +8,8 @@ from signal import SIGTERM
 
 from bench.launch.child import SOFTLY
 from bench.launch.launch import launcher, room_for_files
+from bench.launch.ranks import RankRun
 from bench.launch.segments import room
-from bench.launch.starter import RankRun
 from bench.options.options import RunOptions
 from bench.run.keeping import closing
 from bench.run.layout import COLUMNS, for_ranks
@@ -21,7 +21,7 @@ from busbar.mpi import library_version, load_mpi
 from busbar.printable import note
 from busbar.start import python
 from busbar.status import RANK_LOST
-from reports.readers.own import results
+from reports.readers.codec import measurements
 
 
 def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = "") -> int:
@@ -58,5 +58,5 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
 
 def _report(records: bytes, why: str, statistic: str) -> None:
     """The closing report of a run whose rank 0 could not print it."""
-    lines = [f"# ended early: {why}", *closing(results(records.decode()), statistic)]
+    lines = [f"# ended early: {why}", *closing(measurements(records.decode()), statistic)]
     Screen(0).lines(lines)

@@ -19,7 +19,7 @@ from busbar.status import CLOSED, MISSING
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.show import texts
 from reports.tables.winners import winners_map
 
@@ -78,7 +78,7 @@ def _closing(rows: Path) -> list[str]:
     except ReportError:
         return []
     width = report_width() - len("# ")
-    found: Sequence[Row] = over_launches(every)
+    found: Sequence[Measurement] = over_launches(every)
     lines = texts(found, width, ascii_only()) if found is not every else []
     for one in winners_map(every, width):
         lines += ["", *one]

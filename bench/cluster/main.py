@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bench.clock.reading import VARIABLE
 from bench.cluster import use
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
@@ -18,6 +17,7 @@ from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down, rate_text
+from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable
 from busbar.files import check, write

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
 from bench.steps.gradients import GradientLayout
 from bench.steps.options import StepOptions, parse
@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.sizes import human
 
 if TYPE_CHECKING:
-    from bench.run.opened import Opened
+    from bench.run.context import Opened
 
 _MODULE = ("bench.step",)
 _LOST = (
@@ -30,12 +30,12 @@ _LOST = (
 )
 
 
-def main(argv: Sequence[str], line: Hotline) -> int:
+def main(argv: Sequence[str], line: ControlSocket) -> int:
     """Measure; gives the exit status. ``line``: to whoever started this rank."""
     return serve("busbar", lambda: _run(argv, line))
 
 
-def _run(argv: Sequence[str], line: Hotline) -> int:
+def _run(argv: Sequence[str], line: ControlSocket) -> int:
     options = parse(argv)
     if options.listing:
         return _list(options.listing)

@@ -41,8 +41,8 @@ from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.options import option, switch
 from busbar.start import python
-from reports.readers import own
-from reports.records.rows import Row, grouped
+from reports.readers import codec
+from reports.records.measurement import Measurement, grouped
 from reports.records.shown import seconds as shown
 from reports.records.shown import size_text
 
@@ -191,7 +191,7 @@ class _Check:
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
         for transport in self._sets(self._form.slowed, 1):
-            every: dict[float, list[Row]] = {}
+            every: dict[float, list[Measurement]] = {}
             for _ in range(_LAUNCHES):
                 file = self._launch("slowed sides", transport, *sizes, *shares)
                 for share, rows in _rows(file).items():
@@ -251,8 +251,6 @@ class _Check:
         return file.read_text()
 
 
-def _rows(file: Path) -> Mapping[float, Sequence[Row]]:
+def _rows(file: Path) -> Mapping[float, Sequence[Measurement]]:
     """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
-    results = own.results(file.read_text())
-    shares = [float(r.parameters.get("injected", 0.0)) for r in results]
-    return grouped(own.rows(results, str(file)), lambda row: shares[row.line - 1])
+    return grouped(codec.measurements(file.read_text()), lambda row: row.injected or 0.0)

@@ -12,8 +12,8 @@ from bench.launch.launch import Interrupted, LaunchFailed
 from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.options.options import TUNING, parse
-from bench.run.rules import LIBRARY, Rules, dump
 from bench.run.screen import Screen
+from bench.run.tuning_file import LIBRARY, Rules, dump
 from bench.tuning import nccl, openmpi
 from bench.tuning.course import Course, effort, rounds_within
 from bench.tuning.launches import Launch, plan, run

@@ -11,8 +11,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
 from reports.commands.output import RunOptions, console, note, read_noting
-from reports.records.record import LIBRARY
-from reports.records.rows import Row
+from reports.records.measurement import LIBRARY, Measurement
 
 if TYPE_CHECKING:
     from collectives.predict.fit import Fit
@@ -40,7 +39,7 @@ class AccuracyCommand(RunOptions, Command):
             raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
         fit = None if self.fit is None else open_fit(self.fit)
         points: list[AccuracyPoint] = []
-        rows: list[Row] = []
+        rows: list[Measurement] = []
         for path in self.files:
             if fit is not None and fit.sources & sources(path):
                 raise ReportError(f"{path}: {fit.name} was fitted on it; accuracy needs other data")
@@ -69,12 +68,12 @@ class AccuracyCommand(RunOptions, Command):
         return 0
 
 
-def _setting(row: Row) -> str:
+def _setting(row: Measurement) -> str:
     words = (row.collective, row.transport, f"{row.ranks} ranks" if row.ranks else "")
     return " ".join(word for word in words if word)
 
 
-def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
+def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
     from reports.analysis.predicted import predictions
     from reports.tables.accuracy import AccuracyPoint
@@ -98,7 +97,9 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
     ]
 
 
-def _by_nccl(rows: Sequence[Row], log: Path, options: AccuracyCommand) -> list[AccuracyPoint]:
+def _by_nccl(
+    rows: Sequence[Measurement], log: Path, options: AccuracyCommand
+) -> list[AccuracyPoint]:
     from reports.analysis.predicted import nccl_machine, nccl_seconds
     from reports.tables.accuracy import AccuracyPoint
 

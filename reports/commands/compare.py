@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reports.analysis.compare import Comparison
     from reports.analysis.differences import Difference
     from reports.analysis.quality import Rule
-    from reports.records.rows import Row
+    from reports.records.measurement import Measurement
 
 #: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
 AGAINST = "\0--"
@@ -91,7 +91,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
 
 def compared(
-    base: Sequence[Row], new: Sequence[Row], options: NoiseOptions
+    base: Sequence[Measurement], new: Sequence[Measurement], options: NoiseOptions
 ) -> tuple[list[Comparison], list[Difference], int]:
     """Every shared row's word, the differences of the runs, and how many rows NEW lacks.
 
@@ -143,8 +143,8 @@ def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
 
 
 def rules_of(
-    base: Sequence[Row],
-    new: Sequence[Row],
+    base: Sequence[Measurement],
+    new: Sequence[Measurement],
     comparisons: Sequence[Comparison],
     limit: float | None = None,
 ) -> tuple[Rule, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.options import OptionGroup, option
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
     from reports.analysis.expect import Expectation
@@ -47,7 +47,7 @@ def wanted(options: ExpectOptions) -> Wanted:
     return Wanted(rules, limit)
 
 
-def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
+def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
     """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
     from reports.analysis.expect import check
 
@@ -67,7 +67,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
     return 1 if failures else 0
 
 
-def _who(rows: Sequence[Row]) -> None:
+def _who(rows: Sequence[Measurement]) -> None:
     """Name the slow one of several nodes, if the ranks' own times show it."""
     if any(r.per_rank_s for r in rows):
         from reports.analysis.stragglers import culprits

@@ -8,7 +8,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
 from reports.commands.output import MachineOptions, RunOptions, read_noting
-from reports.readers.own import step_results
+from reports.readers.codec import step_measurements
 
 
 class HtmlCommand(MachineOptions, RunOptions, Command):
@@ -25,14 +25,14 @@ class HtmlCommand(MachineOptions, RunOptions, Command):
         from reports.analysis.machine import read_machine
         from reports.page import page
         from reports.page.payload import MOST_ROWS
-        from reports.readers.folding import folded
+        from reports.records.table import folded
 
         if self.out.suffix not in (".html", ".htm"):
             raise ReportError(f"{self.out}: name the page with .html at its end")
         limit = None if self.limit is None else parse_rate(self.limit)
         machine = read_machine(self.topology) if self.topology else None
         files = [read_noting(path, self.ranks) for path in self.files]
-        steps = [one for path in self.files for one in step_results(path)]
+        steps = [one for path in self.files for one in step_measurements(path)]
         notes = [str(note) for found in files for note in found.notes]
         every, said = sum(len(found.rows) for found in files), ""
         parts = [found.rows for found in files]

@@ -9,7 +9,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
 from reports.commands.output import LogOptions, console, note, print_table, read_noting
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 
 class ImportCommand(LogOptions, Command):
@@ -30,7 +30,7 @@ class ImportCommand(LogOptions, Command):
                 raise ReportError(
                     f"{self.out}: no format for that ending; use .csv, .json or .jsonl"
                 )
-        status, rows = 0, list[Row]()
+        status, rows = 0, list[Measurement]()
         for path in self.files:
             try:
                 found = read_noting(path, self.ranks)

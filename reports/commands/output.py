@@ -15,7 +15,7 @@ from reports.readers.reading import read
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reports.records.rows import Reading, Row
+    from reports.records.measurement import Measurement, Reading
     from reports.tables.table import Shown
 
 _MOST_NOTES = 20
@@ -33,7 +33,7 @@ class RunOptions(LogOptions):
     files: tuple[Path, ...] = option("RUN", (), nargs="+")
 
 
-def rows_of(options: RunOptions) -> list[Row]:
+def rows_of(options: RunOptions) -> list[Measurement]:
     """The rows of all files, whose notes are printed. Raises ReportError."""
     return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 

@@ -25,14 +25,14 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         from reports.analysis.steps import summaries
         from reports.figures.plot import figures
         from reports.figures.steps import bars, picture
-        from reports.readers.own import step_results
-        from reports.records.record import STEP
+        from reports.readers.codec import step_measurements
+        from reports.records.measurement import STEP
 
         limit = None if self.limit is None else parse_rate(self.limit)
         if not self.out.is_dir() and (self.out.exists() or not self.out.parent.is_dir()):
             raise ReportError(f"{self.out}: is no folder, and none can be made there")
         machine = read_machine(self.topology) if self.topology else None
-        records = [one for path in self.files for one in step_results(path)]
+        records = [one for path in self.files for one in step_measurements(path)]
         # Of steps neither sizes nor busbw say anything: they have figures of their own.
         rows = [row for row in over_launches(rows_of(self)) if not row.collective.startswith(STEP)]
         made = figures(rows, self.format, limit, machine) if rows or not records else {}

@@ -9,7 +9,7 @@ from busbar.options import option
 from reports.commands.expecting import ExpectOptions, expect, wanted
 from reports.commands.output import RunOptions, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import RuleOptions, print_rules
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -25,12 +25,12 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
-        from reports.readers.folding import folded
+        from reports.records.table import folded
         from reports.tables.show import tables
         from reports.tables.winners import answer
 
         asked = wanted(self)
-        terminal, rows = console(), list[Row]()
+        terminal, rows = console(), list[Measurement]()
         fit = None
         if self.fit is not None:
             from reports.analysis.predicted import beside, open_fit

@@ -13,7 +13,7 @@ from reports.commands.output import make_folder
 
 if TYPE_CHECKING:
     from reports.figures.warmup import Settling
-    from reports.records.record import Result
+    from reports.records.measurement import Measurement
 
 
 class WarmupCommand(Command):
@@ -30,7 +30,7 @@ class WarmupCommand(Command):
         from reports.figures.warmup import settlings
 
         for path in self.files:
-            found = settlings(_results(path))
+            found = settlings(_measurements(path))
             if not found:
                 raise ReportError(f"{path}: no row with iterations")
             wide = max(len(one.title) for one in found)
@@ -42,13 +42,13 @@ class WarmupCommand(Command):
         return 0
 
 
-def _results(path: Path) -> list[Result]:
-    """The whole records of a file or a run directory. Raises ReportError."""
-    from reports.readers.own import results
+def _measurements(path: Path) -> list[Measurement]:
+    """The whole measurements of a file or a run directory. Raises ReportError."""
+    from reports.readers.codec import measurements
     from reports.readers.text import record_texts
 
     try:
-        return [one for text in record_texts(path) for one in results(text)]
+        return [one for text in record_texts(path) for one in measurements(text)]
     except ValueError as error:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 

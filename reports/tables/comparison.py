@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.records.measurement import STEP, grouped
 from reports.records.metrics import BESIDE, present
-from reports.records.record import STEP
-from reports.records.rows import grouped
 from reports.records.shown import known, setting, size_text
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS

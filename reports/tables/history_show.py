@@ -8,8 +8,8 @@ import numpy as np
 
 from busbar.cells import csv_text
 from reports.analysis.history import History, HistoryEvent, Series, events
+from reports.records.measurement import grouped
 from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, TIME
-from reports.records.rows import grouped
 from reports.records.shown import chance, interval_text, named, setting, size_text, trend
 from reports.tables.table import WIDE, Column, Shown, table
 

@@ -12,8 +12,8 @@ from reports.analysis.differences import Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
+from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present
-from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, setting, size_text
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
@@ -47,7 +47,7 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
     return [head, sides, *lines]
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Measurement]) -> str:
     """The fastest by size; a table a measured thing; warnings and the rules.
 
     At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
@@ -91,7 +91,7 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def _run_table(rows: Sequence[Row]) -> str:
+def _run_table(rows: Sequence[Measurement]) -> str:
     columns: list[tuple[str, str, list[str]]] = [
         ("size", "---:", [size_text(r.nbytes) for r in rows]),
         ("algorithm", "---", [marked(r) for r in rows]),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.clock.reading import VARIABLE, skew
 from bench.cluster import cpu, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
@@ -18,6 +17,7 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
+from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
 

@@ -9,9 +9,8 @@ import pytest
 
 from busbar.installation import extra
 from reports.commands import TABLE
-from reports.exports.formats import to_jsonl
 from tests.conftest import REPO
-from tests.reports.runs import cli, records, saved
+from tests.reports.runs import cli, records, saved, to_jsonl
 
 
 @pytest.mark.parametrize("name", TABLE.entries)

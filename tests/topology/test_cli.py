@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.exports.formats import to_jsonl
 from tests.command import reports_main, topology_main
 from tests.conftest import Run
 from tests.reports import logs
-from tests.reports.runs import records
+from tests.reports.runs import records, to_jsonl
 from topology.exports import EXPORTS
 from topology.sources import own_json
 from topology.views import matrix

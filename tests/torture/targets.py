@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.options.options import parse_choice
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from bench.run.work import read_counts
 from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
@@ -31,9 +31,9 @@ from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
 from reports.analysis import expect_text
 from reports.analysis.expect import parse_rate, parse_share
-from reports.readers import own
+from reports.readers import codec
 from reports.readers.reading import read
-from reports.records.rows import record
+from reports.records.measurement import record
 from tests.command import reports_main
 from tests.torture import seeds
 from topology.diagnostics.findings import check
@@ -163,7 +163,7 @@ def _path(parse: Callable[[Path], object], data: bytes) -> None:
 
 def _own(data: bytes) -> None:
     with contextlib.suppress(ValueError):  # what its one caller expects
-        own.results(data.decode("utf-8", "replace"))
+        codec.measurements(data.decode("utf-8", "replace"))
 
 
 def _counts(path: Path) -> object:

@@ -29,7 +29,7 @@ from busbar.sizes import human
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 # A budget ends no run before it has so many updates.
 _FEWEST = 6
@@ -68,7 +68,7 @@ def run(job: StepJob) -> StepOutcome:
         mine = _ServerRun(job)
         mine.check()
     except Unsupported as error:  # the same on every rank
-        return StepOutcome(Sample(skipped=str(error)), job.choice.name)
+        return StepOutcome(Record(skipped=str(error)), job.choice.name)
     return mine.run()
 
 
@@ -242,17 +242,18 @@ class _ServerRun:
         made = self.world.broadcast(made)
         times, updates = tuple(made["times"]), len(servers[0].updates)
         into, out = (round(n / updates) for n in made["bytes"])
-        sample = Sample(
-            times,
-            made["block"],
+        record = Record(
+            times_s=times,
+            iterations=made["block"],
             timing="loop",
+            across="max",
             stopped="budget" if self.options.iterations is None else "iterations",
-            sent=out,
-            received=into,
-            total=self.servers * (out + into),
+            sent_bytes=out,
+            received_bytes=into,
+            total_bytes=self.servers * (out + into),
         )
         return StepOutcome(
-            sample,
+            record,
             self.protocol.name,
             messages=round(sum(one.gradients + one.answers for one in servers) / updates),
             predicted=made["predicted"],

@@ -97,14 +97,14 @@ def places_of(
     return found
 
 
-def told(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """What a rank tells the others of its program and its places, for `heard`."""
+def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    """A rank's program and where its buffers lie, for `read_placed_program` on the others."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
     return [program.rank, steps, list(places.items())]
 
 
-def heard(what: Json) -> PlacedProgram:
-    """What `told` gave, after JSON has made lists of its tuples."""
+def read_placed_program(what: Json) -> PlacedProgram:
+    """Read what `placed_program_json` gives, in which JSON has made lists of tuples."""
 
     def span(of: Json) -> Span:
         buffer, start, stop = of
