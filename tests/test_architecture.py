@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("topology.model", "busbar"),
     ("topology.sources", "busbar topology.model"),
     ("topology.measured", "busbar topology.model"),
-    ("topology.diagnostics", "topology.model topology.measured"),
+    ("topology.diagnostics", "busbar topology.model topology.measured"),
     ("topology.placement", "busbar topology.model topology.measured topology.diagnostics"),
     ("topology.exports", "busbar topology.model topology.sources"),
     (

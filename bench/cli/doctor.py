@@ -8,9 +8,9 @@ from textwrap import wrap
 
 from bench.cli.checks import CHECKS, Check, Standing
 from busbar.arguments import Parser, program
-from busbar.printable import printable
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
+from busbar.terminal import make_printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def _doctor(argv: Sequence[str]) -> int:
     for check in CHECKS:
         found.append(check())
         for line in _lines(found[-1], width):
-            print(printable(line))
+            print(make_printable(line))
     return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
 
 

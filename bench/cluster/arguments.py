@@ -10,7 +10,7 @@ from bench.cluster import text
 from bench.cluster.network import MOST_HOSTS, Network
 from busbar.arguments import Add, Parser, program, whole
 from busbar.errors import Unsupported
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 _HOSTS = 4
 

@@ -17,11 +17,12 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
-from bench.cluster.text import Down, rate_text
+from bench.cluster.text import Down
 from busbar.errors import Unavailable
 from busbar.files import check, write
-from busbar.printable import note
 from busbar.process import serve
+from busbar.terminal import print_note
+from busbar.units import format_link_rate
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,7 +58,7 @@ def plan(wanted: Asked) -> Iterator[str]:
         ends = f"{cable.device} to spine"
         if cable.host is not None:
             ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
-        yield f"#   {ends}: {rate_text(cable.rate)} each way"
+        yield f"#   {ends}: {format_link_rate(cable.rate)} each way"
     for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
@@ -88,7 +89,7 @@ def _run(wanted: Asked) -> int:
             return 128 + ended.interrupted
         seconds = time.monotonic() - start
         uses = use.used(network, before, _counted(cluster), seconds)
-        note(use.said(uses, seconds))
+        print_note(use.said(uses, seconds))
         if wanted.svg is not None:
             write(wanted.svg, picture(network, uses).encode())
     return ended.status
@@ -129,6 +130,6 @@ def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
 def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Timer:
     def act() -> None:
         cluster.call(raised(cluster.network, host, up).words)
-        note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
+        print_note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
 
     return threading.Timer(after, act)

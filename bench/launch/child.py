@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from busbar.printable import note
 from busbar.status import RANK_LOST
+from busbar.terminal import print_note
 
 # Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
 SOFTLY = signal.SIGUSR1
@@ -106,7 +106,7 @@ def run(
         said = f"{Path(command[0]).name} (pid {process.pid}) is stopped"
         err, status = f"{err}busbar: {said}\n", RANK_LOST
         if process.stderr is None:  # its standard error is this process's
-            note(said)
+            print_note(said)
     return Ended(status, err, came[0] if came else 0)
 
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from bench.launch.progress import Far, far
-from busbar.terminal import terminal
+from busbar.terminal import open_console
 
 Heard = Callable[[str], object]
 Show = Callable[[Far], object]
@@ -59,7 +59,7 @@ def _in_notebook(display: Any, title: str) -> Iterator[Show]:
 def _on_terminal(title: str) -> Iterator[Show]:
     from rich.progress import Progress
 
-    with Progress(console=terminal(stderr=True), transient=True) as bar:
+    with Progress(console=open_console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda at: bar.update(
             task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"

@@ -24,7 +24,7 @@ from bench.options.timing_arguments import timing_options
 from busbar.arguments import Add, Parser, program
 from busbar.completion import offer
 from busbar.mpi import LEVELS, OPTION
-from busbar.sizes import MOST_RANKS, Unsaid
+from busbar.units import MOST_RANKS, Unsaid
 from collectives.execution.registry import transports
 from collectives.schedule.catalogue import algorithms
 from collectives.schedule.dtypes import DTYPES, FLOAT8

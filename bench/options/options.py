@@ -16,7 +16,7 @@ from bench.options.pairs import PT2PT, TITLE, TRANSFERS, TWO_SIDED, Pairing
 from bench.options.timing_arguments import sync
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
-from busbar.sizes import MOST_RANKS, Unsaid, parse_size, sweep
+from busbar.units import MOST_RANKS, Unsaid, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
@@ -237,7 +237,7 @@ def _sizes(given: argparse.Namespace, step: int | None) -> tuple[int, ...]:
     """The sizes to measure, rising, each of them once."""
     if given.sizes is None:
         low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
-        return tuple(sweep(low, high, factor=given.factor, step=step))
+        return tuple(sweep_sizes(low, high, factor=given.factor, step=step))
     ends = (given.minbytes, given.maxbytes, given.factor, given.stepbytes)
     if not all(end is None or isinstance(end, Unsaid) for end in ends):
         raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")

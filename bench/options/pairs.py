@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from bench.options.argument_types import add_check, at_least, names
 from busbar.arguments import Add
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 PT2PT = "pt2pt"
 TITLE = "latency, bandwidth and message rate between pairs of ranks"

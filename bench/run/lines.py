@@ -12,12 +12,13 @@ from bench.run.noise import cause, noted
 from busbar.installation import busbar_version
 from busbar.mpi import ThreadLevel
 from busbar.mpi import remarks as level_remarks
+from busbar.units import format_seconds
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
 from reports.records.gpus import warnings
 from reports.records.record import Result
-from reports.records.shown import PLACEMENT, seconds
+from reports.records.shown import PLACEMENT
 
 
 class People(NamedTuple):
@@ -116,7 +117,8 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
     ]
     lines += [
         f"# {PLACEMENT[placement]}: {sample.sync['lost']} of {sample.sync['begun']} iterations do"
-        f" not count, for some rank was late; windows up to {seconds(sample.sync['widest_s'])}"
+        " not count, for some rank was late; windows up to"
+        f" {format_seconds(sample.sync['widest_s'])}"
         for placement in ("out", "in")
         if (sample := result.sample(placement)) is not None and sample.sync.get("lost")
     ]
@@ -126,6 +128,7 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
 def _overlapped(found: Mapping[str, float]) -> str:
     """The overlap of a collective with computation, in words."""
     return (
-        f"with {seconds(found['computing'])} of computing {seconds(found['together'])}:"
-        f" overlap {100 * found['share']:.0f} %, exposed {seconds(found['exposed'])}"
+        f"with {format_seconds(found['computing'])} of computing"
+        f" {format_seconds(found['together'])}:"
+        f" overlap {100 * found['share']:.0f} %, exposed {format_seconds(found['exposed'])}"
     )

@@ -10,7 +10,7 @@ from bench.options.argument_types import at_least, patience, ranks, seconds
 from bench.options.arguments import AFFINITIES, TUNING, mpi_threads
 from bench.steps.workloads.file import PRECISIONS
 from busbar.arguments import Add, Parser, number, program
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 from collectives.execution.registry import transports
 
 SPENDING = ("sleep", "burn")

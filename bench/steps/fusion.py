@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from busbar.errors import Unsupported
-from busbar.sizes import parse_size, short
+from busbar.units import format_size_argument, parse_size
 
 TensorRange = tuple[int, int]
 """The first tensor, and the one after the last."""
@@ -69,7 +69,7 @@ def parse(text: str, cycle: float | None = None) -> Fusion:
     size = _positive(text)
     if cycle is None:
         return Fusion(text, (size,))
-    return Fusion(f"{short(size)}@{cycle * 1e3:g}ms", (size,), cycle)
+    return Fusion(f"{format_size_argument(size)}@{cycle * 1e3:g}ms", (size,), cycle)
 
 
 def candidates(nbytes: int, cycle: float | None = None) -> list[Fusion]:

@@ -20,8 +20,8 @@ from bench.trials.sides import SharedLaunch, Side, launch, side, together
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
 from busbar.launchers import launched
-from busbar.printable import note
 from busbar.process import serve
+from busbar.terminal import print_note
 from reports.analysis.expect import parse_share
 
 _MOST_ROUNDS = 1000
@@ -96,7 +96,7 @@ def _run(argv: Sequence[str]) -> int:
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
             of = f"{undecided} of {len(pairs.words)} rows"
-            note(f"{of} are undecided when --budget or --most ends")
+            print_note(f"{of} are undecided when --budget or --most ends")
     return status
 
 
@@ -127,6 +127,6 @@ def _rounds(
         longest = max(longest, time.monotonic() - start)
         done = sum(word != UNDECIDED for word in pairs.words)
         first = "".join(one.name for one in order)
-        note(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
+        print_note(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
         if pairs.decided:
             return

@@ -42,10 +42,10 @@ from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
 from busbar.start import python
+from busbar.units import format_seconds as shown
+from busbar.units import format_size
 from reports.readers import own
 from reports.records.rows import Row, grouped
-from reports.records.shown import seconds as shown
-from reports.records.shown import size_text
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
@@ -255,7 +255,7 @@ class _Check:
                 sides[ours] = run(collective, sizes)
             pairs.append((sides[True], sides[False]))
         for size in sizes:
-            name = f"MPI's {size_text(size)} {collective} against the loop in C"
+            name = f"MPI's {format_size(size)} {collective} against the loop in C"
             yield against_c(name, [(mine[size], theirs[size]) for mine, theirs in pairs])
 
     def _loops_of_ours(self, collective: str, sizes: Sequence[int]) -> Mapping[int, float]:

@@ -26,9 +26,9 @@ from busbar.arguments import Parser, number, program, unknown
 from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.launchers import launched
-from busbar.printable import note
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
+from busbar.terminal import print_note
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
@@ -89,15 +89,17 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
             raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
         series, notes = of_files(measured.records, given.placement)
         for one in notes[:20]:
-            note(one)
+            print_note(one)
         rules = tune(series, given.default, given.noise)
     files = _files(given, rules)
     for path, data in files:
         write(path, data)
-        note(f"wrote {path}")
+        print_note(f"wrote {path}")
     Screen(0).lines(table(rules))
     if measured.interrupted:
-        note(f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have")
+        print_note(
+            f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have"
+        )
         return 128 + measured.interrupted
     return FOUND if measured.failed else GOOD
 
@@ -119,7 +121,7 @@ def _predict(given: argparse.Namespace, rest: Sequence[str]) -> list[Rules]:
             options_.dtypes[0],
         )
         for one in notes:
-            note(one)
+            print_note(one)
         default = catalogue.usual(collective) if given.default == LIBRARY else given.default
         found += tune(series, default, given.noise, "predicted")
     return found
@@ -194,7 +196,7 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> Measuring:
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
     runs = turns(todo, given.launches, given.seed)
-    course = Course([effort(one) for one, _ in runs], given.budget, note)
+    course = Course([effort(one) for one, _ in runs], given.budget, print_note)
     course.announce()
     return _all(runs, folder, given.launcher, course)
 
@@ -207,7 +209,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
     failed = interrupted = 0
     for place, (one, which) in enumerate(runs):
         if course.over:
-            note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
+            print_note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
             break
         each, within = course.row_seconds(), course.within()
         told = () if each is None else (f"--budget={each:.3g}",)
@@ -218,7 +220,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
             found[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
-            note(str(error))
+            print_note(str(error))
         except Interrupted as end:
             path = folder / f"{one.name}.jsonl"
             if has_rows(path):  # a report was left, and its rows are as good as any

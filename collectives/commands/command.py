@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
-from busbar.sizes import MOST_RANKS, Unsaid, ranks
-from busbar.terminal import terminal
+from busbar.terminal import open_console
+from busbar.units import MOST_RANKS, Unsaid, parse_ranks
 from collectives.formats.load import from_file
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 
 class Subcommand(NamedTuple):
@@ -55,7 +55,7 @@ def schedule_options(
 
 def one(text: str, most: int = MOST_RANKS) -> int:
     """The one rank count of a text. Raises Unsupported."""
-    found = ranks(text, most)
+    found = parse_ranks(text, most)
     if len(found) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
     return found[0]
@@ -96,17 +96,6 @@ def width() -> int:
 
 def show(*things: object) -> None:
     """Print tables and lines to standard output."""
-    console = terminal(width=width(), highlight=False, markup=False)
+    console = open_console(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
-
-
-def new_table(title: str, *columns: str, text: int = 1) -> Table:
-    """A table whose first ``text`` columns are words, the others numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i < text else "right", overflow="fold")
-    return table

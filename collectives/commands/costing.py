@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
-from busbar.sizes import parse_size, sweep
-from collectives.commands.command import (
-    Subcommand,
-    new_table,
-    one,
-    pairs,
-    schedule_options,
-    show,
-)
+from busbar.tables import new_table
+from busbar.units import format_digits, parse_size, sweep_sizes
+from collectives.commands.command import Subcommand, one, pairs, schedule_options, show
 from collectives.commands.foreign import asked
 from collectives.formats.load import from_file
 from collectives.schedule.bounds import bound
@@ -62,7 +56,7 @@ def _sizes(options: argparse.Namespace) -> list[int]:
         low = min(low, high)
     if low < 1:
         raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
-    sizes = sweep(low, high, factor=options.stepfactor, step=None)
+    sizes = sweep_sizes(low, high, factor=options.stepfactor, step=None)
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
@@ -136,20 +130,19 @@ def _counts(
     table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
     least = bound(collective, nranks)
     if least is not None:
-        volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
+        volumes = (
+            "-" if v is None else format_digits(v, ".4g")
+            for v in (least.out, least.into, least.reduced)
+        )
         table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
     for each in contenders:
         c = each.cost
-        volumes = (_number(v) for v in (c.total, c.out, c.into, c.reduced))
+        volumes = (format_digits(v, ".4g") for v in (c.total, c.out, c.into, c.reduced))
         label = Path(each.name).name if from_file(each.name) else each.name
         table.add_row(label, str(c.steps), str(c.rounds), *volumes)
     for name in refused:
         table.add_row(name, "-", *[""] * 5)
     return table
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 COMMAND = Subcommand(

@@ -11,7 +11,7 @@ from pathlib import Path
 from busbar.arguments import number, whole
 from busbar.errors import ScheduleError, Unsupported
 from busbar.files import write_all
-from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
+from busbar.units import MOST_BYTES, Unsaid, format_bytes, parse_ranks
 from collectives.commands.command import Subcommand, one
 from collectives.formats.convert import convert
 from collectives.formats.load import build, from_file, plan_of, proven, proven_plan, stated
@@ -98,7 +98,7 @@ def _agreed(options: argparse.Namespace, path: Path, where: Layout) -> None:
     what, asked = where.spec, options.collective
     if asked is not None and spec(asked).name != what.name:
         raise Unsupported(f"{path}: it is for {what.name}, not {asked}")
-    if not isinstance(options.ranks, Unsaid) and where.nranks not in ranks(options.ranks):
+    if not isinstance(options.ranks, Unsaid) and where.nranks not in parse_ranks(options.ranks):
         raise Unsupported(f"{path}: it is for {where.nranks} ranks, not {options.ranks}")
     if what.rooted and options.root not in (0, where.root):
         raise Unsupported(f"{path}: its root is {where.root}, not {options.root}")
@@ -235,7 +235,10 @@ def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
             yield path, data
             if time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
-                print(f"{len(sizes)} files, {human(sum(sizes.values()))} so far", file=sys.stderr)
+                print(
+                    f"{len(sizes)} files, {format_bytes(sum(sizes.values()))} so far",
+                    file=sys.stderr,
+                )
 
     write_all(places())
     for path, size in sizes.items():

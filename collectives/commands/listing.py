@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from collectives.commands.command import Subcommand, new_table, show
+from busbar.tables import new_table
+from collectives.commands.command import Subcommand, show
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 

@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
-from collectives.commands.command import (
-    Subcommand,
-    new_table,
-    one,
-    schedule_options,
-    show,
-    width,
-)
+from busbar.tables import new_table
+from collectives.commands.command import Subcommand, one, schedule_options, show, width
 from collectives.commands.foreign import asked
 from collectives.formats.load import build, draft
 from collectives.schedule.catalogue import algorithm, algorithms

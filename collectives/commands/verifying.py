@@ -6,9 +6,10 @@ import argparse
 
 from busbar.cpulist import listed
 from busbar.errors import ScheduleError, Unsupported
-from busbar.sizes import ranks
+from busbar.tables import new_table
+from busbar.units import parse_ranks
 from collectives.commands import foreign as files
-from collectives.commands.command import Subcommand, new_table, pairs, schedule_options, show
+from collectives.commands.command import Subcommand, pairs, schedule_options, show
 from collectives.formats.load import build, from_file
 from collectives.schedule.catalogue import spec
 
@@ -28,7 +29,7 @@ def _verify(options: argparse.Namespace) -> int:
     name, given = files.asked(options)
     table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
     status = 0
-    counts = ranks(options.ranks)
+    counts = parse_ranks(options.ranks)
     for collective, each in pairs(options, name):
         what = spec(collective)
         proven, refused, failed = [], [], ""

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.record import Result
 from reports.records.rows import Row
-from reports.records.shown import named, size_text
+from reports.records.shown import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
@@ -116,7 +117,7 @@ def in_brief(results: Sequence[Result]) -> list[str]:
     iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
     """
     timed = [
-        (f"{r.collective} {r.algorithm} {size_text(r.size)} {placement}", sample.times)
+        (f"{r.collective} {r.algorithm} {format_size(r.size)} {placement}", sample.times)
         for r in results
         for placement, sample in (("out", r.out), ("in", r.in_place))
         if sample is not None and sample.times and sample.timing != "loop"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from busbar.cells import csv_text
+from busbar.tables import render_csv
 from reports.readers import own
 from reports.readers.own_csv import CSV
 from reports.records.record import FORMAT, Result
@@ -84,7 +84,7 @@ class CsvLines:
             mean = fmean(row.times_s) if row.times_s else None
             told = {"median_s": row.time_s, "mean_s": mean, "worksharing": int(row.worksharing)}
             lines.append([told[name] if name in told else getattr(row, name) for name in CSV])
-        return csv_text(lines, "\r\n").encode()
+        return render_csv(lines, "\r\n").encode()
 
 
 def to_csv(results: Sequence[Result]) -> bytes:

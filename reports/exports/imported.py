@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from busbar.cells import csv_text
+from busbar.tables import render_csv
 from reports.records.rows import COLUMNS, Row, record
 
 
@@ -16,7 +16,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     def cell(value: Any) -> Any:
         return ";".join(map(str, value)) if isinstance(value, tuple) else value
 
-    return csv_text([COLUMNS, *([cell(v) for v in record(r).values()] for r in rows)])
+    return render_csv([COLUMNS, *([cell(v) for v in record(r).values()] for r in rows)])
 
 
 def to_json(rows: Sequence[Row]) -> str:

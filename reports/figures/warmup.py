@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from busbar.units import format_size
 from reports.figures.canvas import canvas, faint_grid, saved
 from reports.records.record import Result
-from reports.records.shown import size_text
 from reports.statistics.steady import Steady, steady
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def settlings(results: Sequence[Result]) -> list[Settling]:
         for placement, half in (("", r.out), (" in place", r.in_place)):
             if half is not None and len(half.times) > 1:
                 what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
-                title, times = f"{what} {size_text(r.size)}{placement}", half.warm_up + half.times
+                title, times = f"{what} {format_size(r.size)}{placement}", half.warm_up + half.times
                 found.append(Settling(title, times, len(half.warm_up), steady(times)))
     return found
 

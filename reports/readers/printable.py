@@ -1,4 +1,4 @@
-"""Makes the texts of a reading safe to print (`busbar.printable`)."""
+"""Makes the texts of a reading safe to print (`busbar.terminal`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from busbar.printable import printable
+from busbar.terminal import make_printable
 from reports.readers.columns import Coded, Rows
 from reports.records.rows import TEXTS, Note, Reading, Row, Run
 
@@ -16,7 +16,9 @@ _LONGEST_NOTE = 400
 
 def cleaned(found: Reading) -> Reading:
     """A reading whose rows, runs and notes have printable texts only."""
-    notes = [Note(printable(n.source), n.line, _cut(printable(n.text))) for n in found.notes]
+    notes = [
+        Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in found.notes
+    ]
     if isinstance(found.rows, Rows):
         columns = {name: _column(column) for name, column in found.rows.columns.items()}
         return Reading(Rows(columns, found.rows.times), notes)
@@ -36,7 +38,9 @@ def _column(column: Any) -> Any:
 
 def _row(row: Row, run: Run) -> Row:
     odd: dict[str, Any] = {
-        name: printable(text) for name in TEXTS if not (text := getattr(row, name)).isprintable()
+        name: make_printable(text)
+        for name in TEXTS
+        if not (text := getattr(row, name)).isprintable()
     }
     return replace(row, run=run, **odd) if odd or run is not row.run else row
 
@@ -49,7 +53,7 @@ def _run(run: Run) -> Run:
 def printable_values(value: Any) -> Any:
     """A text, and the texts in what is made of lists and objects."""
     if isinstance(value, str):
-        return printable(value)
+        return make_printable(value)
     if isinstance(value, Run):
         return _run(value)
     if isinstance(value, Mapping):

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, log10
 from textwrap import wrap
 
+from busbar.tables import split_columns
+from busbar.units import format_digits, seven_characters
 from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
 from reports.analysis.winners import Winner, winners
 from reports.records.gpus import energy, memory_clock
 from reports.records.record import LIBRARY, Result
 from reports.records.rows import Row
-from reports.records.shown import PLACEMENT, known
+from reports.records.shown import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
-from reports.tables.table import blocks
 from reports.tables.winners import answer
 
 _EDGE = len("# ") + 12  # what stands left of the cells: the size
@@ -116,18 +116,22 @@ def _grids(
     yield grid(
         "% of the limit that memory sets",
         narrow,
-        lambda r: known(_share(r, placement, statistic), lambda share: f"{100 * share:.0f}"),
+        lambda r: format_digits(
+            _share(r, placement, statistic), lambda share: f"{100 * share:.0f}"
+        ),
         notes=above,
     )
     yield grid(
         "J per operation, idle taken off",
         narrow,
-        lambda r: known(energy(r.gpus, placement), _short),
+        lambda r: format_digits(energy(r.gpus, placement), seven_characters),
     )
     yield grid(
         "memory clock in MHz",
         narrow,
-        lambda r: known(memory_clock(r.gpus, placement), lambda clock: f"{clock / 1e6:.0f}"),
+        lambda r: format_digits(
+            memory_clock(r.gpus, placement), lambda clock: f"{clock / 1e6:.0f}"
+        ),
     )
 
 
@@ -152,8 +156,12 @@ def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str
     rated = result.size >= LATENCY_BOUND
     figure = bandwidths(result, seconds)[1] / 1e9 if rated else seconds * 1e6
     base = _seconds(row.get(LIBRARY), placement, statistic)
-    ratio = "" if base is None or result.algorithm == LIBRARY else f" ({_short(base / seconds)}x)"
-    return _short(figure) + ratio
+    ratio = (
+        ""
+        if base is None or result.algorithm == LIBRARY
+        else f" ({seven_characters(base / seconds)}x)"
+    )
+    return seven_characters(figure) + ratio
 
 
 def _share(result: Result, placement: str, statistic: str) -> float | None:
@@ -163,18 +171,13 @@ def _share(result: Result, placement: str, statistic: str) -> float | None:
     return of_limit(seconds, limit) if seconds and limit is not None else None
 
 
-def _short(value: float) -> str:
-    """Three significant digits in at most seven characters; below 0.001, two."""
-    if value < 0.001:
-        return f"{value:.1e}" if value > 0 else "0.00"
-    return f"{value:.{max(0, 2 - floor(log10(value)))}f}"
-
-
 def _drawn(grid: _Grid, width: int) -> list[str]:
     if not grid.lines:
         return []
     lines = ["#", f"# {grid.title}"]
-    for shown in blocks({name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE):
+    for shown in split_columns(
+        {name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE
+    ):
         heads = [_stacked(name, grid.columns[name]) for name in shown]
         for at in range(-max(map(len, heads)), 0):
             label = "size" if at == -1 else ""

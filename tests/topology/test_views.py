@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.cells import celled
-from busbar.printable import printable
+from busbar.tables import escape_cell
+from busbar.terminal import make_printable
 from tests.conftest import examples
 from topology import cli
 from topology.diagnostics.findings import check
@@ -60,7 +60,9 @@ def test_any_map_has_all_views(topology: Topology, width: int) -> None:
     """
     shown = [matrix.text(topology), tree.text(topology, width), matrix.as_csv(topology)]
     rows = list(csv.reader(io.StringIO(shown[2])))
-    assert [row[0] for row in rows[1:]] == [celled(printable(end.id)) for end in topology.endpoints]
+    assert [row[0] for row in rows[1:]] == [
+        escape_cell(make_printable(end.id)) for end in topology.endpoints
+    ]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert shown[1].startswith("machine")
     shown.append(findings_view.text(topology, check(topology), width))

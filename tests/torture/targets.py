@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bench.options.options import parse_choice
 from bench.run import rules as tuning
 from bench.run.work import read_counts
-from busbar import cpulist, sizes
+from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import said as nccl_said
 from collectives.formats import mscclpp, mscclpp_prove
@@ -196,7 +196,7 @@ def _targets() -> dict[str, Target]:
         "counts": (partial(_path, _counts), seeds.counts),
     }
     words = {
-        "size": sizes.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
+        "size": units.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
         "rate": parse_rate, "share": parse_share, "busid": busid.canonical,
         "cpulist": cpulist.members, "cpumask": cpulist.from_mask,
     }  # fmt: skip

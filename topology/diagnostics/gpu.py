@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from busbar.units import format_frequency
 from topology.diagnostics.finding import Finding, at_work, grouped, likes, listing
 from topology.model.topology import Device, Topology
 
@@ -158,7 +159,7 @@ def _clock(group: list[Device], what: str) -> Finding | None:
             f"{'memory' if what == 'memory' else 'SM'} clocks differ by {lag:.1%} among like GPUs "
             f"({group[0].get('model') or group[0].name})"
             + (f"; training may lose up to {3 * lag:.0%}" if what == "memory" else ""),
-            f"{which}: " + listing((id, f"{number / 1e9:.4f} GHz") for id, number in said),
+            f"{which}: " + listing((id, format_frequency(number, ".4f")) for id, number in said),
             "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS "
             "or board revision, or leave the slow ones out of jobs that use the others",
         )

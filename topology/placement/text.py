@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from busbar.printable import printable_lines
-from busbar.terminal import wrapped
+from busbar.terminal import make_lines_printable, wrap_line
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.why import hop_words, rate, reasons, short
 
@@ -35,12 +34,14 @@ def text(ranking: Ranking, width: int = 80) -> str:
     if len(ranking.tiers) > 1:
         lines += ["", "tiers:"]
         lines += [f"  {_tier(tier)}" for tier in ranking.tiers]
-    return printable_lines("\n".join(row for line in lines for row in _wrapped(line, width)) + "\n")
+    return make_lines_printable(
+        "\n".join(row for line in lines for row in _wrapped(line, width)) + "\n"
+    )
 
 
 def _wrapped(line: str, width: int) -> list[str]:
     """Continue below the text of a bullet, two columns further in elsewhere."""
-    return wrapped(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
+    return wrap_line(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
 
 
 def _promise(pick: Pick) -> str:

@@ -8,6 +8,7 @@ from math import factorial
 
 import numpy as np
 
+from busbar.units import format_rate, one_decimal
 from topology.diagnostics.findings import check
 from topology.model.graph import Hop
 from topology.placement.orders import EXACT_LIMIT, count_rings
@@ -29,9 +30,8 @@ def short(ids: Iterable[str]) -> str:
 
 
 def rate(value: float) -> str:
-    """``12.0 GB/s``; below 1 three digits, for a network's ports are of 0.0250, too."""
-    gigabytes = value / 1e9
-    return f"{gigabytes:.1f} GB/s" if gigabytes >= 1 or not value else f"{gigabytes:#.3g} GB/s"
+    """Return bytes per second as text: ``12.0 GB/s``, ``0.0250 GB/s`` of a slow network port."""
+    return f"{format_rate(value, one_decimal)} GB/s"
 
 
 def hop_words(hop: Hop) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from busbar.errors import ProbeError
-from busbar.printable import uncoloured
+from busbar.terminal import strip_escapes
 
 MAX_BYTES = 32 * 1024 * 1024
 #: A row of a thousand devices has about 8000 characters.
@@ -25,7 +25,7 @@ def lines(source: str, text: str) -> list[str]:
 
     Raises ProbeError for a text or a line that is longer than any machine's.
     """
-    clean = uncoloured(bounded(source, text))
+    clean = strip_escapes(bounded(source, text))
     clean = clean.replace("\ufeff", "").replace("\xa0", " ")
     found = [line.rstrip("\r") for line in clean.split("\n")]
     long = next((n for n, line in enumerate(found, 1) if len(line) > MAX_LINE), None)

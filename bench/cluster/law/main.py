@@ -19,8 +19,8 @@ from bench.options.argument_types import at_least
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
-from busbar.printable import note
-from busbar.sizes import ranks
+from busbar.terminal import print_note
+from busbar.units import parse_ranks
 from collectives.schedule import catalogue
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if args.svg is not None:
         drawable(args.svg)
-    counts = ranks(args.hosts, MOST_HOSTS)
+    counts = parse_ranks(args.hosts, MOST_HOSTS)
     if min(counts) < 2:
         raise Unsupported(f"--hosts {args.hosts}: a law is of 2 hosts or more")
     args.hosts = max(counts)
@@ -45,10 +45,10 @@ def main(argv: Sequence[str]) -> int:
             sweep = Sweep(chosen(args.collective, args.algorithm), sizes, args.iters)
             folder.mkdir(parents=True, exist_ok=True)
             with Cluster(network) as cluster, watched(cluster):
-                note("ports of the first hosts")
+                print_note("ports of the first hosts")
                 ports(cluster, folder)
                 for hosts in counts:
-                    measure(cluster, hosts, sweep, folder, note)
+                    measure(cluster, hosts, sweep, folder, print_note)
         points, measured = saved(folder)
         found = fit(measured, network.burst(network.rate))
         rows = compared(points, found, network.rate)

@@ -16,8 +16,8 @@ from bench.steps.trace import Trace
 from bench.steps.training.shared import parts
 from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from busbar.sizes import human
 from busbar.status import RANK_LOST
+from busbar.units import format_bytes
 
 
 def join(name: str) -> int:
@@ -40,7 +40,7 @@ def join(name: str) -> int:
     try:
         weights = np.empty(work.elements, work.dtype)
     except MemoryError:
-        need = human(work.elements * work.dtype.itemsize)
+        need = format_bytes(work.elements * work.dtype.itemsize)
         raise Unavailable(f"no memory for a learner's {need} of weights") from None
     trace = Trace(on=options.trace is not None)
     end = SocketLearner(ends, number, weights, parts(work.elements, servers))

@@ -17,7 +17,7 @@ from bench.steps.server.learning import BLOCKS, in_blocks
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import play
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
@@ -189,7 +189,7 @@ def _lines(
     wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
     queue = "not known over several hosts"
     if wait is not None:
-        queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
+        queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
     return (
         *([f"    measured over {', '.join(beside)}"] if beside else []),
         f"    {facts['updates_per_s']:.4g} updates/s{_plus(facts)}; server busy {100 * busy:.3g} %;"
@@ -238,7 +238,7 @@ def _within(mean: float, predicted: float) -> bool:
 
 
 def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else ''}{seconds(abs(value))}"
+    return f"{'-' if value < 0 else ''}{format_seconds(abs(value))}"
 
 
 def _kept(figure: str) -> str:
@@ -273,5 +273,5 @@ def _why(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     # Parts of half a per cent or more.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
     said = ", ".join(f"{name} {_kept(_signed(part))}" for name, part in parts.items())
-    lines += wrap(f"{'' if reasons else head}{_kept(seconds(mean))} are: {said}", _WIDTH)
+    lines += wrap(f"{'' if reasons else head}{_kept(format_seconds(mean))} are: {said}", _WIDTH)
     return [line.replace(_GLUE, " ") for line in lines]

@@ -15,7 +15,7 @@ from bench.steps.server.hooks import Training
 from bench.steps.server.protocol import Actions, Core, UpdateProtocol
 from bench.steps.trace import Trace
 from busbar.errors import RankFailure
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 
 # A server that hears nothing checks so often whether its time is up.
 _TICK_S = 0.25
@@ -90,7 +90,7 @@ class ServerProgress(NamedTuple):
 
     def told(self) -> str:
         """In words, those first who were heard of longest ago."""
-        each = f" ({seconds(self.seconds / self.updates)} each)" if self.updates else ""
+        each = f" ({format_seconds(self.seconds / self.updates)} each)" if self.updates else ""
         longest = sorted(self.heard.items(), key=lambda one: -(one[1] or (0, inf))[1])
         said = [_said(rank, last) for rank, last in longest[:_NAMED]]
         if len(longest) > _NAMED:

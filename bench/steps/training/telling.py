@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec
 from bench.steps.training.shared import LossPoint
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 
 #: The error of a vector is estimated from so many elements at most, which takes a moment.
 MOST_CHECKED = 1 << 20
@@ -32,7 +32,7 @@ def curve_lines(points: Sequence[LossPoint]) -> Lines:
     first, last, best = points[0], points[-1], min(point.loss for point in points)
     line = (
         f"    loss: {first.loss:.4g} at the start, {last.loss:.4g} after {last.updates} updates in"
-        f" {seconds(last.seconds)}"
+        f" {format_seconds(last.seconds)}"
     )
     return [line + (f", {best:.4g} at best" if best < 0.99 * last.loss else "")]
 
@@ -51,7 +51,9 @@ def compression(
         "decode_s": decode,
         f"{what}_error": off if np.isfinite(off) else None,
     }
-    spent = f"encoding {seconds(encode)}" + (f", decoding {seconds(decode)}" if decode else "")
+    spent = f"encoding {format_seconds(encode)}" + (
+        f", decoding {format_seconds(decode)}" if decode else ""
+    )
     error = f"a {what} is off by {off:.2g} of its length"
     return facts, [f"    {codec.name}: {bits:.3g} bits an element; {error};", f"      {spent}"]
 
