@@ -5,7 +5,10 @@
    LEVEL: single, funneled, serialized or multiple; init: MPI_Init, as C programs have it. SECONDS
    that a loop should take. BYTES as nccl-tests counts them: of all-gather all ranks' together.
    Prints a line a size: bytes, the microseconds of one call (the slowest rank's, the median of 21
-   loops), and the thread level that MPI provides. */
+   loops), and the thread level that MPI provides.
+
+   mpicc -shared -fPIC: the self-check calls time_calls in the processes of its ranks, in turns with
+   Busbar's own loops. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +38,9 @@ static int start(int *argc, char ***argv) {
     return MPI_Init(argc, argv);
 }
 
-/* Seconds of one of so many calls, on this rank. */
-static double loop(char kind, int calls, float *in, float *out, int count, int size) {
+/* Seconds of one of so many calls, on this rank. kind: b (broadcast), r (all-reduce) or g
+   (all-gather); count: floats of all ranks' parts together. */
+double time_calls(char kind, int calls, float *in, float *out, int count, int size) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
     for (int i = 0; i < calls; ++i)
@@ -61,12 +65,12 @@ int main(int argc, char **argv) {
         double times[LOOPS];
         if (!in || !out) return 3;
         for (int i = 0; i <= count; ++i) in[i] = (float)(rank + i % 8), out[i] = 0; /* touched */
-        loop(kind, 3, in, out, count, size);
-        int calls = (int)(seconds / loop(kind, 20, in, out, count, size));
+        time_calls(kind, 3, in, out, count, size);
+        int calls = (int)(seconds / time_calls(kind, 20, in, out, count, size));
         calls = calls < 6 ? 6 : calls > 100000 ? 100000 : calls;
         MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
         for (int n = 0; n < LOOPS; ++n) {
-            const double mine = loop(kind, calls, in, out, count, size);
+            const double mine = time_calls(kind, calls, in, out, count, size);
             MPI_Allreduce(&mine, &times[n], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         }
         qsort(times, LOOPS, sizeof *times, ascending);

@@ -35,7 +35,7 @@ from gpu_run import Part, piece  # noqa: E402
 from gpu_sections import SECTIONS  # noqa: E402
 
 from busbar.errors import BusbarError  # noqa: E402
-from collectives.execution.gpu.load import count_gpus, load_cupy  # noqa: E402
+from collectives.execution.gpu.take import count_gpus, load_cupy  # noqa: E402
 
 SCRIPT = __file__
 QUICK = Sizes(

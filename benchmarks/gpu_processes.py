@@ -18,8 +18,7 @@ import numpy as np
 from gpu_page import Page
 
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.load import load_nccl
-from collectives.execution.gpu.pick import oversubscribed
+from collectives.execution.gpu.take import load_nccl, nccl_variables
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.world import How, Json
 
@@ -108,7 +107,7 @@ def _nccl(world: Any, device: GpuDevice) -> Any:
     nccl = load_nccl()
     uuids = world.gather(device.uuid)
     version = int(nccl.get_version())
-    os.environ.update(oversubscribed(uuids, version, world.rank, threads=False, env=os.environ))
+    os.environ.update(nccl_variables(uuids, version, world.rank, threads=False, env=os.environ))
     # Ranks that NCCL takes for hosts of their own talk over sockets, here without a network.
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     return NcclTransport(world, device, nccl, cold=False, deadline=sections.DEADLINE_S)

@@ -15,10 +15,9 @@ import numpy as np
 from gpu_page import Page
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu import pick
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.take import nccl_variables
 from collectives.execution.inproc.world import run
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.lower import lower
@@ -215,7 +214,7 @@ def right_over_nccl(
     version = int(nccl.get_version())
     try:
         uuids = ["one GPU"] * max(ranks)
-        given = pick.oversubscribed(uuids, version, 0, threads=True, env=os.environ)
+        given = nccl_variables(uuids, version, 0, threads=True, env=os.environ)
     except Unsupported as error:
         page.row("-", "-", "-", f"not tried: {error}", "")
         return

@@ -21,13 +21,11 @@ from busbar.errors import Unavailable
 from busbar.start import python
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.action import QUEUE
-from collectives.execution.gpu.compile import compiler
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.driver import driver
+from collectives.execution.gpu.device import GpuDevice, compiler, driver
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.gpu.load import load_nccl, version_text
+from collectives.execution.gpu.take import load_nccl, version_text
 from collectives.execution.inproc.world import run
-from collectives.execution.ipc import kernels as ipc_kernels
+from collectives.execution.ipc import plan as executor
 from collectives.schedule.ops import op
 
 __all__ = ["SECTIONS", "Section"]
@@ -117,10 +115,10 @@ def _kernels(page: Page, cupy: Any, device: GpuDevice) -> None:
     )
     kind = np.dtype(np.float32)
     start = time.monotonic()
-    given = ipc_kernels.options(kind, op("sum"))
-    compiler(cupy.cuda.nvrtc).binary(ipc_kernels.source(), given, device.capability)
+    given = executor.options(kind, op("sum"))
+    compiler(cupy.cuda.nvrtc).binary(executor.source(), given, device.capability)
     spent = time.monotonic() - start
-    made = ipc_kernels.compile_kernels(device, kind, op("sum"))
+    made = executor.compile_kernels(device, kind, op("sum"))
     registers, blocks = device.registers(made.program), device.resident(made.program, made.threads)
     page.row("executor", registers, made.threads, blocks, spent)
     names = ("reduce", "divide", "differ", "gate")

@@ -18,7 +18,7 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import run
 from collectives.execution.nccl.library import library_calls
 from collectives.execution.roofline import least
-from collectives.execution.transport import LibraryCall
+from collectives.execution.transport import LibraryCall, Start
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build
 from collectives.schedule.layout import Layout
@@ -53,8 +53,9 @@ def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
 
 def timed(transport: Any, one: Bound, iterations: int, repeats: int) -> list[float]:
     """Seconds of an iteration, iterations back to back: of the slowest rank, several times over."""
-    one.action.times(iterations, True)
-    own = [one.action.times(iterations, True)[0] / iterations for _ in range(repeats)]
+    start = Start(transport.world.barrier, loop=True)
+    one.action.spans(iterations, start)
+    own = [one.action.spans(iterations, start).seconds[0] / iterations for _ in range(repeats)]
     return [float(x) for x in transport.world.combine(np.array(own), "max")]
 
 
@@ -195,12 +196,13 @@ def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
 
         def each(transport: Any, call: Any = call) -> float:
             with closing(transport.library(call(transport))) as action:
-                return float(median(action.times(20, False)))
+                return float(np.median(action.spans(20, Start(transport.world.barrier)).seconds))
 
         def loop(transport: Any, call: Any = call) -> tuple[float, float]:
             one = call(transport)
             with closing(transport.library(one)) as action:
-                took = median(action.times(20, True)[0] / 20 for _ in range(5))
+                back_to_back = Start(transport.world.barrier, loop=True)
+                took = median(action.spans(20, back_to_back).seconds[0] / 20 for _ in range(5))
             return took, _protocol(transport.lane, library_calls(transport, one))
 
         ours = on_threads(cupy, 1, each, make)

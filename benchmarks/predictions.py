@@ -18,8 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.links.as_map import as_topology
-from bench.links.measuring import Measured, Settings
+from bench.links.measure import Measured, Settings, as_topology
 from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.fusion import filled
 from busbar.errors import Unsupported

@@ -23,7 +23,7 @@ from collectives.execution.roofline import least
 from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm.worksharing import WorkSharing
-from collectives.execution.transport import Array, LibraryCall
+from collectives.execution.transport import Array, LibraryCall, Start
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -84,10 +84,10 @@ def case(
         mine = _memory(transport.allocate, layout, world.rank, elements, in_place)
         shared = _shared(transport, layout, mine, elements, in_place)
         stack.callback(shared.close)
-        turns["worksharing"] = _native(shared, nbytes < SHORT)
+        turns["worksharing"] = _native(world, shared, nbytes < SHORT)
         for name in names:
             plan = _plan(name, what.name, transport, world, mine, elements, in_place)
-            turns[f"shm {name}"] = _native(stack.enter_context(plan), nbytes < SHORT)
+            turns[f"shm {name}"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
         mpi = MpiTransport(world)
         theirs = _memory(mpi.allocate, layout, world.rank, elements, in_place)
         turns["library"] = _python(
@@ -157,11 +157,10 @@ def _shared(
     )
 
 
-def _native(plan: Plan | WorkSharing, loop: bool) -> Turn:
+def _native(world: MpiWorld, plan: Plan | WorkSharing, loop: bool) -> Turn:
     def turn(n: int) -> list[float]:
-        found = plan.times(n, loop)
-        assert found is not None
-        return [found[0] / n] if loop else found
+        seconds = plan.spans(n, Start(world.barrier, loop=loop)).seconds
+        return (seconds / n if loop else seconds).tolist()
 
     return turn
 

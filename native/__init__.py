@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 #: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
-_INTERFACE = 9
+_INTERFACE = 10
 
 
 @cache

@@ -1,8 +1,8 @@
 """What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
 
 Addresses are integers. Plans are described by tables: structured arrays of the rows declared here,
-which `collectives.execution.shm.fast` writes. Of what a row has several it says how many; they are
-the next rows of their own table.
+which `collectives.execution.shm.pass_plans` writes. Of what a row has several it says how many;
+they are the next rows of their own table.
 """
 
 from collections.abc import Sequence
@@ -63,10 +63,8 @@ class Timed:
 
     def run(self) -> None: ...
     def spans(
-        self, n: int, starts: Sequence[float], slower: float = 0.0
-    ) -> tuple[list[float], list[float]]: ...
-    def each(self, n: int) -> list[float]: ...
-    def loop(self, n: int) -> float: ...
+        self, n: int, at: Sequence[float] = (), loop: bool = False, slower: float = 0.0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
     def begun(self) -> int: ...
     def barrier(self) -> None: ...
 

@@ -93,9 +93,14 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
+        "bench.timing",
+        "busbar collectives.execution reports.records reports.statistics bench.options bench.clock",
+    ),
+    (
         "bench.run",
         "busbar native topology.model topology.sources collectives.schedule collectives.formats"
-        " collectives.execution* reports.* bench.launch bench.options bench.links bench.clock",
+        " collectives.execution* reports.* bench.launch bench.options bench.links bench.clock"
+        " bench.timing",
     ),
     (
         "bench.cli",
@@ -112,7 +117,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.steps",
         "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.predict reports.* bench.launch bench.options bench.run bench.cli"
+        " collectives.predict reports.* bench.launch bench.options bench.timing bench.run bench.cli"
         " bench.steps.workloads bench.steps.training",
     ),
     (
@@ -123,11 +128,13 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.steps.updates",
         "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.predict reports.* bench.launch bench.options bench.run bench.steps*",
+        " collectives.predict reports.* bench.launch bench.options bench.timing bench.run"
+        " bench.steps*",
     ),
     (
         "bench.trials",
-        "busbar collectives.execution* reports.* bench.launch bench.options bench.run bench.cli",
+        "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
+        " bench.timing bench.run bench.cli",
     ),
     (
         "bench.api",

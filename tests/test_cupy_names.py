@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collectives.execution.gpu.load import load_cupy, load_nccl
+from collectives.execution.gpu.take import load_cupy, load_nccl
 from tests import gpu_runtime, gpu_standin, nccl_standin
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -152,7 +152,7 @@ def _archs() -> tuple[int, ...]:
 
 def test_kernels_compile() -> None:
     """Rule: every type and operation compiles by NVRTC alone, for its oldest and newest GPU."""
-    from collectives.execution.gpu.compile import Compiler
+    from collectives.execution.gpu.device import Compiler
     from collectives.execution.gpu.kernels import options, source
     from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
     from collectives.schedule.ops import OPS, op
@@ -166,8 +166,8 @@ def test_kernels_compile() -> None:
 
 def test_the_executor_compiles() -> None:
     """Rule: so does the executor."""
-    from collectives.execution.gpu.compile import Compiler
-    from collectives.execution.ipc.kernels import options, source
+    from collectives.execution.gpu.device import Compiler
+    from collectives.execution.ipc.plan import options, source
     from collectives.schedule.dtypes import dtype
     from collectives.schedule.ops import op
 
@@ -181,7 +181,7 @@ def test_the_executor_compiles() -> None:
 def test_what_does_not_compile_is_one_line() -> None:
     """Rule: NVRTC's own first complaint is what our error says."""
     from busbar.errors import Unavailable
-    from collectives.execution.gpu.compile import Compiler
+    from collectives.execution.gpu.device import Compiler
 
     _archs()
     with pytest.raises(Unavailable, match=r"do not compile for sm_90: .*error") as caught:

@@ -14,14 +14,14 @@ import pytest
 
 from bench.cli import checks
 from bench.cli.main import commands
-from bench.links import measuring
+from bench.links import measure as measuring
 from bench.run import rules
 from bench.steps.workloads import file as model
 from busbar.cli import DOORS, main
 from busbar.errors import Unavailable
 from busbar.terminal import open_console, plain_streams, print_note, styled_stream
 from collectives.cli import COMMANDS as COLLECTIVES
-from collectives.formats.parse import read as read_msccl
+from collectives.formats.msccl import read as read_msccl
 from reports.commands import COMMANDS as REPORTS
 from reports.exports.formats import to_jsonl
 from reports.page.markup import text

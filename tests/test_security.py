@@ -19,7 +19,7 @@ from bench.run.environment import allowed
 from bench.run.work import read_counts
 from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
-from collectives.formats import parse as msccl
+from collectives.formats import msccl
 from collectives.predict.fit import read_fit
 from reports.analysis.expect_text import from_file
 from reports.readers.reading import read
@@ -184,7 +184,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         "more than",
     ),
     "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
-    "msccl": ("collectives.formats.parse.MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "msccl": ("collectives.formats.msccl.MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",
         lambda path: gather([str(path)]),

@@ -33,7 +33,7 @@ from busbar.rooms import ROOMS, owners
 from busbar.start import python
 from busbar.units import format_bytes
 from collectives.execution.gpu import take
-from collectives.execution.gpu.load import load_nccl, version_text
+from collectives.execution.gpu.take import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
 
 _LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml", "networkx")

@@ -10,11 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from bench.links import measuring, racks
-from bench.links.as_map import as_topology, with_racks
-from bench.links.measuring import Measured, PairRun, Settings
-from bench.links.pairs import PairTimer, opener
-from bench.links.sweep import sweep
+from bench.links import measure as links
+from bench.links.measure import Measured, PairRun, Settings, as_topology, sweep, with_racks
+from bench.links.pair_timer import PairTimer, opener
 from busbar.arguments import Parser, whole
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
@@ -76,7 +74,7 @@ def run(
 ) -> int:
     """Measure, or show what the files of --from hold. Returns the exit status."""
     try:
-        world = measuring.world(args.mpi_threads)
+        world = links.world(args.mpi_threads)
     except BusbarError:
         if not args.files:
             raise
@@ -92,14 +90,14 @@ def run(
     try:
         machine = _together(world, lambda: _machine(args, gather) if world.rank == 0 else None)
         over = _together(world, lambda: PairTimer(world, opener(settings.transport)(world)))
-    except _Elsewhere:
+    except _FailedOnAnotherRank:
         return BAD
     try:
         pairs = PairRun.of(world, over, settings, _progress)
-        found = measuring.measure(pairs)
-        found = measuring.look_again(pairs, found, lambda seen: _accused(seen, settings))
+        found = links.measure(pairs)
+        found = links.look_again(pairs, found, lambda seen: _accused(seen, settings))
         swept = sweep(pairs) if settings.sweep else {}
-        loaded = racks.measure(pairs) if args.racks else {}
+        loaded = links.measure_racks(pairs) if args.racks else {}
     except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {world.rank}: {error}\n")
@@ -115,7 +113,7 @@ def run(
         return 0
     whole = measured = as_topology(found, settings, swept)
     if args.racks:
-        whole = measured = with_racks(measured, found.places, racks.grouped(loaded))
+        whole = measured = with_racks(measured, found.places, links.grouped(loaded))
     # A machine that cannot be the one of the ranks says nothing of them.
     with suppress(ProbeError):
         whole = merge([measured, machine])
@@ -155,12 +153,15 @@ def _accused(found: Measured, settings: Settings) -> list[Pair]:
     )
 
 
-class _Elsewhere(Exception):
-    """Another rank says what is wrong."""
+class _FailedOnAnotherRank(Exception):
+    """Raised on ranks other than the one that reports the error."""
 
 
 def _together(world: World, action: Callable[[], T]) -> T:
-    """Do it on all ranks: where any fails, the first raises its error, others _Elsewhere."""
+    """Run an action on all ranks and return its result.
+
+    Where any rank fails, the first of them raises its error, the others _FailedOnAnotherRank.
+    """
     trouble = None
     try:
         result = action()
@@ -171,7 +172,7 @@ def _together(world: World, action: Callable[[], T]) -> T:
         return result
     if trouble is not None and fine.index(False) == world.rank:
         raise trouble
-    raise _Elsewhere
+    raise _FailedOnAnotherRank
 
 
 def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topology:

@@ -11,7 +11,7 @@ from bench.clock.common import CommonClock
 from bench.clock.reading import Skew, skew
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.options import Options
-from bench.run.batches import Barriers, Begin, TimeWindows
+from bench.timing.starts import BarrierStart, HowToStart, WindowStart
 from busbar.errors import Unsupported
 from busbar.host import hostname
 from collectives.execution.transport import Transport
@@ -41,14 +41,22 @@ class Entering:
             )
         self._clock = CommonClock(world, self._skew.clock(), world.nodes)
 
-    def begin(self, arrival: ArrivalPattern) -> Begin:
-        """How the iterations of one row and placement begin. All ranks call this together."""
-        world, transport = self._world, self._transport
+    def begin(self, arrival: ArrivalPattern, slower: float | None = None) -> HowToStart:
+        """How the iterations of one row and placement begin. All ranks call this together.
+
+        ``slower``: the share of itself by which each is lengthened; None: times are our own.
+        """
+        world, options = self._world, self._options
         if self._clock is None:
-            one = max(world.nodes) == 0 and not transport.on_gpu
-            return Barriers(world, transport.clock(), self._options.across, shared=one)
+            return BarrierStart(
+                world,
+                options.across,
+                loop=options.timing == "loop",
+                one_clock=max(world.nodes) == 0 and not self._transport.on_gpu,
+                slower=slower or 0.0,
+            )
         self._clock.check()
-        return TimeWindows(world, self._clock, arrival, real=self._skew == Skew())
+        return WindowStart(world, self._clock, arrival, slower=slower or 0.0)
 
     def at(self, arrival: ArrivalPattern, size: int, results: Sequence[Result]) -> ArrivalPattern:
         """A pattern for rows of a size; ``results``: the rows so far."""

@@ -7,13 +7,13 @@ Computation Overlap".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import asdict, dataclass
 from statistics import median
 
 import numpy as np
 
-from collectives.execution.transport import Action
+from collectives.execution.transport import Action, Start, Wrapper
 from collectives.execution.world import World
 
 _FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
@@ -49,50 +49,41 @@ class Overlap:
         return {**asdict(self), "share": self.share, "exposed": self.exposed}
 
 
-def measure_overlap(
-    action: Action, world: World, clock: Callable[[], float], alone: float, most: int
-) -> Overlap:
+def measure_overlap(action: Action, world: World, alone: float, most: int) -> Overlap:
     """Measure on all ranks together; all get the same.
 
     ``alone``: seconds of the collective by itself. Of each round those of the rank count that took
     longest, and of all rounds the medians: ``most`` at most, 3 to 30, for about two seconds.
     """
-    work = _Computing(clock, alone)
+    both = _Overlapped(action, alone)
     rounds = max(_FEWEST, min(most, _MOST, int(_BUDGET_S / (2 * alone)) if alone > 0 else _MOST))
-    spent = np.empty((rounds + _WARMUP, 2))
-    for row in spent:
-        world.barrier()
-        start = clock()
-        action.over(work)
-        row[:] = clock() - start, work.spent
-    everyone = zip(*world.gather(spent[_WARMUP:].tolist()), strict=True)
-    slowest = [max(of_ranks) for of_ranks in everyone]
-    together, computing = (median(one[n] for one in slowest) for n in (0, 1))
+    spans = both.spans(rounds + _WARMUP, Start(world.barrier))
+    together, computing = (
+        median(world.combine(seconds[_WARMUP:], "max").tolist())
+        for seconds in (spans.seconds, np.array(both.computing))
+    )
     return Overlap(alone, computing, together)
 
 
-class _Computing:
-    """Computes for about so many seconds, in cache and without the system.
+class _Overlapped(Wrapper):
+    """A non-blocking collective with computing in its midst; `computing`: how long that took."""
 
-    ``spent``: how long it really took the last time.
-    """
-
-    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
-        self._clock, self.spent = clock, 0.0
-        self._vector = np.ones(_ELEMENTS)
-        self._times = _TRIAL
-        self()
-        best = min(self.timed() for _ in range(3))
+    def __init__(self, action: Action, seconds: float) -> None:
+        self.action, self.computing = action, list[float]()
+        self._vector, self._times = np.ones(_ELEMENTS), _TRIAL
+        best = min([self._compute() for _ in range(4)][1:])
         self._times = max(1, round(seconds / best * _TRIAL))
 
-    def timed(self) -> float:
-        """Compute once; gives the seconds that it took."""
-        self()
-        return self.spent
-
     def __call__(self) -> None:
-        """Compute once."""
-        start, vector = self._clock(), self._vector
+        """See `Action.__call__`."""
+        self.action.over(lambda: self.computing.append(self._compute()))
+
+    def _compute(self) -> float:
+        """Compute for about the seconds asked for, in cache and without the system.
+
+        Returns how long it really took.
+        """
+        start, vector = time.perf_counter(), self._vector
         for _ in range(self._times):
             np.multiply(vector, 1.0, out=vector)
-        self.spent = self._clock() - start
+        return time.perf_counter() - start

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from bench.options.argument_types import Checks
-from bench.run.batches import Arrived
 from bench.run.data import DIGEST_BYTES, TURNS, Inputs, Wrong
-from collectives.execution.transport import Action, Array, Spans, Wrapper
+from bench.timing.starts import Arrived
+from collectives.execution.transport import Action, Array, Spans, Start, Wrapper, unwatched
 
 
 class ResultCheck:
@@ -91,28 +91,15 @@ class Checked(Wrapper):
         self._arrived(self._proof.iterations)
         self._meet()
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """See `Action.times`; never timed as a loop."""
-        found: list[float] = []
-        for _ in range(n):
-            one = self.action.times(1, loop=False)
-            if one is None:
-                return None
-            self.between()
-            found += one
-        return found
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
-        """See `Action.spans`."""
-        begins, ends = list[float](), list[float]()
+    def spans(self, n: int, start: Start) -> Spans:
+        """See `Action.spans`; never timed as a loop."""
+        parts = list[Spans]()
         for i in range(n):
-            one = self.action.spans(1, starts[i : i + 1], slower)
-            if one is None:
-                return None
+            alone = start._replace(at=start.at[i : i + 1], arrived=unwatched)
+            parts.append(self.action.spans(1, alone))
             self.between()
-            begins += one[0]
-            ends += one[1]
-        return begins, ends
+        begins, ends, absolute = zip(*parts, strict=True)
+        return Spans(np.concatenate(begins), np.concatenate(ends), all(absolute))
 
 
 def remark(checks: Checks) -> str:

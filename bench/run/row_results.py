@@ -125,8 +125,8 @@ class RowResults:
         arrival: ArrivalPattern,
     ) -> Half:
         try:
-            begin = self._entering.begin(arrival)
-            half = self._bench.sample(case, placement == "in", begin, work.slower)
+            how = self._entering.begin(arrival, work.slower)
+            half = self._bench.sample(case, placement == "in", how)
         except Unsupported as error:  # this type on this library, say: the same on every rank
             return Half(Sample(skipped=str(error)))
         if half.complaint:

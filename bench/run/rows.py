@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from bench.options.argument_types import Checks
 from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
-from bench.run.batches import Arrived, Begin
 from bench.run.case import Case
 from bench.run.data import Inputs
-from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.noise import Noise
 from bench.run.opened import Opened
@@ -22,7 +20,8 @@ from bench.run.pace import Pace
 from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
-from bench.run.slowed import Slowed
+from bench.timing.measure import Timed, Timing, measure
+from bench.timing.starts import Arrived, HowToStart
 from busbar.errors import Unavailable
 from busbar.units import format_bytes
 from collectives.execution.lower import lower
@@ -85,14 +84,8 @@ class Bench:
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
 
-    def sample(
-        self, case: Case, in_place: bool, begin: Begin | None = None, slower: float | None = None
-    ) -> Half:
-        """Measure one placement; ``begin``: see `bench.run.measure.measure`.
-
-        ``slower``: by what share of itself an iteration is made longer; None times plans as they
-        are.
-        """
+    def sample(self, case: Case, in_place: bool, how: HowToStart | None = None) -> Half:
+        """Measure one placement; ``how``: see `bench.timing.measure.measure`."""
         if in_place and not case.spec.in_place:
             return Half(Sample(skipped=f"{case.spec.name} has no in-place form"))
         layout = case.layout(self._world.size)
@@ -110,8 +103,6 @@ class Bench:
         proving = 2 * (time.perf_counter() - start) * max(1, self._check.iterations)
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
-        if slower is not None:
-            action = Slowed(action, slower, self._transport.clock())
         proof = self._proof(case, inputs, source, target)
         self._follow(action)
         try:
@@ -121,16 +112,15 @@ class Bench:
             timed = measure(
                 timing,
                 self._world,
-                self._transport.clock(),
                 self._rules,
+                how,
                 self._arrived,
                 lambda: self.pace.left() - proving,
-                begin,
             )
             noise.stop()
             if case.nonblocking and timed.times:
-                alone, clock = median(timed.times), self._transport.clock()
-                overlap = measure_overlap(action, self._world, clock, alone, timed.iterations)
+                alone = median(timed.times)
+                overlap = measure_overlap(action, self._world, alone, timed.iterations)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()

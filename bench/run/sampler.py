@@ -14,7 +14,7 @@ from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.run.measure import Timed
+from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
 from collectives.execution.world import World

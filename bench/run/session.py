@@ -16,7 +16,6 @@ from bench.run.groups import Group
 from bench.run.keeping import Keeper, closing
 from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
-from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
 from bench.run.opened import Opened
@@ -29,6 +28,7 @@ from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
+from bench.timing.measure import Timing
 from busbar.errors import RankFailure, Unsupported
 from reports.exports.nccl_table import footer
 from reports.records.cores import Load

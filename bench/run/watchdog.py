@@ -155,7 +155,7 @@ class Watchdog:
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
-        """See `bench.run.batches.Arrived`."""
+        """See `bench.timing.starts.Arrived`."""
         with self._lock:
             # A server asks again and again whether its updates are enough; warm-ups are all -1.
             self._signs += iteration != self._iteration or iteration < 0

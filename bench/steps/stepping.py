@@ -8,6 +8,7 @@ Between steps it waits for work.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -50,7 +51,6 @@ class TrainingStep(Action):
         self._training = training
         self._number = -job.options.run.warmup
         self._shares, self._count = job.workload.shares(), len(layout.kinds)
-        self._clock = job.transport.clock()
         self.messages = self.buckets = 0
         self._spans = [] if how.cycle else fusion.buckets(layout.sizes, how.limits, layout.kinds)
         # Where the backward pass tells what is ready: where a bucket ends, or after every tensor.
@@ -69,7 +69,7 @@ class TrainingStep(Action):
 
     def __call__(self) -> None:
         """Compute and exchange once."""
-        job, start = self._job, self._clock()
+        job, start = self._job, time.perf_counter()
         self._training.compute(self._number)
         self._ready.mark(0)
         ready = start + job.compute.ready(job.world.rank, self._number, self._shares)
@@ -90,7 +90,7 @@ class TrainingStep(Action):
         for stop in self._stops.tolist():
             spend_until(float(ready[stop - 1]), job.options.burn)
             if job.trace.on:
-                now = self._clock()
+                now = time.perf_counter()
                 name = "forward, backward" if begun == start else "backward"
                 job.trace.add(name, "compute", begun, now, step=self._number, ready=stop)
                 begun = now
@@ -112,7 +112,7 @@ class TrainingStep(Action):
         else:
             done = self._cycles(start, self._fusion.cycle, ready)
         for one in self._rest:
-            now = self._clock()
+            now = time.perf_counter()
             for span in done:
                 self._bucket(one, span, now)
 
@@ -125,12 +125,12 @@ class TrainingStep(Action):
         found: list[TensorRange] = []
         done, tick = 0, start
         while done < self._count:
-            tick = max(tick + cycle, self._clock())
+            tick = max(tick + cycle, time.perf_counter())
             spend_until(tick)
-            began = self._clock()
+            began = time.perf_counter()
             mine = np.array([float(self._ready.count)])
             agreed = int(self._job.world.combine(mine, "min")[0])
-            self._job.trace.add("agree", "exchange", began, self._clock(), ready=agreed)
+            self._job.trace.add("agree", "exchange", began, time.perf_counter(), ready=agreed)
             for span in self._filled(done, agreed):
                 self._bucket(self._first, span, float(ready[span[0]]))
                 found.append(span)
@@ -139,7 +139,7 @@ class TrainingStep(Action):
 
     def _bucket(self, exchange: Exchange, span: TensorRange, ready: float) -> None:
         plan = exchange.plan(self._gradients, span)
-        trace, begun = self._job.trace, self._clock()
+        trace, begun = self._job.trace, time.perf_counter()
         if trace.on:
             plan.traced(self._told)
         else:
@@ -149,7 +149,7 @@ class TrainingStep(Action):
         if trace.on:
             named = {"step": self._number, "tensors": span[1] - span[0], "bytes": self._bytes(span)}
             trace.add("fusion wait", "fusion", min(ready, begun), begun, **named)
-            trace.add(exchange.name, "exchange", begun, self._clock(), **named)
+            trace.add(exchange.name, "exchange", begun, time.perf_counter(), **named)
 
     def _told(self, message: TracedMessage) -> None:
         way, peer, nbytes, within, start, end = message

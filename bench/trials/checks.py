@@ -204,12 +204,16 @@ def covered(hits: int, total: int) -> CheckLine:
     return CheckLine("coverage", text, "93 % at least", share >= 0.93)
 
 
-def against_c(name: str, pairs: Sequence[tuple[float, float]]) -> CheckLine:
-    """The result for pairs of (our time, C's time) in seconds of the same collective, in turns."""
-    logs = [log(ours / theirs) for ours, theirs in pairs]
+def against_c(name: str, launches: Sequence[tuple[float, float, float]]) -> CheckLine:
+    """The result for a collective's calls by our loop and by C's, in turns in each launch.
+
+    ``launches``: seconds of ours, of C's, and their ratio. The interval is Student's t on the
+    logarithms of the launches' ratios.
+    """
+    logs = [log(ratio) for _, _, ratio in launches]
     middle, error = mean(logs), sqrt(variance(logs) / len(logs))
     off = student_quantile(0.025, len(logs) - 1) * error
     ends = " to ".join(f"{100 * (exp(middle + x) - 1):+.1f}" for x in (-off, off))
-    mine, theirs = (format_seconds(median(times)) for times in zip(*pairs, strict=True))
-    text = f"{mine} and {theirs}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
+    ours, c = (format_seconds(median(one[side] for one in launches)) for side in (0, 1))
+    text = f"{ours} and {c}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
     return CheckLine(name, text, "within 5 %", abs(exp(middle) - 1) <= 0.05)

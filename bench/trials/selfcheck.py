@@ -10,12 +10,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from random import Random
 from secrets import randbelow
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -55,14 +53,10 @@ _PARTS = ("stopping", "equal", "slowed", "coverage", "harness")
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
 _LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
-# What is held against it, and how: MPI has a broadcast in place only.
-_AGAINST_C = {"allreduce": "out", "broadcast": "in", "allgather": "out"}
-_SIZES = (8, 4096, 65536, 1 << 20)
-_LOOP_S, _LOOPS = 0.02, 21  # seconds of a loop, and loops a launch
 
 
 class _Form(NamedTuple):
-    """How much is measured: sets of launches for equal and slowed sides, pairs with C.
+    """How much is measured: sets of launches for equal and slowed sides, launches against C.
 
     ``visits``: how often a launch of slowed sides comes to a row, in turns with the others of its
     size. What lasts for milliseconds meets few of them. ``rows``: of each process on no hardware.
@@ -72,11 +66,11 @@ class _Form(NamedTuple):
     equal: int
     slowed: int
     visits: int
-    pairs: int
+    launches: int
     rows: int
 
 
-_WHOLE = _Form(1140.0, 10, 14, 12, 6, 100)
+_WHOLE = _Form(1140.0, 10, 14, 12, 7, 100)
 _QUICK = _Form(100.0, 2, 2, 2, 2, 20)
 
 
@@ -222,59 +216,30 @@ class _Check:
         yield covered(hits, total)
 
     def harness(self) -> Iterator[CheckLine]:
-        """What the harness costs, subtracted nowhere; and MPI's collectives against C's."""
-        costs = json.loads(self._ranks_of(python("bench.trials.harness")))
-        yield CheckLine("a reading of the clock", shown(costs["clock"]))
-        yield CheckLine("a barrier, the slowest rank's", shown(costs["barrier"]))
-        yield CheckLine("an empty plan", shown(costs["empty"]))
+        """What the harness costs, subtracted nowhere; and MPI's collectives against a loop in C."""
+        command, library = python("bench.trials.harness"), self._folder / "collective_loop.so"
         beside = str(Path(sys.executable).parent)
         compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
-        if compiler is None or not _LOOP.exists():
-            yield CheckLine("against C", "not measured: no mpicc, or no source for it")
+        reason = "no mpicc, or no source for it"
+        if compiler is not None and _LOOP.exists():
+            build = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_LOOP)]
+            done = subprocess.run(build, capture_output=True, check=False)
+            reason = "mpicc failed" if done.returncode else ""
+        words_ = [] if reason else [str(library)]
+        launches = [
+            json.loads(self._ranks_of([*command, *words_]))
+            for _ in range(1 if reason else self._form.launches)
+        ]
+        yield CheckLine("a reading of the clock", shown(launches[0]["clock"]))
+        yield CheckLine("a barrier, the slowest rank's", shown(launches[0]["barrier"]))
+        yield CheckLine("an empty plan", shown(launches[0]["empty"]))
+        if reason:
+            yield CheckLine("against C", f"not measured: {reason}")
             return
-        loop = self._folder / "loop"
-        done = subprocess.run(
-            [compiler, "-O2", "-o", str(loop), str(_LOOP)], capture_output=True, check=False
-        )
-        if done.returncode:
-            yield CheckLine("against C", "not measured: mpicc failed")
-            return
-        for collective in _AGAINST_C:
-            yield from self._against_c(loop, collective)
-
-    def _against_c(self, loop: Path, collective: str) -> Iterator[CheckLine]:
-        """Rows of the library and the loop in C, as a user starts either, in turns."""
-        # An all-gather has 16 bytes a rank at the least, as in nccl-tests.
-        least = 16 * self._ranks if collective == "allgather" else 0
-        sizes = [max(size, least) for size in _SIZES]
-        pairs: list[tuple[Mapping[int, float], Mapping[int, float]]] = []
-        for _ in range(self._form.pairs):
-            sides: dict[bool, Mapping[int, float]] = {}
-            for ours in self._random.sample([False, True], 2):
-                run = self._loops_of_ours if ours else partial(self._loops_in_c, loop)
-                sides[ours] = run(collective, sizes)
-            pairs.append((sides[True], sides[False]))
-        for size in sizes:
-            name = f"MPI's {format_size(size)} {collective} against the loop in C"
-            yield against_c(name, [(mine[size], theirs[size]) for mine, theirs in pairs])
-
-    def _loops_of_ours(self, collective: str, sizes: Sequence[int]) -> Mapping[int, float]:
-        """Seconds of a call by size."""
-        more = (
-            *("-A", "library", "--sizes", ",".join(map(str, sizes)), "--affinity", "none"),
-            *("--placement", _AGAINST_C[collective], "--timing", "loop"),
-            *("--budget", str(_LOOP_S), "-N", str(_LOOPS)),
-        )
-        file = self._launch("loops of ours", "mpi", *more, collective=collective)
-        rows = grouped(_rows(file)[0.0], lambda row: row.size or 0)
-        return {size: median(row.time_s or 0.0 for row in some) for size, some in rows.items()}
-
-    def _loops_in_c(self, loop: Path, collective: str, sizes: Sequence[int]) -> Mapping[int, float]:
-        """Seconds of a call by size."""
-        words_ = map(str, sizes)
-        said = self._ranks_of([str(loop), collective, "init", str(_LOOP_S), *words_])
-        lines = (line.split() for line in said.splitlines())
-        return {int(size): float(time) * 1e-6 for size, time, _ in lines}
+        for collective, by_size in launches[0]["against_c"].items():
+            for size in by_size:
+                name = f"MPI's {format_size(int(size))} {collective} against the loop in C"
+                yield against_c(name, [one["against_c"][collective][size] for one in launches])
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""

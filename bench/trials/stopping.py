@@ -1,6 +1,6 @@
 """Does a row's interval hold the true median after the row has ended itself? Rows on no hardware.
 
-Series of iterations whose median is known go through `bench.run.measure` with its budget, on a
+Series of iterations whose median is known go through `bench.timing.measure` with its budget, on a
 clock that they move on. So what is checked is the rule that ends rows, not an interval of a length
 that somebody chose.
 """
@@ -16,11 +16,12 @@ from statistics import NormalDist, median
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.run.measure import Timing, measure
+from bench.timing.measure import Timing, measure
+from bench.timing.starts import BarrierStart
 from bench.trials.checks import CheckLine, most_by_chance
 from busbar.statistics import interval
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted
+from collectives.execution.transport import Counted, Spans, Start
 
 Floats = NDArray[np.float64]
 Random = np.random.Generator
@@ -170,11 +171,11 @@ class _Passing(Counted):
         """Pass one iteration."""
         self.now += float(self._series.take(1)[0])
 
-    def times(self, n: int, loop: bool) -> list[float]:
+    def spans(self, n: int, start: Start) -> Spans:
         """Pass n iterations, each with its own time."""
         times = self._series.take(n)
         self.now += float(times.sum())
-        return [float(t) for t in times]
+        return Spans(np.zeros(n), times, absolute=False)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -208,7 +209,7 @@ def _ended(
 ) -> EndedRow:
     series = process(np.random.default_rng([1, seed]))
     plan = _Passing(series)
-    timed = measure(plan, world, lambda: plan.now, rules)
+    timed = measure(plan, world, rules, BarrierStart(world, clock=lambda: plan.now))
     ends, true = interval(timed.times), series.true_median()
     held = None if ends is None else ends[0] <= true <= ends[1]
     return EndedRow(timed.stopped, held, len(timed.times) + len(timed.warm_up), plan.now)

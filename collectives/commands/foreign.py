@@ -15,12 +15,11 @@ from busbar.units import MOST_BYTES, Unsaid, format_bytes, parse_ranks
 from collectives.commands.command import Subcommand, one
 from collectives.formats.convert import convert
 from collectives.formats.load import build, from_file, plan_of, proven, proven_plan, stated
-from collectives.formats.msccl import PROTOCOLS, Algorithm
+from collectives.formats.msccl import MOST_GPUS, PROTOCOLS, Algorithm
+from collectives.formats.msccl import parse as parse_xml
 from collectives.formats.mscclpp import ExecutionPlan
 from collectives.formats.mscclpp_prove import PlanProof
-from collectives.formats.parse import MOST_GPUS
-from collectives.formats.parse import parse as parse_xml
-from collectives.formats.prove import Proof, prove
+from collectives.formats.proof import Proof, prove
 from collectives.formats.table import FORMATS, Order
 from collectives.predict.compare import estimate_moves
 from collectives.schedule.catalogue import parse, spec

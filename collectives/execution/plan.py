@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import TracebackType
 
 from collectives.execution.lower import lower
@@ -12,6 +11,7 @@ from collectives.execution.transport import (
     Array,
     Buffers,
     Spans,
+    Start,
     Tell,
     Transport,
     Wrapper,
@@ -83,13 +83,9 @@ class Plan(Wrapper):
         if self._mean:
             scale(self._target, self._nranks)
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """See `Action.times`. None also where an average still has to be divided here."""
-        return None if self._mean else self.action.times(n, loop)
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
-        """See `Action.spans`. None also where an average still has to be divided here."""
-        return None if self._mean else self.action.spans(n, starts, slower)
+    def spans(self, n: int, start: Start) -> Spans:
+        """See `Action.spans`. Timed from Python where an average still has to be divided here."""
+        return super().spans(n, start) if self._mean else self.action.spans(n, start)
 
     def __enter__(self) -> Plan:
         return self

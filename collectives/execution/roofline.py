@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
@@ -64,7 +65,7 @@ def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> 
     return Least(reads, writes, in_place and layout.spec.reduces)
 
 
-Sweep = Callable[[str, bool], "list[float]"]
+Sweep = Callable[[str, bool], NDArray[np.float64]]
 """``sweep(kind, stream)``: seconds of this rank for each of a few sweeps."""
 
 
@@ -76,7 +77,7 @@ def probe(sweep: Sweep, world: World, nbytes: int) -> Roofline:
     """
 
     def best(kind: str, *streams: bool) -> float:
-        slowest = [world.combine(np.array(sweep(kind, stream)), "max") for stream in streams]
+        slowest = [world.combine(sweep(kind, stream), "max") for stream in streams]
         calm = [times[times <= 2 * times.min()] for times in slowest]
         return world.size * nbytes / min(float(np.median(times)) for times in calm)
 

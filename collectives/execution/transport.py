@@ -6,6 +6,7 @@ What every transport must do is abstract. What it may do has a default that says
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +27,54 @@ from collectives.schedule.ops import Op
 from collectives.schedule.spec import Collective
 
 Array = NDArray[Any]
+Floats = NDArray[np.float64]
 Buffers = Mapping[Buffer, Array]
-Spans = tuple[list[float], list[float]]
-"""When iterations began, and when they ended, in seconds of one clock."""
 _NOTHING: Mapping[str, Json] = MappingProxyType({})
+
+
+def unwatched(iteration: int) -> None:
+    """Ignore the number of an iteration: nobody watches the progress."""
+
+
+class Start(NamedTuple):
+    """How iterations begin; `bench.timing` makes one for every batch.
+
+    ``barrier`` returns when every rank has called it. ``at``: the time of ``clock`` at which each
+    iteration begins; empty: each begins behind a barrier. ``loop``: the iterations run back to
+    back and are timed as one. ``every``: whether iterations that are timed from Python have a
+    barrier each, or only the first. ``slower``: lengthen what is timed by this share of itself,
+    for checks of comparisons. ``arrived``: called with the number of each iteration that is timed
+    from Python, before it waits.
+    """
+
+    barrier: Callable[[], None]
+    at: Sequence[float] = ()
+    loop: bool = False
+    every: bool = True
+    slower: float = 0.0
+    arrived: Callable[[int], object] = unwatched
+    clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def by_host_clock(self) -> bool:
+        """Whether ``clock`` is the one that C++ reads too, and not an emulated one."""
+        return self.clock is time.perf_counter
+
+
+class Spans(NamedTuple):
+    """When iterations began and ended, in seconds of `Start.clock`; one of each for a loop.
+
+    ``absolute``: False where only the differences ``ends - begins`` mean anything.
+    """
+
+    begins: Floats
+    ends: Floats
+    absolute: bool = True
+
+    @property
+    def seconds(self) -> Floats:
+        """How long each iteration took, or all iterations of a loop."""
+        return self.ends - self.begins
 
 
 class TracedMessage(NamedTuple):
@@ -103,22 +148,14 @@ class Action(ABC):
     def received(self) -> int:
         """Bytes that this rank has received so far."""
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """Run n times timed by the transport itself, so that Python takes no part.
+    def spans(self, n: int, start: Start) -> Spans:
+        """Run n iterations and time them. All ranks call this together.
 
-        Seconds of each iteration, begun together; of all of them as one number when ``loop``. None
-        where the transport cannot.
+        Transports that time their own iterations override this: the extension's plans run without
+        the interpreter, and GPUs are timed by events. An override calls this method where it
+        cannot begin iterations as ``start`` says.
         """
-        return None
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
-        """Run n times timed by the transport itself, by ``time.perf_counter``.
-
-        When each iteration began and when it ended: begun together, or with ``starts``, n of them,
-        each as its time comes. ``slower``: each is made longer by that share of itself, for checks
-        of comparisons. None where the transport cannot.
-        """
-        return None
+        return spans_from_python(self, n, start)
 
     def traced(self, tell: Tell) -> None:
         """Run once and tell of every message; of none where there are no messages to be seen."""
@@ -132,7 +169,7 @@ class Action(ABC):
         raise Unsupported("this operation has no non-blocking form")
 
     def begun(self) -> int:
-        """The iterations that have begun so far, also those inside `times` and `spans`.
+        """The iterations that have begun so far, also those inside `spans`.
 
         Another thread, the watchdog's, asks while they go on. 0 where the transport cannot tell.
         """
@@ -141,6 +178,40 @@ class Action(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what was taken; it runs no more."""
+
+
+def spans_from_python(action: Action, n: int, start: Start) -> Spans:
+    """Run an action n times and time it here; see `Action.spans`.
+
+    Nothing but the action runs between two readings of the clock.
+    """
+    read = start.clock
+    count = 1 if start.loop else n
+    begins, ends = np.empty(count), np.empty(count)
+    for i in range(count):
+        start.arrived(i)
+        if start.at:
+            while read() < start.at[i]:
+                os.sched_yield()  # to whoever shares the core
+        elif start.every or not i:
+            start.barrier()
+        if start.loop:
+            begin = read()
+            for _ in range(n):
+                action()
+            end = read()
+        else:
+            begin = read()
+            action()
+            end = read()
+        if start.slower:
+            later = end + start.slower * (end - begin)
+            while end < later:
+                end = read()
+        begins[i], ends[i] = begin, end
+        if not start.loop:
+            action.between()
+    return Spans(begins, ends)
 
 
 class Wrapper(Action):
@@ -298,10 +369,6 @@ class Transport(ABC):
     def split(self, group: World) -> Transport | None:
         """A transport for the ranks of a group, whose world is given; None: make one anew."""
         return None
-
-    def clock(self) -> Callable[[], float]:
-        """A function that gives seconds: the host's clock."""
-        return time.perf_counter
 
     def give_up(self) -> None:
         """End what this rank waits for and let the others know: it has failed."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.formats.memory import COLLECTIVES, nchunksperloop
 from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, ThreadBlock, ThreadblockStep
+from collectives.formats.proof import COLLECTIVES, nchunksperloop
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Moves, Slot
 from collectives.schedule.schedule import Schedule

@@ -16,12 +16,10 @@ from busbar.errors import ScheduleError, Unsupported
 from busbar.terminal import make_printable
 from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats.convert import convert
-from collectives.formats.memory import layout
-from collectives.formats.msccl import Algorithm
+from collectives.formats.msccl import MOST_BYTES, Algorithm, MscclError, read
 from collectives.formats.mscclpp import ExecutionPlan
 from collectives.formats.mscclpp_prove import PlanProof
-from collectives.formats.parse import MOST_BYTES, MscclError, read
-from collectives.formats.prove import Proof, prove
+from collectives.formats.proof import Proof, chunk_layout, prove
 from collectives.schedule import catalogue
 from collectives.schedule.layout import Layout
 from collectives.schedule.place import place
@@ -68,7 +66,7 @@ def stated(path: Path) -> Layout:
     """The layout of a file's collective: what it is for. Raises as `proven` does."""
     plan = plan_of(path)
     try:
-        return layout(read(path)) if plan is None else mscclpp_prove.layout(plan)
+        return chunk_layout(read(path)) if plan is None else mscclpp_prove.layout(plan)
     except MscclError:
         raise
     except (ScheduleError, Unsupported) as error:

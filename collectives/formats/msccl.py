@@ -1,15 +1,28 @@
-"""An MSCCL algorithm as its XML states it: gpus, their threadblocks, their steps.
+"""MSCCL algorithms: gpus, their threadblocks and steps; read from XML text and written as XML text.
 
-The names are the format's own. A step is what the runtime calls a transfer; what its type does is
-one row of `OPERATIONS`, so that no reader of steps needs a chain of comparisons.
+The names are the format's own. A step is what the runtime calls a transfer; the effect of its type
+is one row of `OPERATIONS`, so that no reader of steps needs a chain of comparisons.
+
+The grammar is that of the format's runtime (RCCL, msccl_parser). Children and attributes that the
+runtime does not know are ignored, as it does. The text may come from anywhere: no DTD, so no
+entities, and sizes are bounded. The order of steps in the file counts, as in the runtime, not the
+attribute ``s``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
+
+from busbar import files
+from busbar.errors import Unsupported
+from busbar.terminal import make_printable
 
 # The letters of the buffers: input, output, scratch.
 BUFFERS = ("i", "o", "s")
@@ -128,3 +141,234 @@ class Algorithm:
             for tb in gpu.threadblocks:
                 for step in tb.steps:
                     yield gpu, tb, step
+
+
+#: Bytes of a file at most.
+MOST_BYTES = 256 * 2**20
+_MOST_STEPS = 4_000_000
+#: GPUs of a file at most, read or written.
+MOST_GPUS = 4096
+# Chunks and counts; the runtime itself keeps offsets in 16 bits.
+_MOST_CHUNKS = 1 << 24
+_PARENT = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
+
+
+class MscclError(Unsupported):
+    """A file that is no MSCCL algorithm: file, line, element and reason in one line."""
+
+
+def read(path: Path) -> Algorithm:
+    """The algorithm of a file. Raises MscclError, naming the file, the line and the element."""
+    return parse(files.read(path, MOST_BYTES, MscclError), str(path))
+
+
+def parse(text: bytes, name: str = "XML") -> Algorithm:
+    """The algorithm of an XML text; ``name`` is the file that errors speak of."""
+    if len(text) > MOST_BYTES:
+        raise MscclError(f"{name}: more than {MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long")
+    return _Reader(name).run(text)
+
+
+class _Reader:
+    """Builds the algorithm while expat walks the text."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.line = 0
+        # Lines that stood before the text, which a header must not have before it.
+        self.skipped = 0
+        # Open elements that count, and how deep inside one that does not.
+        self.open: list[str] = []
+        self.passed = 0
+        self.algo: dict[str, Any] = {}
+        self.ngpus = 0
+        self.nsteps = 0
+        self.gpu: dict[str, int] = {}
+        self.tb: dict[str, int] = {}
+        self.gpus: dict[int, Gpu] = {}
+        self.tbs: dict[int, ThreadBlock] = {}
+        self.steps: list[ThreadblockStep] = []
+
+    def run(self, text: bytes) -> Algorithm:
+        parser = expat.ParserCreate()
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.StartElementHandler = lambda tag, found: self._start(parser, tag, found)
+        parser.EndElementHandler = self._end
+        blanks = len(text) - len(text.lstrip())
+        self.skipped = text.count(b"\n", 0, blanks)
+        try:
+            parser.Parse(memoryview(text)[blanks:], True)
+        except expat.ExpatError as error:
+            reason, line = expat.ErrorString(error.code), error.lineno + self.skipped
+            raise MscclError(f"{self.name}:{line}: no XML: {reason}") from None
+        except (LookupError, ValueError) as error:
+            raise MscclError(f"{self.name}: no XML: {error}") from None
+        missing = [g for g in range(self.ngpus) if g not in self.gpus]
+        if missing:
+            self._fail("algo", f"ngpus is {self.ngpus}, but there is no gpu {missing[0]}")
+        return Algorithm(gpus=tuple(self.gpus[g] for g in range(self.ngpus)), **self.algo)
+
+    def _fail(self, element: str, reason: str) -> None:
+        raise MscclError(f"{self.name}:{self.line}: {element}: {reason}")
+
+    def _doctype(self, *_: object) -> None:
+        raise MscclError(f"{self.name}: a DTD is not accepted; MSCCL XML has none")
+
+    def _start(self, parser: expat.XMLParserType, tag: str, found: Mapping[str, str]) -> None:
+        self.line = parser.CurrentLineNumber + self.skipped
+        if not self.open and not self.passed and tag != "algo":
+            self._fail(tag, "the outermost element of an MSCCL algorithm is algo")
+        if self.passed or _PARENT.get(tag, tag) != (self.open[-1] if self.open else None):
+            self.passed += 1
+            return
+        self.open.append(tag)
+        {"algo": self._algo, "gpu": self._gpu, "tb": self._tb, "step": self._step}[tag](found)
+
+    def _end(self, tag: str) -> None:
+        if self.passed:
+            self.passed -= 1
+            return
+        self.open.pop()
+        if tag == "tb":
+            block = ThreadBlock(**self.tb, steps=tuple(self.steps))
+            self.tbs[block.id] = block
+        elif tag == "gpu":
+            gpu = Gpu(**self.gpu, threadblocks=tuple(self.tbs[i] for i in sorted(self.tbs)))
+            self.gpus[gpu.id] = gpu
+
+    def _given(self, element: str, found: Mapping[str, str], key: str) -> str:
+        if key not in found:
+            self._fail(element, f"the attribute {key} is missing")
+        return found[key]
+
+    def _text(self, element: str, found: Mapping[str, str], key: str, known: Any) -> str:
+        value = self._given(element, found, key)
+        if value not in known:
+            self._fail(element, f"{key}={value[:40]!r} is none of {', '.join(known)}")
+        return value
+
+    def _whole(
+        self,
+        element: str,
+        found: Mapping[str, str],
+        key: str,
+        low: int = 0,
+        high: int = _MOST_CHUNKS,
+        default: int | None = None,
+    ) -> int:
+        """A whole-number attribute between ``low`` and ``high``, both included."""
+        if key not in found and default is not None:
+            return default
+        text = self._given(element, found, key).strip()
+        digits = text[1:] if text[:1] == "-" else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            self._fail(element, f"{key}={text[:40]!r} is not a whole number")
+        if not low <= int(text) <= high:
+            self._fail(element, f"{key}={text} is not between {low} and {high}")
+        return int(text)
+
+    def _algo(self, found: Mapping[str, str]) -> None:
+        whole = partial(self._whole, "algo", found)
+        self.ngpus = whole("ngpus", 1, MOST_GPUS)
+        inplace = whole("inplace", high=1, default=0)
+        self.algo = {
+            "name": make_printable(found.get("name", "")),
+            "proto": self._text("algo", found, "proto", PROTOCOLS),
+            "nchannels": whole("nchannels", 1),
+            "nchunksperloop": whole("nchunksperloop", 1),
+            "coll": self._given("algo", found, "coll"),
+            "inplace": bool(inplace),
+            # Older files have only inplace: what is not for one placement is for the other.
+            "outofplace": bool(whole("outofplace", high=1, default=1 - inplace)),
+            "min_bytes": whole("minBytes", high=2**63 - 1, default=0),
+            "max_bytes": whole("maxBytes", high=2**63 - 1, default=0),
+            "root": whole("root", 0, self.ngpus - 1, default=0),
+        }
+
+    def _gpu(self, found: Mapping[str, str]) -> None:
+        gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
+        if gpu in self.gpus:
+            self._fail("gpu", f"there is a gpu {gpu} already")
+        chunks = ("i_chunks", "o_chunks", "s_chunks")
+        self.gpu = {"id": gpu} | {key: self._whole(f"gpu {gpu}", found, key) for key in chunks}
+        self.tbs = {}
+
+    def _tb(self, found: Mapping[str, str]) -> None:
+        where = f"gpu {self.gpu['id']}: tb"
+        tb = self._whole(where, found, "id")
+        where = f"{where} {tb}"
+        if tb in self.tbs:
+            self._fail(where, "there is one with this id already")
+        self.tb = {
+            "id": tb,
+            "send": self._whole(where, found, "send", -1, self.ngpus - 1),
+            "recv": self._whole(where, found, "recv", -1, self.ngpus - 1),
+            "chan": self._whole(where, found, "chan", 0, self.algo["nchannels"] - 1),
+        }
+        for key in ("send", "recv"):
+            if self.tb[key] == self.gpu["id"]:
+                self._fail(where, f"{key} is the gpu itself")
+        self.steps = []
+
+    def _step(self, found: Mapping[str, str]) -> None:
+        where = f"gpu {self.gpu['id']}: tb {self.tb['id']}: step {len(self.steps)}"
+        self.nsteps += 1
+        if self.nsteps > _MOST_STEPS:
+            self._fail(where, f"more than {_MOST_STEPS} steps")
+
+        whole = partial(self._whole, where, found, low=-1)
+        step = ThreadblockStep(
+            s=whole("s", low=0),
+            type=self._text(where, found, "type", OPERATIONS),
+            srcbuf=self._text(where, found, "srcbuf", BUFFERS),
+            srcoff=whole("srcoff"),
+            dstbuf=self._text(where, found, "dstbuf", BUFFERS),
+            dstoff=whole("dstoff"),
+            cnt=whole("cnt", low=0),
+            depid=whole("depid"),
+            deps=whole("deps"),
+            hasdep=whole("hasdep", low=0, high=1),
+        )
+        if step.operation.sends and self.tb["send"] < 0:
+            self._fail(where, f"{step.type} sends, but the threadblock's send is -1")
+        if step.operation.receives and self.tb["recv"] < 0:
+            self._fail(where, f"{step.type} receives, but the threadblock's recv is -1")
+        if step.depid >= 0 and step.deps < 0:
+            self._fail(where, f"depid={step.depid}, but deps={step.deps} is no step")
+        self.steps.append(step)
+
+
+def _element(tag: str, indent: int, end: str, **attributes: object) -> str:
+    text = " ".join(f"{key}={quoteattr(str(value))}" for key, value in attributes.items())
+    return f"{'  ' * indent}<{tag} {text}{end}>"
+
+
+def _lines(algorithm: Algorithm) -> Iterator[str]:
+    head = {
+        "name": algorithm.name,
+        "proto": algorithm.proto,
+        "nchannels": algorithm.nchannels,
+        "nchunksperloop": algorithm.nchunksperloop,
+        "ngpus": algorithm.ngpus,
+        "coll": algorithm.coll,
+        "inplace": int(algorithm.inplace),
+        "outofplace": int(algorithm.outofplace),
+        "minBytes": algorithm.min_bytes,
+        "maxBytes": algorithm.max_bytes,
+    }
+    yield _element("algo", 0, "", **head, **({"root": algorithm.root} if algorithm.root else {}))
+    for gpu in algorithm.gpus:
+        chunks = {"i_chunks": gpu.i_chunks, "o_chunks": gpu.o_chunks, "s_chunks": gpu.s_chunks}
+        yield _element("gpu", 1, "", id=gpu.id, **chunks)
+        for tb in gpu.threadblocks:
+            yield _element("tb", 2, "", id=tb.id, send=tb.send, recv=tb.recv, chan=tb.chan)
+            for step in tb.steps:
+                yield _element("step", 3, "/", **step._asdict())
+            yield "    </tb>"
+        yield "  </gpu>"
+    yield "</algo>"
+
+
+def write(algorithm: Algorithm) -> bytes:
+    """The XML of an algorithm; `collectives.formats.msccl` reads it back as it was."""
+    return ("\n".join(_lines(algorithm)) + "\n").encode()

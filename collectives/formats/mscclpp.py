@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from collectives.formats.msccl import BUFFERS
-from collectives.formats.parse import MOST_GPUS, MscclError
+from collectives.formats.msccl import BUFFERS, MOST_GPUS, MscclError
 
 _MOST_OPERATIONS = 1 << 18
 _MOST_CHUNKS = 1 << 20

@@ -19,10 +19,9 @@ from itertools import pairwise
 import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.memory import COLLECTIVES, ChunkMemory
 from collectives.formats.msccl import Algorithm, Gpu
 from collectives.formats.mscclpp import EFFECTS, Chunks, ExecutionPlan, PlanOperation, is_packet
-from collectives.formats.prove import Value
+from collectives.formats.proof import COLLECTIVES, ChunkMemory, Value
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Slot

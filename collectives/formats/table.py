@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from collectives.formats.chakra import chakra
 from collectives.formats.export import export
-from collectives.formats.goal import goal
-from collectives.formats.traffic import turns
-from collectives.formats.write import write
+from collectives.formats.msccl import write
+from collectives.formats.simulators import chakra, goal, turns
 from collectives.schedule.layout import Layout
 from collectives.schedule.schedule import Schedule
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from busbar.errors import Unsupported
 from busbar.files import read_text
-from collectives.execution.shm.fast import EAGER_BYTES, crossing_window_bytes
+from collectives.execution.shm.pass_plans import EAGER_BYTES, crossing_window_bytes
 from collectives.predict.machine import Costs, Curve, Interval, Shared
 from topology.measured.sweep import BURST, TRIPS, Swept
 

@@ -37,7 +37,7 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.fast import EAGER_BYTES, window_bytes
+from collectives.execution.shm.pass_plans import EAGER_BYTES, window_bytes
 from collectives.execution.shm.tasks import Place, PlacedProgram, ordered
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
 from collectives.predict.machine import Curve, LinkCosts, Machine, Shared

@@ -1,5 +1,5 @@
 // One rank's plan as the flat 64-bit words that the executor reads; written by
-// collectives/execution/ipc/table.py, which has the same numbers.
+// collectives/execution/ipc/plan.py, which has the same numbers.
 //
 // A plan is a header and then records. A record is waits, one pass over memory, and signals:
 // record 0 only says that the rank has entered the iteration, the last one only waits until nobody

@@ -177,6 +177,20 @@ void raise_failure(PyObject* kind, const Failure& f) {
 
 void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::int_(f.code).ptr()); }
 
+// What `Timed::spans` gives, as two arrays.
+py::tuple spans(
+    Timed& timed, int n, const std::vector<double>& at, bool loop, double slower) {
+    Timed::Spans result;
+    {
+        const py::gil_scoped_release released;
+        result = timed.spans(n, at, loop, slower);
+    }
+    const auto array = [](const std::vector<double>& times) {
+        return py::array_t<double>(static_cast<py::ssize_t>(times.size()), times.data());
+    };
+    return py::make_tuple(array(result.first), array(result.second));
+}
+
 // What `Plan::traced` gives, as tuples: load, peer, bytes, step, begin, end.
 py::list traced(Plan& plan) {
     std::vector<Access> found;
@@ -217,10 +231,8 @@ PYBIND11_MODULE(_core, m) {
     const auto released = py::call_guard<py::gil_scoped_release>();
     py::class_<Timed>(m, "Timed")
         .def("run", &Timed::run, released)
-        .def("spans", &Timed::spans, py::arg("n"), py::arg("starts"), py::arg("slower") = 0.0,
-             released)
-        .def("each", &Timed::each, py::arg("n"), released)
-        .def("loop", &Timed::loop, py::arg("n"), released)
+        .def("spans", &spans, py::arg("n"), py::arg("at") = std::vector<double>(),
+             py::arg("loop") = false, py::arg("slower") = 0.0)
         .def("begun", &Timed::begun)
         .def("barrier", &Timed::barrier, released);
     py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
@@ -241,7 +253,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 9;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 10;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

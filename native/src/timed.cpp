@@ -8,45 +8,39 @@
 
 namespace busbar {
 
-Timed::Spans Timed::spans(int n, const std::vector<double>& starts, double slower) {
-    const auto size = static_cast<std::size_t>(n);
-    if (!starts.empty() && starts.size() != size)
-        throw std::invalid_argument("a start for each iteration, or none");
-    Spans found{std::vector<double>(size), std::vector<double>(size)};
+Timed::Spans Timed::spans(int n, const std::vector<double>& at, bool loop, double slower) {
+    constexpr int kSeldom = 64;  // so that looking costs a loop nothing
+    const std::size_t size = loop ? 1 : static_cast<std::size_t>(n);
+    if (!at.empty() && at.size() != size)
+        throw std::invalid_argument("a time for each begin, or none");
+    Spans spans{std::vector<double>(size), std::vector<double>(size)};
     for (std::size_t i = 0; i < size; ++i) {
         look();
-        count();
-        if (starts.empty()) barrier();
-        else until(starts[i]);
-        const double begin = now();
-        run();
-        double end = now();
+        if (!loop) count();
+        if (at.empty()) barrier();
+        else until(at[i]);
+        double begin, end;
+        if (loop) {
+            begin = now();
+            for (int j = 1; j <= n; ++j) {
+                if (j % kSeldom == 0) look();
+                count();
+                run();
+            }
+            end = now();
+        } else {
+            begin = now();
+            run();
+            end = now();
+        }
         if (slower > 0) {
             const double later = end + slower * (end - begin);
             while (end < later) end = now();
         }
-        found.first[i] = begin;
-        found.second[i] = end;
+        spans.first[i] = begin;
+        spans.second[i] = end;
     }
-    return found;
-}
-
-std::vector<double> Timed::each(int n) {
-    auto [begins, ends] = spans(n, {}, 0);
-    for (std::size_t i = 0; i < ends.size(); ++i) ends[i] -= begins[i];
-    return ends;
-}
-
-double Timed::loop(int n) {
-    constexpr int kSeldom = 64;  // so that looking costs the loop nothing
-    barrier();
-    const double start = now();
-    for (int i = 0; i < n; ++i) {
-        if (i % kSeldom == 0) look();
-        count();
-        run();
-    }
-    return now() - start;
+    return spans;
 }
 
 double core_hz() {

@@ -15,17 +15,15 @@ public:
     virtual void run() = 0;
     // Returns when every rank has come here.
     virtual void barrier() = 0;
-    // When each of n iterations began and ended by `now`: every one begun together after a barrier, or
-    // with `starts` each as that time comes, and at once where it has passed. `slower`: each is made
-    // longer by that share of itself, which checks of comparisons ask for.
+    // Runs n iterations; when each began and when it ended, by `now`. Each begins behind a barrier,
+    // or with `at` when `now` shows its time, and at once where that has passed. `loop`: the
+    // iterations run back to back and are timed as one. `slower`: what is timed is made longer by
+    // that share of itself, which checks of comparisons ask for.
     using Spans = std::pair<std::vector<double>, std::vector<double>>;
-    Spans spans(int n, const std::vector<double>& starts, double slower);
-    // Seconds of each of n iterations, every one begun together after a barrier.
-    std::vector<double> each(int n);
-    // Seconds of n iterations, one directly after the other; begun together.
-    double loop(int n);
-    // Iterations of `spans` and `loop` that have begun so far, those that wait behind their barrier
-    // among them; any thread may ask while they go on.
+    Spans spans(
+        int n, const std::vector<double>& at = {}, bool loop = false, double slower = 0);
+    // Iterations of `spans` that have begun so far, those that wait behind their barrier among them;
+    // any thread may ask while they go on.
     std::int64_t begun() const { return begun_.load(std::memory_order_relaxed); }
 
 protected:

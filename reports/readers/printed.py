@@ -88,8 +88,9 @@ def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None
     factor is None where it is not known, or where most pairs contradict it.
     """
     pairs = [(low, high) for low, high in rates if span(low) and span(high)]
-    found = [names.ranks_from_rates(collective, float(a), float(b)) for a, b in pairs]
-    counted = [ranks for ranks in found if ranks is not None]
+    values = [(float(a.rstrip("*")), float(b.rstrip("*"))) for a, b in pairs]
+    estimates = [names.ranks_from_rates(collective, *rates_) for rates_ in values]
+    counted = [ranks for ranks in estimates if ranks is not None]
     rated = max(dict.fromkeys(counted), key=counted.count, default=None)
     ranks, said = listed or rated, ""
     if listed and rated and listed not in counted:

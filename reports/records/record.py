@@ -38,9 +38,9 @@ class Sample:
     placement (docs/measuring-limit.md), None where none was measured; % of limit is limit / time.
     With ``--sync window`` ``across`` is ``operation``, from the earliest start to the latest end on
     the common clock, or ``last arrival of PATTERN``, from the last rank's arrival; ``sync`` then
-    says what `bench.run.batches.TimeWindows` counted. ``also``: the same iterations read otherwise,
-    each as long as ``times``, by what ``across`` would be. ``warm_up``: seconds of the iterations
-    before ``times``, when the row was not yet steady.
+    says what `bench.timing.starts.WindowStart` counted. ``also``: the same iterations read
+    otherwise, each as long as ``times``, by what ``across`` would be. ``warm_up``: seconds of the
+    iterations before ``times``, when the row was not yet steady.
     """
 
     times: tuple[float, ...] = ()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bench.run.rows
-from bench.run.measure import Timed
+from bench.timing.measure import Timed
 from tests.conftest import Run, on_threads
 
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))

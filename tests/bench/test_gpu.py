@@ -14,8 +14,8 @@ import pytest
 from bench.cli import start
 from busbar.errors import ProbeError, Unavailable
 from collectives.execution.gpu import take
-from collectives.execution.gpu.load import count_gpus
-from collectives.execution.nccl.said import parse
+from collectives.execution.gpu.take import count_gpus
+from collectives.execution.nccl.debug_log import parse
 from tests.conftest import good, in_process, table_rows
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Communicator, Nccl

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.measure import FEWEST, Timed, Timing, measure
+from bench.timing.measure import FEWEST, Timed, Timing, measure
+from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted
+from collectives.execution.transport import Counted, Spans, Start
 from tests.bench.test_pace import Clock
 
 
@@ -48,7 +49,8 @@ def _measure(
         def plan() -> None:
             clock.now += next(passing)
 
-        return measure(Iteration(plan), world, clock, rules, left=lambda: until - clock())
+        how = BarrierStart(world, rules.across, clock=clock, loop=rules.timing == "loop")
+        return measure(Iteration(plan), world, rules, how, left=lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
@@ -145,14 +147,17 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
     events: list[object] = []
 
     class Plan(Iteration):
-        def times(self, n: int, loop: bool) -> list[float] | None:
-            if itself:
-                events.append(("times", n, loop))
-            return ([2.0 * n] if loop else [1.0] * n) if itself else None
+        def spans(self, n: int, start: Start) -> Spans:
+            if not itself:
+                return super().spans(n, start)
+            events.append(("spans", n, start.loop))
+            seconds = np.array([2.0 * n] if start.loop else [1.0] * n)
+            return Spans(np.zeros(len(seconds)), seconds, absolute=False)
 
     def body(world: InprocWorld) -> Timed:
         seen = _Seen(world, events)
-        return measure(Plan(lambda: events.append("run")), seen, Clock(), rules, seen.arrived)
+        how = BarrierStart(seen, clock=Clock(), loop=rules.timing == "loop")
+        return measure(Plan(lambda: events.append("run")), seen, rules, how, seen.arrived)
 
     return run(1, body, deadline=30)[0], events
 
@@ -170,8 +175,8 @@ def test_every_iteration_starts_behind_a_barrier_and_is_told() -> None:
 def test_a_loop_has_one_barrier() -> None:
     """Rule: --timing loop runs back to back behind one barrier."""
     timed, events = _events(Timing(warmup=1, iterations=4, timing="loop"))
-    at = events.index(0)
-    assert events[at + 1 : at + 6] == ["barrier", *["run"] * 4] and timed.runs == 1 + 4
+    seen = [event for event in events if event != 0]
+    assert seen[:7] == [-1, "run", "barrier", *["run"] * 4] and timed.runs == 1 + 4
     timed, events = _events(Timing(warmup=0, budget=1e-7, timing="loop"))
     assert timed.iterations == FEWEST and timed.runs == FEWEST + 1 == events.count("run")
 
@@ -180,7 +185,7 @@ def test_a_loop_has_one_barrier() -> None:
 def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) -> None:
     """Rule: a transport's own times are taken as they are, a loop's as the sum of iterations."""
     timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
-    assert ("times", 7, how == "loop") in events and "run" not in events
+    assert ("spans", 7, how == "loop") in events and "run" not in events
     assert set(timed.times) == {seconds}
 
 
@@ -234,3 +239,26 @@ def test_iterations_that_resemble_the_one_before_are_not_enough_so_soon() -> Non
     soon, late = (_measure(Timing(budget=1e9), alike(many)) for many in (1, 10))
     assert soon.stopped == late.stopped == "precise"
     assert late.iterations > 3 * soon.iterations
+
+
+_SERIES: dict[str, Callable[[int], float]] = {
+    "scattered": lambda i: 1e-3 * (1 + 0.4 * (i * 0.6180339887 % 1)),
+    "two levels": lambda i: 1e-3 * (1 + 0.3 * (i % 200 < 40)),
+    "settling": lambda i: 1e-3 * (1 + 0.3 * 0.98**i + 0.02 * (i * 0.6180339887 % 1)),
+    "short": lambda i: 2e-6 * (1 + 0.2 * (i * 0.6180339887 % 1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "stopped", "kept", "runs"),
+    [
+        ("scattered", "precise", 422, 423),
+        ("two levels", "budget", 1881, 1882),
+        ("settling", "budget", 1966, 1967),
+        ("short", "precise", 1306, 113639),
+    ],
+)
+def test_a_recorded_series_ends_where_it_did(name: str, stopped: str, kept: int, runs: int) -> None:
+    """Rule: when a row ends and what it keeps follows from its times alone: of these always so."""
+    timed = _measure(Timing(), lambda rank: map(_SERIES[name], forever()))
+    assert (timed.stopped, timed.iterations, timed.runs) == (stopped, kept, runs)

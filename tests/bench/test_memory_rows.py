@@ -20,20 +20,20 @@ from bench.launch.line import Hotline
 from bench.options.argument_types import Checks
 from bench.run.arena import beside, buffers
 from bench.run.case import Case
-from bench.run.measure import Timing, unwatched
 from bench.run.memory import SHARE, MemoryGrowth, Pool, Room
 from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
+from bench.timing.measure import Timing
 from busbar.errors import Unavailable
 from busbar.units import format_bytes
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
-from collectives.execution.transport import Action, LibraryCall
+from collectives.execution.transport import Action, LibraryCall, unwatched
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.ops import op
 from tests.conftest import examples

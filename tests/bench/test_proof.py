@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from bench.run.batches import Barriers
 from bench.run.data import Inputs
-from bench.run.measure import Timing, measure
 from bench.run.proof import Checked, ResultCheck
+from bench.timing.measure import Timing, measure
+from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans
+from collectives.execution.transport import Counted, Spans, Start
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
+from reports.records.record import OPERATION
 
 
 class _Native(Counted):
     """An action that the transport times itself, as the extension does: n iterations a call."""
 
-    def __init__(self, once: Callable[[], None], *, shared: bool) -> None:
+    def __init__(self, once: Callable[[], None], *, absolute: bool) -> None:
         super().__init__(0, 0)
-        self._once, self._shared, self.batches = once, shared, list[int]()
+        self._once, self._absolute, self.batches = once, absolute, list[int]()
 
     def __call__(self) -> None:
         self._once()
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
+    def spans(self, n: int, start: Start) -> Spans:
         self.batches.append(n)
         for _ in range(n):
             self._once()
-        return [1e-6] * n
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
-        if not self._shared:
-            return None
-        return [0.0] * n, self.times(n, loop=False) or []
+        return Spans(np.zeros(n), np.full(n, 1e-6), absolute=self._absolute)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("absolute", [False, True])
 @pytest.mark.parametrize("spoiled", [None, 0, 3, 7, 11])
-def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
+def test_each_of_a_batch_is_compared(spoiled: int | None, absolute: bool) -> None:
     """Rule: where one native call runs many iterations, each is a call of its own, and compared."""
     collective, n = spec("broadcast"), 50
 
@@ -61,10 +57,11 @@ def test_each_of_a_batch_is_compared(spoiled: int | None, shared: bool) -> None:
 
         result = ResultCheck(inputs, 0, source, target, digests=True)
         result.fresh()
-        native = _Native(once, shared=shared)
+        native = _Native(once, absolute=absolute)
         action = Checked(native, result, world.barrier, told.append, reached=False)
-        begin = Barriers(world, lambda: 0.0, "max", shared=shared)
-        measure(action, world, lambda: 0.0, Timing(warmup=2, iterations=10), begin=begin)
+        how = BarrierStart(world, clock=lambda: 0.0, one_clock=True)
+        timed = measure(action, world, Timing(warmup=2, iterations=10), how)
+        assert len(timed.times) == 10 and (OPERATION in timed.also) == absolute
         assert result.wrong is not None and told == list(range(1, 13))
         return result.wrong.count, result.iterations, native.batches
 

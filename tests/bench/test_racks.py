@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.racks import first_ranks, grouped, orders, second_least
+from bench.links.measure import first_ranks, grouped, orders, second_least
 from topology.measured.matrix import Pair, RankPlace
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run import sampler
-from bench.run.measure import Timed
 from bench.run.sampler import LONG, Gauges, Sampler
+from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run

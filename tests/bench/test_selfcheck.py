@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from math import comb, sqrt
 from pathlib import Path
 from statistics import mean
@@ -12,7 +11,6 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from bench.run.slowed import Slowed
 from bench.trials.checks import (
     SlowedSides,
     coverage,
@@ -27,56 +25,11 @@ from bench.trials.harness import costs
 from bench.trials.selfcheck import main
 from busbar.cli import main as busbar
 from collectives.execution.inproc.world import run
-from collectives.execution.transport import Counted, Spans
 from reports.readers.own import results
 from reports.records.rows import Row
 from reports.statistics.inference import least_seen
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, noisy, rows
-
-
-class _Taking(Counted):
-    """An action that takes three ticks of a clock, each reading of which takes one."""
-
-    def __init__(self) -> None:
-        super().__init__(5, 7)
-        self.now = 0.0
-
-    def clock(self) -> float:
-        self.now += 1.0
-        return self.now
-
-    def __call__(self) -> None:
-        self._runs += 1
-        self.now += 99.0
-
-    def close(self) -> None:
-        self.now = -1.0
-
-
-@pytest.mark.parametrize(("share", "ticks"), [(0.0, 101), (0.05, 106), (0.5, 151)])
-def test_a_slowed_plan_takes_its_share_longer(share: float, ticks: int) -> None:
-    """Rule: an iteration of 100 ticks takes 100 (1 + share), as soon as the clock shows it; what is
-    moved, and that it is closed, are the plan's own.
-    """  # noqa: D205
-    taking = _Taking()
-    slowed = Slowed(taking, share, taking.clock)
-    slowed()
-    assert taking.now == ticks and (slowed.sent, slowed.received) == (5, 7)
-    assert slowed.times(9, loop=False) is None and slowed.spans(9) is None  # as the plan's own
-    slowed.close()
-    assert taking.now == -1
-
-
-def test_a_plan_that_times_itself_is_slowed_by_whoever_times_it() -> None:
-    """Rule: the share is passed on, so that what is slowed is what is timed."""
-
-    class Timing(_Taking):
-        def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans:
-            return [0.0] * n, [1 + slower] * n
-
-    timing = Timing()
-    assert Slowed(timing, 0.05, timing.clock).spans(2) == ([0, 0], [1.05, 1.05])
 
 
 def test_slowed_rows_take_turns_and_say_so(tmp_path: Path) -> None:

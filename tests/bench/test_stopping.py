@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.run.measure import ENOUGH, ENOUGH_S, Timing
+from bench.timing.measure import ENOUGH, ENOUGH_S, Timing
 from bench.trials.stopping import PROCESSES, EndedRow, IndependentSeries, ended_rows, stopping_line
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import bench.run.batches
 import bench.run.memory
 import bench.run.rows
+import bench.timing.starts
 import collectives.execution.plan
 from busbar.host import hostname
 from collectives.execution.inproc import transport as inproc
@@ -223,8 +223,8 @@ def test_a_result_that_was_there_before_proves_nothing(
 
 def test_a_row_without_a_time_has_no_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a non-blocking collective none of whose windows counts is N/A, with the reason."""
-    monkeypatch.setattr(bench.run.batches, "_LATE_S", -1e9)
-    monkeypatch.setattr(bench.run.batches, "_LATE", -1e9)
+    monkeypatch.setattr(bench.timing.starts, "_LATE_S", -1e9)
+    monkeypatch.setattr(bench.timing.starts, "_LATE", -1e9)
     transport = inproc.InprocTransport
     monkeypatch.setattr(transport, "has_library", True)
     monkeypatch.setattr(transport, "has_nonblocking", True)

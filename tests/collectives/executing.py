@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action
+from collectives.execution.transport import Action, Start
 from collectives.execution.world import World
 from collectives.schedule.catalogue import algorithms, build, spec
 from collectives.schedule.cost import traffic
@@ -169,8 +169,8 @@ def carry_out(
                 same = np.array_equal(host(source), judged.given[rank])
                 assert same, f"{case}: the input of rank {rank} was changed"
             if timed and not number:
-                times = action.times(timed, loop=False)
-                assert len(times) == timed and min(times) >= 0
+                seconds = action.spans(timed, Start(world.barrier)).seconds
+                assert len(seconds) == timed and min(seconds) >= 0
         moved = [action.sent, action.received]
         if sharing:
             sent, received = zip(*world.gather(moved), strict=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectives.formats.export import export
-from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
-from collectives.formats.write import write
+from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep, write
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from tests.once import once

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from busbar.errors import Unavailable
-from collectives.execution.gpu import driver as drivers
-from collectives.execution.gpu.compile import Compiler
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.driver import Driver
+from collectives.execution.gpu import device as drivers
+from collectives.execution.gpu.device import Compiler, Driver, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
 from tests.gpu_runtime import Nvrtc

@@ -14,12 +14,13 @@ import pytest
 
 from busbar.errors import RankFailure
 from collectives.execution.gpu import action as actions
-from collectives.execution.gpu import driver as drivers
+from collectives.execution.gpu import device as drivers
 from collectives.execution.gpu import lane as lanes
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.transport import Start
 from collectives.schedule.ops import op
 from tests.gpu_standin import Cupy, Machine, alone
 
@@ -169,7 +170,7 @@ def _times(loop: bool) -> tuple[Machine, list[Any]]:
         lane.event, lane.open_gate = first, late  # type: ignore[method-assign]
         machine.gates.clear()
         world.barrier()
-        action.times(3, loop)
+        action.spans(3, Start(world.barrier, loop=loop))
         world.barrier()
         begins.append([one.when for one in own[:: 1 if loop else 2]])
 
@@ -184,6 +185,41 @@ def test_no_iteration_begins_before_the_last_gate_is_open(loop: bool) -> None:
     assert min(begin for own in begins for begin in own) > max(machine.gates[:2])
 
 
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        (False, "close meet event launch event meet event launch event barrier open"),
+        (True, "close meet event launch launch event barrier open"),
+    ],
+)
+def test_what_stands_behind_a_gate_and_in_which_order(loop: bool, wanted: str) -> None:
+    """Rule: all is enqueued behind a closed gate, and the gate opens when every rank has come."""
+    found = list[str]()
+
+    def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def named(*arguments: Any) -> Any:
+            found.append(name)
+            return call(*arguments)
+
+        return named
+
+    def body(lane: Lane) -> None:
+        meet, launch = (noted(name, lambda: None) for name in ("meet", "launch"))
+        action = StreamAction(lane, [[launch]], (0, 0), meet=[meet], graph=False)
+        action._begun()
+        found.clear()
+        patched: Any = lane
+        patched.close_gate = noted("close", lane.close_gate)
+        patched.open_gate = noted("open", lane.open_gate)
+        patched.event = noted("event", lane.event)
+        patched.world.barrier = noted("barrier", lane.world.barrier)
+        spans = action.spans(2, Start(lane.world.barrier, loop=loop))
+        assert not spans.absolute and len(spans.seconds) == (1 if loop else 2)
+
+    alone(body)
+    assert found == wanted.split()
+
+
 def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
     """Rule: behind a gate no more is enqueued than a stream takes; graphs count by content."""
     machine = Machine(1)
@@ -191,8 +227,8 @@ def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
     def body(lane: Lane) -> None:
         kernel = lane.kernels.divide(lane.device.allocate(4).view(FLOAT), 1)
         action = StreamAction(lane, [[kernel] * 100], (0, 0), meet=[], graph=True)
-        action.times(20, False)
-        action.times(20, True)
+        action.spans(20, Start(lane.world.barrier))
+        action.spans(20, Start(lane.world.barrier, loop=True))
 
     alone(body, machine)
     assert "graph" in machine.launched and 400 < machine.deepest <= actions.QUEUE
@@ -211,7 +247,8 @@ def test_what_no_gate_can_hold_is_timed_without_one(loop: bool) -> None:
         action = StreamAction(
             lane, [[kernel] * 2000], (0, 0), meet=[], graph=False, refused=said.__setitem__
         )
-        assert len(action.times(3, loop)) == (1 if loop else 3)
+        spans = action.spans(3, Start(lane.world.barrier, loop=loop))
+        assert len(spans.ends) == (1 if loop else 3)
 
     alone(body, machine)
     assert "2000 entries" in said["unheld"] and not machine.stuck
@@ -233,7 +270,8 @@ def test_connecting_says_nothing_of_how_long_iterations_take(
             wait(expected)
 
         lane.wait = expecting  # type: ignore[method-assign]
-        StreamAction(lane, [[]], (0, 0), meet=[], graph=False).times(100, True)
+        action = StreamAction(lane, [[]], (0, 0), meet=[], graph=False)
+        action.spans(100, Start(lane.world.barrier, loop=True))
 
     alone(body)
     assert waited[-1] == pytest.approx(0.1)

@@ -12,17 +12,12 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
+from collectives.execution.transport import Start
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
 from tests.conftest import thorough
 
@@ -92,12 +87,12 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
 @pytest.mark.parametrize("loop", [False, True])
 @pytest.mark.parametrize("graph", [False, True])
 def test_timing_fires_and_counts(loop: bool, graph: bool) -> None:
-    """Rule: times() launches n times behind a gate, a time each (or one), and counts bytes."""
+    """Rule: spans() launches n times behind a gate, a time each (or one), and counts bytes."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
         plan, *_ = allreduce(transport, world, "sharded_ps", 5000)
-        found = plan.times(70, loop)
-        assert len(found) == (1 if loop else 70) and min(found) > 0
+        seconds = plan.spans(70, Start(world.barrier, loop=loop)).seconds
+        assert len(seconds) == (1 if loop else 70) and min(seconds) > 0
         assert plan.sent == 4 * 5000 * (70 + 2)  # two before the clock: one connects
         world.barrier()
 

@@ -14,11 +14,10 @@ from bench.cli import start
 from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld
-from collectives.execution.ipc.kernels import BLOCKS
-from collectives.execution.ipc.launch import PeerWatch
 from collectives.execution.ipc.memory import PeerMemory
-from collectives.execution.ipc.table import STATUS
+from collectives.execution.ipc.plan import BLOCKS, STATUS, PeerWatch
 from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.transport import Start
 from collectives.schedule.ops import op
 from tests.collectives.executing import allreduce
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
@@ -51,7 +50,7 @@ def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
         lane.event, lane.open_gate = noted, late  # type: ignore[method-assign]
         machine.gates.clear()
         world.barrier()
-        plan.times(2, loop)
+        plan.spans(2, Start(world.barrier, loop=loop))
         begins.append(own[0].when)
         world.barrier()
 
@@ -251,7 +250,7 @@ def test_cold_iterations_take_turns_as_nccls_do() -> None:
         # 8,000 bytes of buffers, and twice 65,536 of cache.
         action = plan.action
         assert len(action._bound) == transport.turns(8_000) == 16
-        plan.times(40, False)
+        plan.spans(40, Start(world.barrier))
         assert (target.host() == 2).all()
 
     ranks(body, 2, machine, cold=True)

@@ -14,6 +14,7 @@ from busbar.errors import RankFailure
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.transport import Start
 from tests.conftest import REPO
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -88,7 +89,8 @@ def test_times_are_a_gpus(cupy: Any, right: ModuleType, loop: bool) -> None:
     """Rule: events behind a gate time every iteration, none of them nothing."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
-        found = _bound(right, transport).times(300, loop)
-        assert len(found) == (1 if loop else 300) and min(found) > 0
+        start = Start(world.barrier, loop=loop)
+        seconds = _bound(right, transport).spans(300, start).seconds
+        assert len(seconds) == (1 if loop else 300) and min(seconds) > 0
 
     _two(cupy, body, 30.0)

@@ -13,11 +13,8 @@ from busbar.errors import Unsupported
 from collectives.formats.convert import _Converter, _proven, _Ways, convert
 from collectives.formats.export import export
 from collectives.formats.load import build, load
-from collectives.formats.memory import COLLECTIVES, layout
-from collectives.formats.msccl import ThreadblockStep
-from collectives.formats.parse import parse, read
-from collectives.formats.prove import prove
-from collectives.formats.write import write
+from collectives.formats.msccl import ThreadblockStep, parse, read, write
+from collectives.formats.proof import COLLECTIVES, chunk_layout, prove
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move
@@ -106,7 +103,7 @@ def test_schedules_of_files_run(path: Path) -> None:
     """
     algorithm = read(path)
     assert parse(write(algorithm)) == algorithm
-    what = layout(algorithm).spec
+    what = chunk_layout(algorithm).spec
     schedule = load(path, what.name, algorithm.ngpus)
     cases = [
         Case(what, path.stem, schedule, 0, in_place, elements, "float", "sum")
@@ -179,6 +176,6 @@ def test_inputs_that_outputs_overwrite_in_place() -> None:
     algorithm = two(steps, steps, s_chunks=0)
     made = convert(algorithm)
     assert made.scratch == 1
-    assert _naively_right(made, layout(algorithm))
+    assert _naively_right(made, chunk_layout(algorithm))
     copies = made.all_moves[0]
     assert set(copies.src_buffer.tolist()) == {int(Buffer.IN)}

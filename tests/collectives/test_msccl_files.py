@@ -13,11 +13,8 @@ import pytest
 
 from busbar.errors import Unsupported
 from collectives.cli import main
-from collectives.formats.chakra import chakra
-from collectives.formats.goal import goal
-from collectives.formats.parse import MscclError, parse
-from collectives.formats.traffic import turns
-from collectives.formats.write import write
+from collectives.formats.msccl import MscclError, parse, write
+from collectives.formats.simulators import chakra, goal, turns
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.cost import traffic
 from collectives.schedule.layout import Layout

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
-from collectives.formats.memory import layout
-from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep
-from collectives.formats.parse import parse, read
-from collectives.formats.prove import prove
-from collectives.formats.write import write
+from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep, parse, read, write
+from collectives.formats.proof import chunk_layout, prove
 from tests.collectives.msccl_files import OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
 from tests.collectives.msccl_runtime import always_right
@@ -50,7 +47,7 @@ def test_every_single_change_is_refused(
     must all be right.
     """
     algorithm = exported(collective, name, n, in_place)
-    where, refused = layout(algorithm), 0
+    where, refused = chunk_layout(algorithm), 0
     for kind, mutant in mutants(algorithm):
         if refusal(mutant):
             refused += 1
@@ -160,7 +157,7 @@ def test_proven_means_right_in_every_execution(data: st.DataObject) -> None:
         options = [*changes(base, gpu.id, block)]
         base = data.draw(st.sampled_from(options))[1] if options else base
     if not refusal(base):
-        assert always_right(base, layout(base), 3)
+        assert always_right(base, chunk_layout(base), 3)
 
 
 def test_a_shared_connection_is_named_in_plain_words() -> None:

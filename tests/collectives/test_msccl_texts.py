@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.formats.parse import MscclError, parse
-from collectives.formats.prove import prove
-from collectives.formats.write import write
+from collectives.formats.msccl import MscclError, parse, write
+from collectives.formats.proof import prove
 from tests.collectives.msccl_files import exported
 
 TEXT = write(exported("allreduce", "ring", 3)).decode()

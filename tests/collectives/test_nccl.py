@@ -13,7 +13,7 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import queue_entries
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.nccl.transport import NcclTransport
-from collectives.execution.transport import LibraryCall
+from collectives.execution.transport import LibraryCall, Start
 from collectives.schedule.catalogue import algorithms, spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.moves import Buffer
@@ -100,7 +100,7 @@ def test_a_full_batch_of_nccl_calls_fits_the_queue(loop: bool, graph: bool) -> N
         buffers = {Buffer.IN: source, Buffer.OUT: target}
         call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=False)
         action = transport.library(call)
-        action.times(1000, loop)
+        action.spans(1000, Start(transport.world.barrier, loop=loop))
         action.close()
 
     machine = each_rank(2, body, graph=graph)
@@ -136,7 +136,7 @@ def test_a_failure_while_overhead_is_measured_leaves_no_graph(
         buffers = {Buffer.IN: source, Buffer.OUT: source}
         call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=True)
         action = transport.library(call)
-        action.times(2, False)
+        action.spans(2, Start(transport.world.barrier))
         monkeypatch.setattr(StreamAction, "_unheld", fails)
         with pytest.raises(ValueError, match="in the middle") as failure:
             action.overhead()

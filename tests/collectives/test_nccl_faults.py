@@ -12,12 +12,10 @@ import pytest
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.gpu import lane as lanes
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.load import version_text
-from collectives.execution.gpu.pick import index, oversubscribed, sharing
+from collectives.execution.gpu.take import gpu_number, nccl_variables, sharing_refusal, version_text
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.nccl import transport as transports
-from collectives.execution.nccl.join import grouped
-from collectives.execution.nccl.transport import NcclTransport
+from collectives.execution.nccl.transport import NcclTransport, grouped
 from collectives.execution.plan import Plan
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import spec
@@ -255,11 +253,11 @@ def test_float8_only_where_nccl_and_the_gpu_take_it() -> None:
 
 def test_which_gpu_a_rank_takes() -> None:
     """Rule: by node-local rank, through --gpus; sharing is told by identity, not by number."""
-    assert [index(rank, 8, ()) for rank in range(3)] == [0, 1, 2]
-    assert [index(rank, 8, (0, 3, 5)) for rank in range(4)] == [0, 3, 5, 0]
-    assert index(5, 1, ()) == 0  # a launcher that shows each rank one GPU
-    assert sharing(["a", "b", "c"]) == ""
-    assert sharing(["a", "b", "a"]).startswith("ranks 0, 2 would share one GPU (a)")
+    assert [gpu_number(rank, 8, ()) for rank in range(3)] == [0, 1, 2]
+    assert [gpu_number(rank, 8, (0, 3, 5)) for rank in range(4)] == [0, 3, 5, 0]
+    assert gpu_number(5, 1, ()) == 0  # a launcher that shows each rank one GPU
+    assert sharing_refusal(["a", "b", "c"]) == ""
+    assert sharing_refusal(["a", "b", "a"]).startswith("ranks 0, 2 would share one GPU (a)")
 
 
 def test_what_nccl_needs_for_ranks_that_share() -> None:
@@ -267,14 +265,14 @@ def test_what_nccl_needs_for_ranks_that_share() -> None:
     two, four = ["a", "a"], ["a"] * 4
     new, old = 23000, 22907
     kept = {"NCCL_MAX_CTAS": "4"}
-    assert oversubscribed(["a", "b"], new, 0, threads=True, env={}) == {}
+    assert nccl_variables(["a", "b"], new, 0, threads=True, env={}) == {}
     on = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-    assert oversubscribed(two, new, 0, threads=True, env={}) == on
-    assert oversubscribed(four, new, 0, threads=True, env={}) == on | {"NCCL_MAX_CTAS": "16"}
-    assert oversubscribed(four, new, 0, threads=True, env=kept) == on
-    assert oversubscribed(two, old, 1, threads=False, env={}) == {"NCCL_HOSTID": "busbar-rank-1"}
+    assert nccl_variables(two, new, 0, threads=True, env={}) == on
+    assert nccl_variables(four, new, 0, threads=True, env={}) == on | {"NCCL_MAX_CTAS": "16"}
+    assert nccl_variables(four, new, 0, threads=True, env=kept) == on
+    assert nccl_variables(two, old, 1, threads=False, env={}) == {"NCCL_HOSTID": "busbar-rank-1"}
     with pytest.raises(Unsupported, match=r"since 2\.30"):
-        oversubscribed(two, old, 1, threads=True, env={})
+        nccl_variables(two, old, 1, threads=True, env={})
 
 
 def test_versions_are_read_as_nccl_writes_them() -> None:

@@ -4,6 +4,7 @@ import os
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from busbar.host import numa_nodes
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.roofline import Least, Roofline, least, probe
 from collectives.execution.shm.affinity import cores_of, place_cores, yield_group
+from collectives.execution.transport import Floats
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 
@@ -115,7 +117,10 @@ def test_a_probe_takes_calm_sweeps_of_the_slowest_rank() -> None:
     }
 
     def body(world: InprocWorld) -> Roofline:
-        return probe(lambda kind, stream: times[kind, stream][world.rank], world, nbytes)
+        def sweep(kind: str, stream: bool) -> Floats:
+            return np.array(times[kind, stream][world.rank])
+
+        return probe(sweep, world, nbytes)
 
     every = ranks * nbytes
     expected = Roofline(read=every / 2.0, write=every / 8.0, copy=every / 8.0, update=every / 1.0)

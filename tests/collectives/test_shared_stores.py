@@ -15,7 +15,7 @@ from collectives.execution.shm import stores
 from collectives.execution.shm.dependences import DependenceGraph, Work
 from collectives.execution.shm.stores import LEAST_BYTES_PER_CORE, Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import Place
-from collectives.execution.transport import Array
+from collectives.execution.transport import Array, Floats
 
 Made = tuple[DependenceGraph, Past]
 Able = Callable[[Work], set[Place]]
@@ -57,13 +57,13 @@ class _Rank:
         self.made.append((found, past))
         return self.made[-1]
 
-    def timed(self, plan: Made, n: int) -> list[float]:
+    def timed(self, plan: Made, n: int) -> Floats:
         found, past = plan
         size = found.order[0].size
         for place in (p for w in found.order for p in w.targets if p.rank == self.world.rank):
             self.find(place)[:size] = -1
         self.fired.append((past, size, n))
-        return [self.seconds[past]] * n
+        return np.full(n, self.seconds[past])
 
     def choose(self, found: DependenceGraph, cores: int, able: Able = _all_but_read) -> Made:
         maker = Maker(able, self.find, self.make, self.timed)
@@ -167,7 +167,7 @@ def test_memory_comes_back_when_a_rank_is_lost() -> None:
     def body(world: InprocWorld) -> None:
         rank = _Rank(world, size, dict.fromkeys(Past, 1.0))
 
-        def lost(plan: Made, n: int) -> list[float]:
+        def lost(plan: Made, n: int) -> Floats:
             rank.timed(plan, n)
             raise RankFailure("rank 1 died")
 

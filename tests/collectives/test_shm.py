@@ -14,17 +14,12 @@ from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Start
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.conftest import thorough
 
 pytestmark = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
@@ -108,12 +103,12 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others(crowded: bool, element
 @shared
 @pytest.mark.parametrize("loop", [False, True])
 def test_timing_fires_and_counts(crowded: bool, loop: bool) -> None:
-    """Rule: times() runs n times, gives a time each (or one), and counts what was moved."""
+    """Rule: spans() runs n times, gives a time each (or one), and counts what was moved."""
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
         plan, *_ = allreduce(transport, world, "sharded_ps", 5000)
-        found = plan.times(3, loop)
-        assert len(found) == (1 if loop else 3) and min(found) > 0
+        seconds = plan.spans(3, Start(world.barrier, loop=loop)).seconds
+        assert len(seconds) == (1 if loop else 3) and min(seconds) > 0
         assert plan.sent == 3 * 5000 * 4
         world.barrier()
 

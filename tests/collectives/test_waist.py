@@ -125,5 +125,4 @@ def test_a_transport_is_found_by_its_folder(
 def test_a_plan_is_an_action() -> None:
     """Rule: what is timed is an action, whoever carries it out."""
     assert issubclass(Plan, Action)
-    assert Action.times(None, 1, loop=False) is None  # type: ignore[arg-type]
     assert not Action.divides

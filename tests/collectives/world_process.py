@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from bench.run.arena import in_place_starts
 from busbar.errors import RankFailure
-from collectives.execution.mpi.library import library_calls
-from collectives.execution.mpi.native import native_calls
+from collectives.execution.mpi.library import library_calls, native_calls
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.transport import Action, LibraryCall
+from collectives.execution.transport import Action, LibraryCall, Start
 from collectives.execution.world import World
 from collectives.schedule.catalogue import collectives
 from collectives.schedule.catalogue import spec as collective
@@ -110,12 +109,12 @@ def check_ends(world: MpiWorld) -> None:
     alone = MpiWorld(world.mpi.COMM_SELF)
     endless = native_calls(alone, [alone.comm.Barrier])
     assert endless is not None
-    begins, ends = endless.spans(5, slower=0.5) or ([], [])
-    assert len(begins) == len(ends) == 5 and all(a < b for a, b in zip(begins, ends, strict=True))
+    spans = endless.spans(5, Start(alone.barrier, slower=0.5))
+    assert len(spans.begins) == len(spans.ends) == 5 and min(spans.seconds) > 0
     signal.signal(signal.SIGALRM, _raise)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        endless.times(2**30, loop=True)
+        endless.spans(2**30, Start(alone.barrier, loop=True))
     except KeyboardInterrupt:
         return
     raise AssertionError("the loop did not end")

@@ -90,8 +90,8 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
             plan.run();
             expect(right(it), "two-shot");
         }
-        plan.each(3);
-        plan.loop(3);
+        plan.spans(3);
+        plan.spans(3, {}, true);
         expect(right(iterations - 1), "two-shot, again");
     });
 }

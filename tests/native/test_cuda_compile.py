@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from collectives.execution.gpu import kernels
-from collectives.execution.gpu.compile import cuda_source
-from collectives.execution.ipc.kernels import BLOCKS, THREADS, options
-from collectives.execution.ipc.table import HEADER, STATUS
+from collectives.execution.gpu.device import cuda_source
+from collectives.execution.ipc.plan import BLOCKS, HEADER, STATUS, THREADS, options
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import OPS, op
 from tests.conftest import thorough

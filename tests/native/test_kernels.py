@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import native
-from collectives.execution.shm.fast import type_number
+from collectives.execution.shm.pass_plans import type_number
 from collectives.schedule.dtypes import DTYPES, dtype
 from tests.native.passes import every_value, expected, shifted, values
 

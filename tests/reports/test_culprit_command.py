@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.links.as_map import as_topology
-from bench.links.measuring import Measured, Settings
+from bench.links.measure import Measured, Settings, as_topology
 from reports.records.record import Sample
 from tests.reports.runs import allreduce, cli, saved
 from tests.reports.slowness import HOP, MIXED, played

@@ -169,7 +169,7 @@ def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
         rows = []
         for _ in range(4 if name == "exponential" else 15):
             times = STABLE[name](random, 40)
-            # As `bench.run.measure` goes on; exponential times take some 40,000 iterations.
+            # As `bench.timing.measure` goes on; exponential times take some 40,000 iterations.
             while relative_width(times) > 0.02 and len(times) < 100_000:
                 times = np.concatenate([times, STABLE[name](random, len(times))])
             rows.append(_placed(times))

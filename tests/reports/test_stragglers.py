@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.measure import Timed, Timing, measure
+from bench.timing.measure import Timed, Timing, measure
+from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, Mailbox, run
 from collectives.execution.plan import Plan
@@ -185,7 +186,8 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
             now[rank] += delay.get("slow", 0.0)
             plan()
 
-        return measure(Iteration(runs), timed, lambda: now[rank], rules)
+        start = BarrierStart(timed, clock=lambda: now[rank])
+        return measure(Iteration(runs), timed, rules, start)
 
     rules = Timing(iterations=12, per_rank=True)
     return run(4, body, deadline=60)[0].per_rank

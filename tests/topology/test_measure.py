@@ -15,20 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links import measuring
-from bench.links.as_map import as_topology
+from bench.links import measure as measuring
 from bench.links.cli import crowded, refusals
-from bench.links.measuring import (
+from bench.links.measure import (
     Measured,
     PairRun,
     Refused,
     Settings,
+    as_topology,
     better,
     look_again,
     sorted_out,
     sustained,
 )
-from bench.links.pairs import PairTimer
+from bench.links.pair_timer import PairTimer
 from busbar.cpulist import members
 from collectives.execution.world import World
 from tests.conftest import Mpi, Run

@@ -1,7 +1,8 @@
 """All campaigns, one after the other: ``make torture SECONDS=600``, or ``python -m tests.torture``.
 
 Each has a share of the time and prints its seed. A case that fails is kept in ``--keep``; it runs
-again with ``python -m tests.torture.NAME --replay FILE``.
+again with ``python -m tests.torture.NAME --replay FILE``. Parsers are fuzzed by hypothesis, which
+keeps its failures in ``.hypothesis`` and tries them first.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import argparse
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+_PARSERS = "tests/torture/test_parsers.py"
 SHARES = {
     "faults": 0.4,
     "parsers": 0.12,
@@ -35,6 +38,9 @@ def main() -> int:
     failed = []
     for name in options.only:
         seconds = options.seconds * SHARES[name] / whole
+        if name == "parsers":
+            failed += [name] * _fuzz_parsers(seconds, options.seed)
+            continue
         words = ["--seconds", f"{seconds:.0f}", "--seed", str(options.seed)]
         done = subprocess.run(
             [sys.executable, "-m", f"tests.torture.{name}", *words, "--keep", str(options.keep)],
@@ -43,6 +49,17 @@ def main() -> int:
         failed += [name] * (done.returncode != 0)
     print(f"seed {options.seed}: {'all held' if not failed else 'failed: ' + ', '.join(failed)}")
     return 1 if failed else 0
+
+
+def _fuzz_parsers(seconds: float, seed: int) -> bool:
+    """Run the tests of parsers with other seeds until the time is over; True if one failed."""
+    end, command = time.monotonic() + seconds, [sys.executable, "-m", "pytest", "-q", _PARSERS]
+    while time.monotonic() < end:
+        words = ["--hypothesis-profile", "search", "--hypothesis-seed", str(seed)]
+        if subprocess.run([*command, *words], check=False).returncode:
+            return True
+        seed += 1
+    return False
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ _INPROC, _MPI = (
     "collectives/execution/inproc/transport.py",
     "collectives/execution/mpi/transport.py",
 )
-_BOUND = "collectives/execution/mpi/bound.py"
+_BOUND = "collectives/execution/mpi/transport.py"
 PYTHON: dict[str, Mutant] = {
     "threads: a send does not wait until it was read": Mutant(
         _INPROC, [("            acks.get(send.peer, me, me)\n", "")]

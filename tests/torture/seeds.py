@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from bench.run import rules as tuning
-from collectives.formats.write import write
+from collectives.formats.msccl import write
 from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit
 from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl

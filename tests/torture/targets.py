@@ -23,10 +23,9 @@ from bench.run import rules as tuning
 from bench.run.work import read_counts
 from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
-from collectives.execution.nccl import said as nccl_said
-from collectives.formats import mscclpp, mscclpp_prove
-from collectives.formats import parse as msccl
-from collectives.formats.prove import prove
+from collectives.execution.nccl import debug_log
+from collectives.formats import msccl, mscclpp, mscclpp_prove
+from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
@@ -192,7 +191,7 @@ def _targets() -> dict[str, Target]:
         "expect": (partial(_text, expect_text.parse), seeds.expectations),
         "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
         "nccl-graphs": (partial(_text, nccl.parse_graphs), seeds.nccl_graphs),
-        "nccl-said": (partial(_text, nccl_said.parse), seeds.nccl_said),
+        "nccl-said": (partial(_text, debug_log.parse), seeds.nccl_said),
         "counts": (partial(_path, _counts), seeds.counts),
     }
     words = {

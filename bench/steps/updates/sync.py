@@ -7,6 +7,7 @@ it (``--overlap off``).
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from bench.options.options import parse_choice
-from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import Need, Room
 from bench.run.rules import load
 from bench.steps import fusion
@@ -32,6 +32,7 @@ from bench.steps.table import UPDATES
 from bench.steps.trained import RankTraining
 from bench.steps.training.codecs import suits
 from bench.steps.training.telling import Facts, Lines
+from bench.timing.measure import Timed, Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
@@ -203,7 +204,7 @@ class _Update:
 
     def _timed(self, action: Action, rules: Timing) -> Timed:
         job = self._job
-        return measure(action, job.world, job.transport.clock(), rules, job.watch.arrived)
+        return measure(action, job.world, rules, arrived=job.watch.arrived)
 
     def _moved(self) -> tuple[int, int]:
         every = self._exchanges
@@ -230,7 +231,7 @@ class _Update:
     def _compute(self) -> None:
         """The next step with nothing to exchange."""
         job, number = self._job, next(self._computed)
-        end = job.transport.clock()() + job.compute.seconds(job.world.rank, number)
+        end = time.perf_counter() + job.compute.seconds(job.world.rank, number)
         self._training.compute(number)
         spend_until(end, job.options.burn)
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.handles import CudaEvent, CudaGraph
+import numpy as np
+
+from collectives.execution.gpu.device import CudaEvent, CudaGraph, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane, queue_entries
-from collectives.execution.transport import Counted
+from collectives.execution.transport import Counted, Spans, Start
 from collectives.schedule.moves import Buffer
 
 Call = Callable[[], Any]
@@ -174,20 +174,23 @@ class StreamAction(Counted):
         while self._runs < 2:
             self()
 
-    def times(self, n: int, loop: bool) -> list[float]:
-        """Run n times; seconds of each by events, or of all of them as one number when ``loop``.
+    def spans(self, n: int, start: Start) -> Spans:
+        """See `Action.spans`: timed by events, where iterations begin behind a barrier.
 
         Each iteration begins when all ranks' streams have met; all are enqueued before the first
-        may begin. With ``loop`` they go back to back.
+        may begin. With ``loop`` they go back to back. Only durations are known: CUDA gives float32
+        milliseconds between two events.
         """
+        if start.at or start.slower:
+            return super().spans(n, start)
         self._begun()
-        if not loop:
-            batch = max(1, self._room())
-            found: list[float] = []
-            for start in range(0, n, batch):
-                found += self._batch(range(start, min(n, start + batch)))
-            return found
-        return [self._back_to_back(n)]
+        if start.loop:
+            seconds = [self._back_to_back(n)]
+        else:
+            batch, seconds = max(1, self._room()), []
+            for first in range(0, n, batch):
+                seconds += self._batch(range(first, min(n, first + batch)))
+        return Spans(np.zeros(len(seconds)), np.array(seconds), absolute=False)
 
     def _batch(self, iterations: range) -> list[float]:
         lane = self._lane

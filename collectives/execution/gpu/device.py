@@ -1,26 +1,324 @@
 """One GPU as our transports use it: the only code that calls CuPy's runtime functions.
 
 The module ``cupy`` is a parameter, so that tests can pass a stand-in on host memory. Streams,
-events and graphs are CuPy's own objects (`collectives.execution.gpu.handles`). Times are seconds,
-sizes bytes, addresses and stream handles plain integers, as NCCL wants them.
+events, graphs and kernels are CuPy's own objects. Times are seconds, sizes bytes, addresses and
+stream handles plain integers, as NCCL wants them.
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from importlib.resources import files
 from itertools import pairwise
-from typing import Any
+from threading import Lock
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from busbar.errors import Unavailable, Unsupported
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.compile import compiler
-from collectives.execution.gpu.driver import driver
-from collectives.execution.gpu.handles import CudaEvent, CudaGraph, Kernel, Stream
-from collectives.execution.gpu.heap import heap
+
+
+class CudaEvent(Protocol):
+    """A ``cupy.cuda.Event``."""
+
+    def record(self, stream: Any = None) -> None:
+        """Put the event into a stream's queue."""
+
+
+class Stream(AbstractContextManager[Any], Protocol):
+    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one.
+
+    Its ``done`` is not used: it takes an error for "not yet" (see `GpuDevice.idle`).
+    """
+
+    ptr: int
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+
+
+class CudaGraph(Protocol):
+    """A ``cupy.cuda.Graph``: captured work, launched as one."""
+
+    def launch(self, stream: Any = None) -> None:
+        """Enqueue all of it."""
+
+    def upload(self, stream: Any = None) -> None:
+        """Bring it to the device without running it."""
+
+
+class Kernel(Protocol):
+    """A ``cupy.cuda.Function``; it runs on the thread's current stream."""
+
+    ptr: int
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None:
+        """Enqueue a launch."""
+
+
+_LIBRARY = "libcuda.so.1"
+_UUID_BYTES = 16
+
+
+class Driver:
+    """``libcuda`` through ctypes, whose calls let other threads of the interpreter go on."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def query(self, stream: int) -> int:
+        """The number of a stream's CUresult: 0 done, 600 not yet; the runtime's have the same."""
+        return int(self._library.cuStreamQuery(ctypes.c_void_p(stream)))
+
+    def uuid(self, index: int) -> bytes:
+        """The 16 bytes of a GPU's identity; empty where the driver does not say."""
+        number, found = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
+        status = self._library.cuDeviceGet(ctypes.byref(number), ctypes.c_int(index))
+        status = status or self._library.cuDeviceGetUuid_v2(ctypes.byref(found), number)
+        return b"" if status else bytes(found)
+
+
+def driver(cupy: Any) -> Driver | None:
+    """The driver below ``cupy``; None where its library is not found.
+
+    Another module in CuPy's place has streams of its own, which the driver does not know.
+    """
+    if sys.modules.get("cupy") is not cupy:
+        return None
+    try:
+        return Driver(ctypes.CDLL(_LIBRARY))
+    except OSError:
+        return None
+
+
+class _Held:
+    """Stands for an allocation; when it is destroyed, the memory is queued for freeing."""
+
+
+class Heap:
+    """Device memory on one GPU that is no longer used, kept until it is safe to free it.
+
+    cudaFree waits for the whole device. On a shared GPU, a kernel of another rank may be waiting
+    for a launch by the rank that frees: a deadlock. Python may release an object at any time and
+    in any thread, for instance behind a closed gate. So a release only queues the memory.
+    """
+
+    def __init__(self) -> None:
+        self._released: list[int] = []
+
+    def hold(self, address: int) -> object:
+        """Make the owner of an allocation, which releases it when it is destroyed."""
+        held = _Held()
+        # Not at exit: the driver takes the memory back, and its runtime may be gone already.
+        finalize(held, self._released.append, address).atexit = False
+        return held
+
+    def sweep(self, free: Callable[[int], None]) -> None:
+        """Free all released memory."""
+        while self._released:
+            free(self._released.pop())
+
+
+@cache
+def _heaps() -> WeakKeyDictionary[Any, dict[int, Heap]]:
+    return WeakKeyDictionary()
+
+
+def heap(runtime: Any, gpu: int) -> Heap:
+    """A GPU's heap, which all ranks of a process share: any of them frees what one released."""
+    return _heaps().setdefault(runtime, {}).setdefault(gpu, Heap())
+
+
+class DeviceArray:
+    """``size`` elements of ``dtype`` from ``address`` on; slices and views share the memory.
+
+    CuPy's own arrays lack types that we move (bfloat16 before CuPy 14, float8 in any), and their
+    memory comes from a pool whose allocations cannot be shared through an IPC handle. There is no
+    arithmetic; kernels compute on the address.
+
+    ``owner`` keeps the memory alive. ``runtime`` is ``cupy.cuda.runtime``. Assigning to a slice and
+    `host` copy through the host and return when the copy is complete; neither waits for
+    non-blocking streams: synchronise those first.
+    """
+
+    def __init__(
+        self, runtime: Any, address: int, size: int, dtype: DTypeLike, owner: object
+    ) -> None:
+        self._runtime, self._owner = runtime, owner
+        self.address, self.size, self.dtype = address, size, np.dtype(dtype)
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of the interface; types that it cannot name appear as their bytes.
+
+        A stream of None: whoever takes the memory need not wait for anything.
+        """
+        plain = self.dtype.kind in "iuf" and self.dtype.isbuiltin == 1
+        return {
+            "shape": (self.size if plain else self.nbytes,),
+            "typestr": self.dtype.str if plain else "|u1",
+            "data": (self.address, False),
+            "version": 3,
+            "stream": None,
+        }
+
+    def view(self, dtype: DTypeLike) -> DeviceArray:
+        """The same bytes as elements of another type.
+
+        Raises ValueError where they do not divide.
+        """
+        kind = np.dtype(dtype)
+        if self.nbytes % kind.itemsize:
+            raise ValueError(f"{self.nbytes} bytes are no whole number of {kind.name}")
+        return DeviceArray(
+            self._runtime, self.address, self.nbytes // kind.itemsize, kind, self._owner
+        )
+
+    def __getitem__(self, where: slice) -> DeviceArray:
+        start, stop = self._span(where)
+        address = self.address + start * self.itemsize
+        return DeviceArray(self._runtime, address, stop - start, self.dtype, self._owner)
+
+    def __setitem__(self, where: slice, value: int | NDArray[Any]) -> None:
+        """A slice becomes a host array of its length, or every byte of it the value (0 to 255)."""
+        part, runtime = self[where], self._runtime
+        if not part.size:
+            return
+        if isinstance(value, int):
+            if self.itemsize != 1:
+                raise ValueError("only bytes can be set to one value; view as uint8 first")
+            runtime.memsetAsync(part.address, value, part.nbytes, 0)
+        else:
+            source = np.ascontiguousarray(value, dtype=self.dtype)
+            if source.shape != (part.size,):
+                raise ValueError(f"{source.shape} elements do not fit {part.size}")
+            runtime.memcpy(
+                part.address, source.ctypes.data, part.nbytes, runtime.memcpyHostToDevice
+            )
+        # A copy from pageable memory may still be under way when the call returns.
+        runtime.streamSynchronize(0)
+
+    def host(self) -> NDArray[Any]:
+        """A copy in host memory."""
+        result = np.empty(self.size, self.dtype)
+        if self.size:
+            runtime = self._runtime
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpy(result.ctypes.data, self.address, self.nbytes, kind)
+        return result
+
+    def _span(self, where: slice) -> tuple[int, int]:
+        start, stop, step = where.indices(self.size)
+        if step != 1:
+            raise ValueError("device memory is sliced without a step")
+        return start, max(start, stop)
+
+
+Capability = tuple[int, int]
+_INCLUDE = re.compile(r'^#include "([a-z_]+\.cuh)"$', re.MULTILINE)
+
+
+def cuda_source(name: str) -> str:
+    """A file of ``native/cuda`` with all that it includes, each file once: NVRTC knows no folders.
+
+    Raises Unavailable where the sources were not installed.
+    """
+    folder = files("native").joinpath("cuda")
+    seen: set[str] = set()
+
+    def text(name: str) -> str:
+        try:
+            found = folder.joinpath(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise Unavailable(f"the CUDA sources are not installed: {error}") from None
+        return _INCLUDE.sub(lambda match: once(match[1]), found.replace("#pragma once\n", ""))
+
+    def once(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        return text(name)
+
+    return text(name)
+
+
+class Compiler:
+    """``cupy.cuda.nvrtc``, and what it has compiled so far: ranks that are threads share it.
+
+    ``cupy.RawModule`` is not used. It needs a header of the CUDA runtime, which a machine with
+    only a driver lacks, and it flushes subnormal floats to zero (``-ftz=true``).
+    """
+
+    def __init__(self, nvrtc: Any) -> None:
+        self._nvrtc, self._lock = nvrtc, Lock()
+        self._binaries: dict[tuple[str, tuple[str, ...], Capability], bytes] = {}
+
+    def binary(self, source: str, options: Sequence[str], capability: Capability) -> bytes:
+        """The machine code of a source for a compute capability, or PTX where NVRTC is older.
+
+        Raises Unavailable, in one line, when it does not compile or there is no NVRTC.
+        """
+        key = source, tuple(options), capability
+        with self._lock:
+            if key not in self._binaries:
+                self._binaries[key] = self._compiled(*key)
+            return self._binaries[key]
+
+    def _compiled(self, source: str, options: tuple[str, ...], capability: Capability) -> bytes:
+        nvrtc, mine = self._nvrtc, 10 * capability[0] + capability[1]
+        try:
+            known = [arch for arch in nvrtc.getSupportedArchs() if arch <= mine]
+            program = nvrtc.createProgram(source, "busbar.cu", (), ())
+        except (RuntimeError, ImportError, OSError) as error:
+            raise Unavailable(f"NVRTC cannot be used: {_error_line(str(error))}") from None
+        try:
+            if not known:
+                raise Unavailable(f"this NVRTC compiles nothing for compute capability {mine / 10}")
+            if mine in known:
+                nvrtc.compileProgram(program, (*options, f"-arch=sm_{mine}"))
+                return bytes(nvrtc.getCUBIN(program))
+            nvrtc.compileProgram(program, (*options, f"-arch=compute_{max(known)}"))
+            return bytes(nvrtc.getPTX(program))
+        except RuntimeError as error:
+            reason = _error_line(nvrtc.getProgramLog(program)) or str(error)
+            raise Unavailable(f"our CUDA kernels do not compile for sm_{mine}: {reason}") from None
+        finally:
+            nvrtc.destroyProgram(program)
+
+
+@cache
+def compiler(nvrtc: Any) -> Compiler:
+    """The compiler of this process."""
+    return Compiler(nvrtc)
+
+
+def _error_line(text: str) -> str:
+    """The line that says what is wrong."""
+    lines = [line.strip(" \0") for line in text.splitlines() if line.strip(" \0")]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "")
+
 
 # cudaDeviceAttr numbers, the same in every CUDA version.
 _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
@@ -31,7 +329,6 @@ _REGISTERS, _CARVEOUT = 4, 9
 SHARED_BYTES, SHARED_BLOCKS = 8192, 2
 # cudaError numbers.
 _NOT_READY, _PEER_ALREADY = 600, 704
-_UUID_BYTES = 16
 
 
 class GpuDevice:
@@ -123,13 +420,13 @@ class GpuDevice:
     # -- memory
 
     def allocate(self, nbytes: int) -> DeviceArray:
-        """An allocation of its own (cudaMalloc, not CuPy's pool), let go of with its last view.
+        """Allocate memory (cudaMalloc, not CuPy's pool); it is released with its last view.
 
         Taking memory and giving it back may wait for the whole device. So this is called while no
-        rank has work there that waits for another's, and it is here that what was let go of before
+        rank has work there that waits for another's, and it is here that memory released before
         is freed. Raises Unavailable when the device has too little left.
         """
-        self._heap.sweep(self._runtime.free)
+        self.sweep()
         try:
             address = int(self._runtime.malloc(max(1, nbytes)))
         except (self._runtime.CUDARuntimeError, MemoryError) as error:
@@ -140,7 +437,7 @@ class GpuDevice:
         return DeviceArray(self._runtime, address, nbytes, np.uint8, self._heap.hold(address))
 
     def sweep(self) -> None:
-        """Free what was let go of; when, see `allocate`."""
+        """Free released memory; when, see `allocate`."""
         self._heap.sweep(self._runtime.free)
 
     def wrap(self, address: int, nbytes: int, owner: object) -> DeviceArray:

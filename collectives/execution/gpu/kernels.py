@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.compile import cuda_source
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.handles import Kernel
+from collectives.execution.gpu.device import DeviceArray, GpuDevice, Kernel, cuda_source
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]

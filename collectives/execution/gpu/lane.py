@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
-from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.handles import CudaEvent, CudaGraph
+from collectives.execution.gpu.device import CudaEvent, CudaGraph, GpuDevice
 from collectives.execution.gpu.kernels import Kernels
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.world import World

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from collectives.execution.gpu.action import DeviceBuffers
-from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import DeviceArray
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
 from collectives.schedule.moves import Buffer

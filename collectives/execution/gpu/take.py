@@ -1,4 +1,4 @@
-"""Which GPU a rank takes, and whether all ranks can go on.
+"""Which GPU each rank takes, and whether all ranks can go on; the one place that imports CuPy.
 
 All ranks call `take` together. Either every rank gets a GPU, or every rank raises the same error.
 """
@@ -6,17 +6,135 @@ All ranks call `take` together. Either every rank gets a GPU, or every rank rais
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.host import hostname
-from collectives.execution.gpu import pick
+from busbar.installation import extra
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.execution.registry import Wishes
 from collectives.execution.world import World
 from topology.model.busid import canonical
+
+
+def _extras() -> str:
+    return f"{extra('cuda13')} (or [cuda12] for an older driver)"
+
+
+def load_cupy() -> Any:
+    """The module ``cupy``. Raises Unavailable with the remedy; a GPU need not be there."""
+    try:
+        import cupy
+    except ImportError as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Unavailable(f"CuPy cannot be used ({reason}); {_extras()}") from None
+    return cupy
+
+
+def count_gpus(cupy: Any) -> int:
+    """The number of GPUs that this process sees. Raises Unavailable with what was found instead."""
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise Unavailable(f"no GPU can be used here: {error}") from None
+    if count < 1:
+        raise Unavailable("no GPU is visible here; see CUDA_VISIBLE_DEVICES")
+    return count
+
+
+def load_nccl() -> Any:
+    """The module ``cupy.cuda.nccl``. Raises Unavailable where CuPy finds no NCCL."""
+    load_cupy()
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        raise Unavailable(f"CuPy finds no NCCL ({error}); {_extras()}") from None
+    if not nccl.available:
+        raise Unavailable(f"CuPy finds no NCCL (nvidia-nccl-cu12 or -cu13); {_extras()}")
+    return nccl
+
+
+def version_text(code: int) -> str:
+    """NCCL's version: 23203 is 2.32.3, and 2804, from before the scheme changed, 2.8.4."""
+    big = 10000 if code >= 10000 else 1000
+    return f"{code // big}.{code % big // 100}.{code % 100}"
+
+
+SEVERAL_SINCE = 23000  # NCCL_MULTI_RANK_GPU_ENABLE
+_FINE = 2  # ranks on one GPU that NCCL's default channels still leave room for
+_CTAS = 64  # of NCCL on one GPU in all: half of a large GPU's multiprocessors
+
+
+def gpu_number(local_rank: int, visible: int, wanted: Sequence[int]) -> int:
+    """The number of the GPU for a rank, of those that its process sees.
+
+    By node-local rank, through the list that was asked for, and round again where ranks are more.
+    Raises Unsupported for a GPU that is not there.
+    """
+    missing = [gpu for gpu in wanted if not 0 <= gpu < visible]
+    if missing:
+        raise Unsupported(
+            f"--gpus: no GPU {missing[0]}; this node shows {visible}: 0 to {visible - 1}"
+        )
+    return wanted[local_rank % len(wanted)] if wanted else local_rank % visible
+
+
+def shared_gpus(uuids: Sequence[str]) -> dict[str, list[int]]:
+    """The GPUs that more than one rank took, with those ranks."""
+    found: dict[str, list[int]] = {}
+    for rank, uuid in enumerate(uuids):
+        found.setdefault(uuid, []).append(rank)
+    return {uuid: ranks for uuid, ranks in found.items() if len(ranks) > 1}
+
+
+def sharing_refusal(uuids: Sequence[str]) -> str:
+    """The refusal where ranks share a GPU, with the advice; empty where none do."""
+    for uuid, ranks in shared_gpus(uuids).items():
+        return (
+            f"ranks {', '.join(map(str, ranks))} would share one GPU ({uuid}): start no more ranks"
+            " on a node than it has GPUs, or give --oversubscribe-gpu, which is for testing"
+        )
+    return ""
+
+
+def nccl_variables(
+    uuids: Sequence[str], version: int, rank: int, *, threads: bool, env: Mapping[str, str]
+) -> dict[str, str]:
+    """The NCCL variables for ranks that share GPUs; what the user has set stays.
+
+    ``version``: NCCL's number. Since 2.30 it takes several ranks on one GPU, about two with its own
+    number of channels. An older one is made to believe that each rank is on a host of its own, so
+    that ranks talk over sockets. Raises Unsupported for threads, which share one environment.
+    """
+    shared = shared_gpus(uuids)
+    if not shared:
+        return {}
+    most = max(map(len, shared.values()))
+    if version >= SEVERAL_SINCE:
+        chosen = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        if most > _FINE:
+            chosen["NCCL_MAX_CTAS"] = str(max(1, _CTAS // most))
+    elif threads:
+        raise Unsupported(
+            f"NCCL {version_text(version)} takes no two ranks of a process on one GPU, which"
+            " it does since 2.30; use --transport ipc, or run the ranks as processes under mpirun"
+        )
+    else:
+        chosen = {"NCCL_HOSTID": f"busbar-rank-{rank}"}
+    return {name: value for name, value in chosen.items() if name not in env}
+
+
+def correctness_remarks(version: int) -> list[str]:
+    """The remark of a table over NCCL on ranks that share a GPU."""
+    if version >= SEVERAL_SINCE:
+        return []
+    return [
+        f"correctness only: to NCCL {version_text(version)} each rank that shares a GPU is on a"
+        " host of its own (NCCL_HOSTID), and they talk over sockets"
+    ]
+
 
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
@@ -41,7 +159,7 @@ class Taken(NamedTuple):
     @property
     def shared(self) -> bool:
         """Whether ranks share a GPU."""
-        return bool(pick.several(self.everyone))
+        return bool(shared_gpus(self.everyone))
 
 
 def driver_here() -> bool:
@@ -80,7 +198,7 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
         cupy, count = visible()
         here = local.index(world.rank)
         wanted = [_numbered(cupy, count, bus) for bus in chosen] or wishes.gpus or ()
-        device = GpuDevice(cupy, pick.index(here, count, wanted))
+        device = GpuDevice(cupy, gpu_number(here, count, wanted))
         device.use()
         nccl = load_nccl() if library else None
     except BusbarError as error:
@@ -91,7 +209,7 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
     _agree(everyone)
     assert device is not None
     uuids = [f"{uuid} of {host}" for _, _, uuid, host, _ in everyone]
-    if not wishes.oversubscribe_gpu and (refusal := pick.sharing(uuids)):
+    if not wishes.oversubscribe_gpu and (refusal := sharing_refusal(uuids)):
         raise Unsupported(refusal)
     remarks = _remarks(world, uuids)
     if len(set(uuids)) == 1:
@@ -153,7 +271,7 @@ def _remarks(world: World, uuids: list[str]) -> list[str]:
             "one rank: nothing crosses a link; out of place is a copy inside the GPU, and in place"
             " nothing needs to move"
         )
-    for uuid, ranks in pick.several(uuids).items():
+    for uuid, ranks in shared_gpus(uuids).items():
         whom = f"ranks {', '.join(map(str, ranks))} share GPU {uuid}"
         if world.name == "inproc":
             found.append(f"{whom}: threads of one process, whose kernels run side by side")

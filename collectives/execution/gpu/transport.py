@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collectives.execution.gpu.action import DeviceBuffers, rotated, turns
-from collectives.execution.gpu.copy_rate import roofline
+import numpy as np
+
+from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array, Transport
+from collectives.execution.transport import Array, Start, Transport
 from collectives.execution.world import Json, World
 
 Call = Callable[[], Any]
@@ -75,7 +76,29 @@ class GpuTransport(Transport):
         self.device.sweep()
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """See `Transport.roofline`: where one memory has all the bytes."""
+        """See `Transport.roofline`: where one memory has all the bytes, by its own copies.
+
+        All ranks copy at once, as plans run at once, as many bytes as the largest buffer of any
+        has. A copy reads and writes each byte once, and a memory gives reads and writes alike, so
+        that what is only read or only written takes half as long.
+        """
         if self.meet is None or len(set(self.facts["uuids"])) > 1:
             return None
-        return roofline(self.lane, self.meet, source, target, n)
+        world, device, lane = self.world, self.device, self.lane
+        nbytes = max(1, *map(int, world.gather(min(source.nbytes, target.nbytes))))
+        # A rank whose buffers are shorter (it is not the root) copies memory taken for the while.
+        arrays: list[Any] = [
+            array if array.nbytes >= nbytes else device.allocate(nbytes)
+            for array in (source, target)
+        ]
+        begin, end = (array.address for array in arrays)
+        world.barrier()
+
+        def copy() -> None:
+            device.copy(end, begin, nbytes, lane.stream)
+
+        action = StreamAction(lane, [[copy]], (0, 0), meet=self.meet, graph=False, held=arrays)
+        slowest = world.combine(action.spans(n, Start(world.barrier)).seconds, "max")
+        action.close()
+        rate = world.size * nbytes / max(float(np.median(slowest)), 1e-9)
+        return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)

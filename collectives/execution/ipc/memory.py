@@ -12,8 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 from busbar.errors import Unavailable, Unsupported
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
 
 # An IPC handle stands for a whole allocation. The driver puts smaller allocations into one page of
 # this size, so opening the handle of one would map its neighbours too.

@@ -19,16 +19,21 @@ from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.inproc.world import InprocWorld
-from collectives.execution.ipc.bind import PeerBinding
-from collectives.execution.ipc.kernels import BLOCKS, THREADS, PassKernels, compile_kernels
-from collectives.execution.ipc.launch import PeerWatch, WatchedLane, program
 from collectives.execution.ipc.memory import PAGE, PeerMemory
-from collectives.execution.ipc.table import (
+from collectives.execution.ipc.plan import (
+    BLOCKS,
     STATUS,
+    THREADS,
     WORD,
     Addresses,
+    PassKernels,
+    PeerBinding,
+    PeerWatch,
     StagingArea,
+    WatchedLane,
+    compile_kernels,
     control_bytes,
+    program,
     table,
 )
 from collectives.execution.program import Program

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport

@@ -6,18 +6,17 @@ cache when it is added, while the next one arrives.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import native
-from collectives.execution.mpi.bound import BoundMessage, BoundStep, Call, PiecedMessage, nothing
-from collectives.execution.mpi.library import library_calls, nonblocking
-from collectives.execution.mpi.native import native_calls
+from collectives.execution.mpi.library import library_calls, native_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
@@ -29,10 +28,103 @@ from collectives.execution.transport import (
     LibraryCall,
     Reach,
     Tell,
+    TracedMessage,
     Transport,
 )
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
+
+Call = Callable[[], Any]
+
+
+class BoundMessage(NamedTuple):
+    """A persistent request, and what it moves."""
+
+    request: Any
+    way: str
+    peer: int
+    nbytes: int
+
+    def report(self, tell: Tell, step: int, start: float) -> None:
+        """Tell that the message has just ended."""
+        tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
+
+
+class BoundStep(NamedTuple):
+    """A step: what is done before, messages that begin together, streams, and what is done then."""
+
+    mpi: Any
+    number: int
+    before: list[Call]
+    messages: list[BoundMessage]
+    streams: list[PiecedMessage]
+    then: list[Call]
+
+    def calls(self) -> list[Call]:
+        """The step as calls without arguments."""
+        start, wait = self.mpi.Prequest.Startall, self.mpi.Request.Waitall
+        everything = [one.request for one in self.messages]
+        if not self.streams and len(everything) <= 2:
+            starts: list[Call] = [one.Start for one in everything]
+            return [*self.before, *starts, *(one.Wait for one in everything), *self.then]
+        # Streams are drained one after the other: two additions into one slot keep their order,
+        # and the first may be the one that brings in the rank's own share.
+        begin: list[Call] = [partial(start, everything)] if everything else []
+        end: list[Call] = [partial(wait, everything)] if everything else []
+        return [*self.before, *begin, *(one.run for one in self.streams), *end, *self.then]
+
+    def traced(self, tell: Tell) -> None:
+        """The step once, each message told of when it ends."""
+        for call in self.before:
+            call()
+        start, left = time.perf_counter(), list(self.messages)
+        if left:
+            self.mpi.Prequest.Startall([one.request for one in left])
+        for stream in self.streams:
+            stream.traced(tell, self.number)
+        while left:
+            ended = self.mpi.Request.Waitany([one.request for one in left])
+            left.pop(ended).report(tell, self.number, start)
+        for call in self.then:
+            call()
+
+
+class PiecedMessage:
+    """A long message that is added segment by segment as it arrives, through two buffers."""
+
+    def __init__(self, messages: list[BoundMessage], adds: list[Call]) -> None:
+        self._messages, requests = messages, [one.request for one in messages]
+        self._first = requests[:2]
+        starts: list[Call] = [r.Start for r in requests[2:]] + [nothing, nothing]
+        waits = [request.Wait for request in requests]
+        self._pieces = list(zip(waits, adds, starts, strict=True))
+
+    def run(self) -> None:
+        """Receive and add all of it."""
+        for request in self._first:
+            request.Start()
+        for wait, add, start_next in self._pieces:
+            wait()
+            add()
+            start_next()
+
+    def traced(self, tell: Tell, step: int) -> None:
+        """Receive and add all of it; a segment's time is from when its buffer was free."""
+        starts = [time.perf_counter()] * len(self._first)
+        for request in self._first:
+            request.Start()
+        pieces = zip(self._messages, self._pieces, strict=True)
+        for n, (message, (wait, add, start_next)) in enumerate(pieces):
+            wait()
+            message.report(tell, step, starts[n])
+            add()
+            starts.append(time.perf_counter())
+            start_next()
+
+
+def nothing() -> None:
+    """After the last segments no buffer waits to be filled."""
+
 
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024

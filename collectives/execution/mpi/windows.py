@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.one_sided import OneSided, Reaching
 from collectives.execution.program import Program
-from collectives.execution.reaching import OneSided, Reaching
 from collectives.execution.transport import Buffers, Reach
 
 Bytes = NDArray[np.uint8]

@@ -21,9 +21,8 @@ def _suits(world: World, wishes: Wishes) -> bool:
 
 def _open(world: World, wishes: Wishes) -> Both:
     """NCCL on this rank's GPU; raises as `collectives.execution.gpu.take.take` does."""
-    from collectives.execution.gpu import pick
-    from collectives.execution.gpu.take import take
-    from collectives.execution.nccl.said import listening
+    from collectives.execution.gpu.take import correctness_remarks, nccl_variables, take
+    from collectives.execution.nccl.debug_log import listening
     from collectives.execution.nccl.transport import NcclTransport
 
     taken = take(world, wishes, library=True)
@@ -31,9 +30,9 @@ def _open(world: World, wishes: Wishes) -> Both:
     if taken.shared:
         threads = world.name == "inproc"
         version = int(taken.nccl.get_version())
-        remarks = [*remarks, *pick.only_right(version)]
+        remarks = [*remarks, *correctness_remarks(version)]
         os.environ.update(
-            pick.oversubscribed(
+            nccl_variables(
                 taken.everyone, version, world.rank, threads=threads, env=dict(os.environ)
             )
         )

@@ -6,7 +6,7 @@ and receives, as NCCL's documentation composes them and nccl-tests measures them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import QueuedCall
 from collectives.execution.gpu.program import Port
 from collectives.execution.transport import LibraryCall
@@ -37,6 +36,13 @@ TYPES = {
 }
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
+# Bytes of NCCL's buffers by protocol, channels, and connections of a channel: the defaults of its
+# public sources (NCCL_BUFFSIZE, and what follows from its constants for LL and LL128).
+_SIMPLE = 4 << 20  # NCCL_BUFFSIZE
+_LL = 512 << 10  # 8 lines x 512 threads x 8 steps x 16 bytes
+_LL128 = 4_915_200  # 120 elements x 640 threads x 8 steps x 8 bytes
+_CHANNELS = 32
+_CONNECTIONS = 5  # a ring's one, and of a tree three children and a parent
 
 
 class NcclPort(Port, Protocol):
@@ -168,3 +174,27 @@ def library_calls(transport: NcclPort, call: LibraryCall) -> list[Call]:
     if call.spec.name not in _CALLS:
         raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
     return _CALLS[call.spec.name](_Binding(transport, call))
+
+
+def buffer_bytes(nranks: int, env: Mapping[str, str]) -> int:
+    """Bytes that one rank's communicator may come to take; NCCL_* variables of the user count.
+
+    NCCL allocates its buffers when an algorithm or a pair of ranks is first used, so they must be
+    planned for. An estimate from above: a collective that never runs takes nothing, and connections
+    are the most that a ring and two trees on every channel can have.
+    """
+    if nranks < 2:
+        return 0
+    simple = _number(env, "NCCL_BUFFSIZE", _SIMPLE)
+    channels = _CHANNELS
+    for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"):
+        channels = min(channels, max(1, _number(env, name, channels)))
+    collective = _CONNECTIONS * channels * (simple + _LL + _LL128)
+    # Pairs of ranks that send to each other share the channels among all pairs.
+    pairs = max(nranks - 1, channels) * simple
+    return collective + pairs
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    return int(text) if text.isdigit() else default

@@ -8,24 +8,22 @@ is captured once as a CUDA graph where that works.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
+from busbar.errors import Unavailable
 from collectives.execution.gpu.action import QUEUE, StreamAction
-from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane, QueuedCall
-from collectives.execution.gpu.load import version_text
 from collectives.execution.gpu.program import bind, staging_bytes
+from collectives.execution.gpu.take import version_text
 from collectives.execution.gpu.transport import GpuTransport
-from collectives.execution.nccl.join import grouped, join
-from collectives.execution.nccl.library import library_calls
-from collectives.execution.nccl.memory import buffer_bytes
-from collectives.execution.nccl.said import Log
+from collectives.execution.nccl.debug_log import Log
+from collectives.execution.nccl.library import buffer_bytes, library_calls
 from collectives.execution.program import Program
 from collectives.execution.transport import LibraryCall
 from collectives.execution.world import Json, World
@@ -42,11 +40,44 @@ _ENTRIES = 4
 _ENTRIES_BETWEEN_NODES = QUEUE // 16
 
 
+@contextmanager
+def grouped(nccl: Any) -> Iterator[None]:
+    """A group of calls that go at once; it is ended also when one of them fails."""
+    nccl.groupStart()
+    try:
+        yield
+    except BaseException:
+        # The calls' own error is the one to report.
+        with suppress(RuntimeError):
+            nccl.groupEnd()
+        raise
+    nccl.groupEnd()
+
+
+def join(world: World, nccl: Any, where: str) -> Any:
+    """A communicator of all ranks, by the unique id that rank 0 hands round.
+
+    ``where``: this rank's GPU. Raises Unavailable on all ranks where one cannot join.
+    """
+    # A tuple before CuPy 14, bytes since.
+    mine = nccl.get_unique_id() if world.rank == 0 else b""
+    given = world.broadcast([isinstance(mine, bytes), list(mine)])
+    unique = bytes(given[1]) if given[0] else tuple(given[1])
+    try:
+        comm, problem = nccl.NcclCommunicator(world.size, unique, world.rank), ""
+    except RuntimeError as error:
+        comm, problem = None, f"rank {world.rank} on GPU {where}: {error}"
+    problems = [one for one in world.gather(problem) if one]
+    if problems:
+        raise Unavailable(f"no NCCL communicator: {problems[0]} (NCCL_DEBUG=WARN says more)")
+    return comm
+
+
 class NcclTransport(GpuTransport):
     """See `Transport` for the methods; all ranks call `prepare` and `library` together.
 
-    ``graph``: replay plans from captured graphs. ``cold``: let
-    sets of buffers take turns, so that no iteration finds its operands in the L2 cache.
+    ``graph``: replay plans from captured graphs. ``cold``: let sets of buffers take turns, so that
+    no iteration finds its operands in the L2 cache.
     ``compare``: measure also what graph and eager iterations take without a gate. ``log``: where
     NCCL says what it chose. Raises Unavailable when a communicator cannot be made.
     """

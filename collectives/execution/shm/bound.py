@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
-from collectives.execution.shm.fast import direct, eager, is_eager, mailboxes
-from collectives.execution.shm.lines import plan_bytes, traffic
-from collectives.execution.shm.memory import Memory
+from collectives.execution.shm.memory import Memory, plan_bytes, traffic
+from collectives.execution.shm.pass_plans import direct, eager, is_eager, mailboxes
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
-from collectives.execution.shm.windows import Windows
-from collectives.execution.transport import Action, Array, Buffers, Spans, Tell, TracedMessage
+from collectives.execution.transport import (
+    Action,
+    Array,
+    Buffers,
+    Floats,
+    Spans,
+    Start,
+    Tell,
+    TracedMessage,
+)
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
@@ -29,7 +36,7 @@ class HostTransport(Protocol):
     """The parts of `collectives.execution.shm.transport.ShmTransport` that a bound program uses."""
 
     world: World
-    memory: Memory | Windows
+    memory: Memory
     watch: _core.Watch
     cores: int
     yields: bool
@@ -103,8 +110,8 @@ class Bound(Action):
             plan, stage = build(at, some, lambda work: past.of(work, able(work)))
             return Built(plan, shared, stage)
 
-        def timed(built: Built, n: int) -> list[float]:
-            return transport.guarded(lambda: built.plan.each(n))
+        def timed(built: Built, n: int) -> Floats:
+            return Spans(*transport.guarded(lambda: built.plan.spans(n))).seconds
 
         maker = Maker(able, self._find, made, timed)
         itemsize, known = self.dtype.itemsize, transport.known_stores
@@ -138,15 +145,12 @@ class Bound(Action):
         for load, peer, nbytes, step, begin, end in found:
             tell(TracedMessage("from" if load else "to", peer, nbytes, step, begin, end))
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """See `Action.times`."""
-        plan, guarded = self._built.plan, self.transport.guarded
-        return [guarded(lambda: plan.loop(n))] if loop else guarded(lambda: plan.each(n))
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
+    def spans(self, n: int, start: Start) -> Spans:
         """See `Action.spans`."""
-        plan = self._built.plan
-        return self.transport.guarded(lambda: plan.spans(n, list(starts), slower))
+        if not start.by_host_clock:
+            return super().spans(n, start)
+        plan, how = self._built.plan, (start.at, start.loop, start.slower)
+        return Spans(*self.transport.guarded(lambda: plan.spans(n, *how)))
 
     def begun(self) -> int:
         """See `Action.begun`."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.execution.shm.dependences import STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
-from collectives.execution.transport import Array
+from collectives.execution.transport import Array, Floats
 from collectives.execution.world import World
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Maker(Generic[T]):
     able: Callable[[Work], set[Place]]
     find: Callable[[Place], Array]
     build: Callable[[DependenceGraph, Past], T]
-    timed: Callable[[T, int], list[float]]
+    timed: Callable[[T, int], Floats]
 
 
 def with_best_stores(
@@ -135,7 +135,7 @@ def _iterations(nbytes: float) -> int:
     return int(max(3, min(200, (512 << 20) / nbytes)))
 
 
-def _seconds(world: World, mine: list[float]) -> float:
+def _seconds(world: World, mine: Floats) -> float:
     """The median of what the slowest rank took, once the caches have settled."""
-    slowest = world.combine(np.array(mine), "max")
+    slowest = world.combine(mine, "max")
     return float(np.median(slowest[len(mine) // 2 :]))

@@ -20,17 +20,19 @@ from collectives.execution.program import Program
 from collectives.execution.roofline import Roofline, probe
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
-from collectives.execution.shm.lines import LINE, plan_bytes, words
-from collectives.execution.shm.reaching import one_sided
-from collectives.execution.shm.sharing import sharing
+from collectives.execution.shm.memory import LINE, plan_bytes, words
+from collectives.execution.shm.one_sided import one_sided
 from collectives.execution.shm.stores import Past
+from collectives.execution.shm.windows import sharing
 from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import (
     Action,
     Array,
     Buffers,
+    Floats,
     LibraryCall,
     Reach,
+    Spans,
     Transport,
 )
 from collectives.execution.world import World, lost
@@ -151,14 +153,14 @@ class ShmTransport(Transport):
             array if array.nbytes >= nbytes else self.allocate(nbytes) for array in (source, target)
         )
 
-        def sweep(kind: str, stream: bool) -> list[float]:
+        def sweep(kind: str, stream: bool) -> Floats:
             return self._sweep(kind, stream, source, target, nbytes, n)
 
         return probe(sweep, self.world, nbytes)
 
     def _sweep(
         self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int
-    ) -> list[float]:
+    ) -> Floats:
         """Seconds of this rank for each of n sweeps that all ranks make at once."""
         from native import _core
 
@@ -169,7 +171,7 @@ class ShmTransport(Transport):
         number = _core.SWEEPS.index(kind)
         plan = _core.sweep(self.watch, lines.ctypes.data, number, begin, end, nbytes, stream)
         plan.run()
-        return self.guarded(lambda: plan.each(n))
+        return Spans(*self.guarded(lambda: plan.spans(n))).seconds
 
     def guarded(self, action: Callable[[], T]) -> T:
         """Run something native; a lost rank becomes RankFailure."""

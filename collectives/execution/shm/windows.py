@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unavailable
-from collectives.execution.shm.memory import Segment, gone, outside
+from busbar.errors import Unavailable, Unsupported
+from collectives.execution.shm.memory import Memory, Segment
+from collectives.execution.world import Json, World
+
+MEMORIES = ("auto", "memfd", "windows")
 
 
-class Windows:
+class Windows(Memory):
     """See `collectives.execution.shm.memory.Memory` for the methods; ``world`` must be MPI's.
 
     Raises Unavailable when the world is another.
@@ -29,12 +32,11 @@ class Windows:
     def __init__(self, world: Any) -> None:
         if not hasattr(world, "comm"):
             raise Unavailable("shared windows need MPI; use --transport inproc or mpi")
+        super().__init__()
         self._world = world
         self._windows: dict[int, Any] = {}
-        self._own: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
         # How many arrays of this rank look into each window, whose part it is.
         self._looks: Counter[int] = Counter()
-        self._count = 0
 
     def _look(self, key: int, rank: int) -> NDArray[np.uint8]:
         buffer, _ = self._windows[key].Shared_query(rank)
@@ -52,24 +54,6 @@ class Windows:
         array[:] = 0
         self._own[key] = weakref.ref(array)
         return Segment(key, array)
-
-    def locate(self, array: NDArray[Any]) -> tuple[int, int]:
-        """The segment that an array lies in, and its offset there."""
-        at = int(array.ctypes.data)
-        for key, found in self._own.items():
-            mine = found()
-            if mine is not None:
-                offset = at - int(mine.ctypes.data)
-                if offset >= 0 and offset + array.nbytes <= mine.nbytes:
-                    return key, offset
-        raise outside()
-
-    def own(self, key: int) -> NDArray[np.uint8]:
-        """A segment of this rank, while something else keeps it alive."""
-        array = self._own[key]()
-        if array is None:
-            raise gone(key)
-        return array
 
     def describe(self, key: int) -> dict[str, int]:
         """How another rank finds a segment."""
@@ -92,3 +76,34 @@ class Windows:
         for window in self._windows.values():
             window.Free()
         self._windows.clear()
+
+
+def sharing(world: World, memory: str) -> Memory:
+    """Find memory that all ranks of this host can map, by trying it together.
+
+    ``memory`` is one of `MEMORIES`; ``auto`` goes on to MPI-3 windows where memfd fails. Raises
+    Unsupported for another, Unavailable where nothing can be shared.
+    """
+    if memory not in MEMORIES:
+        raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")
+    if memory == "windows":
+        return Windows(world)
+    found = Memory()
+    failed = ""
+    try:
+        trial = found.allocate(1)
+        where: Json = found.describe(trial.key)
+    except Unavailable as error:
+        failed, where = str(error), None
+    for other in world.gather(where):
+        try:
+            if other is not None:
+                found.attach(other)
+        except Unavailable as error:
+            failed = str(error)
+    reasons = [reason for reason in world.gather(failed) if reason]
+    if not reasons:
+        return found
+    if memory == "memfd" or not hasattr(world, "comm"):
+        raise Unavailable(reasons[0])
+    return Windows(world)

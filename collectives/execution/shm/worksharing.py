@@ -18,9 +18,9 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.shm.bound import Bound, Built, HostTransport
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, Work, mark_cold
-from collectives.execution.shm.fast import direct, worksharing
+from collectives.execution.shm.pass_plans import direct, worksharing
 from collectives.execution.shm.tasks import Place
-from collectives.execution.transport import Array, LibraryCall, Spans
+from collectives.execution.transport import Array, LibraryCall, Spans, Start, spans_from_python
 from collectives.execution.world import Json
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
@@ -161,13 +161,9 @@ class WorkSharing(Bound):
         if self._mean:
             scale(self._call.buffers[Buffer.OUT], self.transport.world.size)
 
-    def times(self, n: int, loop: bool) -> list[float] | None:
-        """See `Bound.times`; None where an average still has to be divided here."""
-        return None if self._mean else super().times(n, loop)
-
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
-        """See `Bound.spans`; None where an average still has to be divided here."""
-        return None if self._mean else super().spans(n, starts, slower)
+    def spans(self, n: int, start: Start) -> Spans:
+        """See `Action.spans`. Timed from Python where an average still has to be divided here."""
+        return spans_from_python(self, n, start) if self._mean else super().spans(n, start)
 
     @property
     def _mean(self) -> bool:

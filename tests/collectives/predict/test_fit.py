@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.as_map import as_topology
-from bench.links.measuring import Measured, Settings
+from bench.links.measure import Measured, Settings, as_topology
 from busbar.errors import Unsupported
-from collectives.predict.fit import (
-    MOST_EDGES,
-    Fit,
-    dump_fit,
-    fit_curve,
-    load_fit,
-    read_fit,
-)
+from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, read_fit
 from collectives.predict.machine import Costs, Curve, LinkCosts
 from collectives.predict.maps import fit_map, fit_maps
 from tests.conftest import examples

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.as_map import as_topology
-from bench.links.measuring import Measured, Settings
+from bench.links.measure import Measured, Settings, as_topology
 from collectives.predict.machine import Network, Weights
 from collectives.predict.maps import network_from_map
 from collectives.predict.named import build_network

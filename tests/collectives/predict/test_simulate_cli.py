@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectives.formats.load import load
-from collectives.formats.write import write
+from collectives.formats.msccl import write
 from collectives.predict.named import build_network
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.msccl_files import exported

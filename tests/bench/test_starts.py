@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,11 @@ import pytest
 
 from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
-from bench.run.batches import Barriers, Begin, TimeWindows
-from bench.run.measure import FEWEST, Timed, Timing, measure
+from bench.timing.measure import FEWEST, Timed, Timing, measure
+from bench.timing.starts import BarrierStart, WindowStart
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans
+from collectives.execution.transport import Counted, Spans, Start
 from reports.records.record import LAST, OPERATION
 
 
@@ -29,15 +29,15 @@ class _Planned(Counted):
     def __call__(self) -> None:
         self.now += self.takes
 
-    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
+    def spans(self, n: int, start: Start) -> Spans:
         """Begins as it is told, later by what it was made with; never before it is free."""
-        begins = []
-        for start in starts or [self.now] * n:
-            begins.append(max(self.now, start) + self.late(self.seen))
+        begins = list[float]()
+        for at in start.at or [self.now] * n:
+            begins.append(max(self.now, at) + self.late(self.seen))
             self.now = begins[-1] + self.takes
             self.seen += 1
-        self.gaps += np.diff(starts).tolist()
-        return begins, [begin + self.takes for begin in begins]
+        self.gaps += np.diff(start.at).tolist()
+        return Spans(np.array(begins), np.array(begins) + self.takes)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -60,8 +60,8 @@ def _windows(
             return plan.now
 
         clock = CommonClock(world, read, [0] * world.size)
-        begin: Begin = TimeWindows(world, clock, arrival.on(world.size))
-        return measure(plan, world, read, rules, begin=begin), plan.gaps
+        how = WindowStart(world, clock, arrival.on(world.size))
+        return measure(plan, world, rules, how), plan.gaps
 
     found = run(ranks, body, deadline=30)
     assert all(one[0].times == found[0][0].times for one in found), "ranks must agree"
@@ -134,8 +134,8 @@ def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
 
     def body(world: InprocWorld) -> Timed:
         plan = _Planned(1e-3, lambda i: 1e-4 * (world.rank == 1))
-        begin = Barriers(world, lambda: plan.now, "max", shared=True)
-        return measure(plan, world, lambda: plan.now, Timing(iterations=1), begin=begin)
+        how = BarrierStart(world, clock=lambda: plan.now, one_clock=True)
+        return measure(plan, world, Timing(iterations=1), how)
 
     timed = run(2, body, deadline=30)[0]
     assert timed.times == pytest.approx([1e-3]) and timed.across == "max"

@@ -1,19 +1,23 @@
-"""Latency and bandwidth between ranks in host memory.
+"""Measurements between ranks in host memory: latency and bandwidth, by size, racks; as a map.
 
 Every quantity has a value per repetition, for medians and intervals. Latency is half a round trip
 of 8 bytes. Bandwidth is one way; bandwidth_both is both ways at once, as the sum of both
-directions. `bench.links.pairs` moves the bytes.
+directions. `bench.links.pair_timer` moves the bytes.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
+from types import MappingProxyType
 from typing import NamedTuple
 
-from bench.links.pairs import PairTimer
+import numpy as np
+
+from bench.links.pair_timer import PairTimer
 from busbar.cpulist import listed
 from busbar.errors import ProbeError
 from busbar.host import boot, cores, numa_nodes
@@ -31,6 +35,9 @@ from topology.measured.matrix import (
     rounds,
     with_cpus,
 )
+from topology.measured.sweep import BLOCKS, SWEPT, Samples, repetitions, sizes
+from topology.measured.sweep import facts as sweep_facts
+from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]
 Cell = tuple[str, int, int, float, float, float, float]
@@ -47,7 +54,7 @@ class Settings:
     """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
 
     ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there
-    be CPUs for more. ``sweep``: the largest message of `bench.links.sweep`, 0 for no sweep.
+    be CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20
@@ -220,13 +227,13 @@ def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
     settings = run.settings
     back = [(b, a) for a, b in together]
     large, few = max(settings.nbytes, SMALL), settings.repetitions
-    for name, pairs, nbytes, repetitions in (
+    for name, pairs, nbytes, count in (
         ("latency", together, SMALL, settings.latency_repetitions),
         ("bandwidth", together, large, few),
         ("bandwidth", back, large, few),
         ("bandwidth_both", together, large, few),
     ):
-        times = run.over.times(name, pairs, nbytes, settings.warmup + repetitions)
+        times = run.over.times(name, pairs, nbytes, settings.warmup + count)
         samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
         for a, b in pairs:
             if a == run.world.rank:
@@ -251,3 +258,179 @@ def places_of(world: World) -> tuple[RankPlace, ...]:
     return tuple(
         RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa, boot()))
     )
+
+
+_SWEEP_WARMUP = 2
+_MOST_SWEPT_RANKS = 64
+
+
+def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
+    """Time the pairs of a run at all sizes up to its settings' ``sweep``; collective.
+
+    All ranks get the blocks' medians. Raises ProbeError for more ranks than a sweep through all
+    pairs is meant for.
+    """
+    world = run.world
+    if world.size > _MOST_SWEPT_RANKS:
+        most = _MOST_SWEPT_RANKS
+        reason = f"--sweep goes through all pairs of up to {most} ranks, not of {world.size}"
+        raise ProbeError("measure", reason)
+    cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.settings.sweep)]
+    pairs = [pair for together in run.schedule for pair in together]
+    # A row a cell and block, a column a pair, filled in by its first rank.
+    table = np.zeros((len(cells), BLOCKS, len(pairs)))
+    for block in range(BLOCKS):
+        for together in run.rounds(block, BLOCKS):
+            mine = [pairs.index(pair) for pair in together if pair[0] == world.rank]
+            for row, (name, nbytes) in enumerate(cells):
+                times = run.over.times(name, together, nbytes, _SWEEP_WARMUP + repetitions(nbytes))
+                if times:
+                    table[row, block, mine] = median(times[_SWEEP_WARMUP:])
+    whole = world.combine(table.ravel(), "max").reshape(table.shape)
+    return {
+        (pair, name, nbytes): whole[row, :, column].tolist()
+        for row, (name, nbytes) in enumerate(cells)
+        for column, pair in enumerate(pairs)
+    }
+
+
+#: Orders in which hosts meet, to tell racks apart.
+_ORDERS, _SEED = 12, 1
+#: A message of this measurement, and repetitions of it.
+RACK_BYTES, _RACK_REPETITIONS = 1 << 19, 3
+#: A pair within a rack keeps at least this share of its links' rate; a pair across an uplink does
+#: not.
+_SHARE_KEPT = 0.85
+# The share of a rack's pairs that must be quick, and the fewest hosts that racks are looked for in.
+_WHOLE, _FEWEST_HOSTS = 0.8, 4
+
+
+def first_ranks(places: Sequence[RankPlace]) -> list[int]:
+    """The first rank of every host."""
+    return list({place.host: rank for rank, place in reversed(list(enumerate(places)))}.values())[
+        ::-1
+    ]
+
+
+def orders(ranks: Sequence[int]) -> list[list[Pair]]:
+    """Rounds in which these ranks meet in pairs, pairs several times, each time beside others."""
+    chance = random.Random(_SEED)
+    found = []
+    for _ in range(_ORDERS):
+        seats = chance.sample(list(ranks), len(ranks))
+        found += [[(seats[a], seats[b]) for a, b in together] for together in rounds(len(seats))]
+    return found
+
+
+def second_least(values: Sequence[float]) -> float:
+    """The second least value: one busy moment must not decide, nor one round without load."""
+    return sorted(values)[min(1, len(values) - 1)]
+
+
+def measure_racks(run: PairRun) -> dict[Pair, float]:
+    """Bytes/s of pairs of hosts while all hosts communicate, both ways summed; collective.
+
+    Pairs are of the hosts' first ranks, both ways round. A single pair across racks is as fast as
+    one inside a rack, since an uplink carries several links. When all hosts communicate in pairs,
+    both ways, an uplink that is narrower than its hosts' links slows the pairs that cross it, and
+    only those. Which rounds show that depends on the other pairs, so pairs meet in several orders.
+    """
+    world, schedule = run.world, orders(first_ranks(run.places))
+    table = np.zeros((len(schedule), world.size))
+    for number, together in enumerate(schedule):
+        world.barrier()
+        times = run.over.times("bandwidth_both", together, RACK_BYTES, _RACK_REPETITIONS)
+        if times:
+            table[number, world.rank] = 2 * RACK_BYTES / median(times)
+    whole = world.combine(table.ravel(), "max").reshape(table.shape)
+    seen: dict[Pair, list[float]] = {}
+    for number, together in enumerate(schedule):
+        for a, b in together:
+            seen.setdefault((min(a, b), max(a, b)), []).append(float(whole[number, a]))
+    least = {pair: second_least(values) for pair, values in seen.items()}
+    return least | {(b, a): value for (a, b), value in least.items()}
+
+
+def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
+    """Ranks in racks: each with those with which it keeps its rate while all communicate.
+
+    A rank's own rate is the best that it has with anybody, so that a slow link does not look like
+    a rack. Empty where no two racks stand apart: one switch, uplinks as wide as their hosts' links,
+    or fewer than four hosts.
+    """
+    ranks = sorted({end for pair in loaded for end in pair})
+    if len(ranks) < _FEWEST_HOSTS:
+        return []
+    best = {rank: max(loaded[rank, other] for other in ranks if other != rank) for rank in ranks}
+    near = {
+        pair: value >= _SHARE_KEPT * min(best[pair[0]], best[pair[1]])
+        for pair, value in loaded.items()
+    }
+    racks: list[list[int]] = []
+    for rank in ranks:
+        home = next(
+            (rack for rack in racks if sum(near[rank, one] for one in rack) > len(rack) / 2), None
+        )
+        if home is None:
+            racks.append([rank])
+        else:
+            home.append(rank)
+    inside = [near[a, b] for rack in racks for a in rack for b in rack if a != b]
+    across = [
+        near[a, b] for one in racks for two in racks if one is not two for a in one for b in two
+    ]
+    told = inside and across and np.mean(inside) >= _WHOLE and np.mean(across) <= 1 - _WHOLE
+    return racks if told else []
+
+
+SOURCE = "measured"
+
+
+def as_topology(
+    measured: Measured, settings: Settings, samples: Samples = MappingProxyType({})
+) -> Topology:
+    """Ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
+
+    With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map
+    of the host merges with it. ``samples``: what `bench.links.measure` found, if anything.
+    """
+    hosts = list(dict.fromkeys(place.host for place in measured.places))
+    only = len(hosts) == 1
+    devices: dict[str, Device] = {}
+    for rank, place in enumerate(measured.places):
+        number = hosts.index(place.host)
+        host = "HOST" if only else f"HOST{number}"
+        devices.setdefault(host, Device(host, Kind.HOST, name=place.host))
+        parent = host
+        if place.numa is not None:
+            parent = f"NUMA{place.numa}{'' if only else f'@{host}'}"
+            devices.setdefault(parent, Device(parent, Kind.NUMA, place.numa, parent=host))
+        near = (Fact("cpu_affinity", place.cpus, SOURCE),) if place.cpus else ()
+        id = f"RANK{rank}"
+        devices[id] = Device(id, Kind.RANK, rank, parent=parent, facts=near)
+    pairs = [
+        PairFact(f"RANK{a}", f"RANK{b}", Fact(f"{name}{part}", value, SOURCE))
+        for name in QUANTITIES
+        for (a, b), cell in measured.cells[name].items()
+        for part, value in (("", cell.value), ("_low", cell.low), ("_high", cell.high))
+    ]
+    swept, machine = sweep_facts(samples, SOURCE)
+    facts = (
+        Fact("mpi_library", measured.library, SOURCE),
+        *([Fact("mpi_threads", measured.threads, SOURCE)] if measured.threads else ()),
+        Fact("transport", settings.transport, SOURCE),
+        Fact("message_bytes", settings.nbytes, SOURCE),
+        Fact("repetitions", settings.repetitions, SOURCE),
+        Fact("pairs_at_once", measured.at_once, SOURCE),
+        *machine,
+    )
+    return Topology(tuple(devices.values()), (), (*pairs, *swept), facts, (), (SOURCE,))
+
+
+def with_racks(
+    measured: Topology, places: Sequence[RankPlace], racks: Sequence[Sequence[int]]
+) -> Topology:
+    """A map with which hosts share an uplink; ``racks``: the first ranks of their hosts."""
+    said = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
+    fact = Fact("racks", said or "none told apart", SOURCE)
+    return replace(measured, facts=(*measured.facts, fact))

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from collectives.execution.one_sided import OneSided, Reaching
 from collectives.execution.program import Program
-from collectives.execution.reaching import OneSided, Reaching
 from collectives.execution.shm.bound import HostTransport
 from collectives.execution.transport import Array, Buffers, Reach
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -15,7 +14,7 @@ from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
-from collectives.execution.transport import Transport
+from collectives.execution.transport import Start, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -99,27 +98,12 @@ class PairTimer:
                 elements,
             ) as plan,
         ):
-            own = self._runs(plan, repetitions, quantity == "first")
+            # Timed from Python, pairs keep step by what they send; only of ``first`` each exchange
+            # stands behind a barrier. A rank leaves MPI's barrier microseconds after another,
+            # which a small message does not last.
+            start = Start(world.barrier, every=quantity == "first")
+            own = plan.spans(repetitions, start).seconds.tolist()
         return own, trips if how.chained else how.messages
-
-    def _runs(self, plan: Plan, repetitions: int, together: bool) -> list[float]:
-        """Seconds of each iteration, timed by the transport where it can.
-
-        Here, pairs keep step by what they send; only ``together`` stands behind a barrier. A rank
-        leaves MPI's barrier microseconds after another, which a small message does not last.
-        """
-        own = plan.times(repetitions, loop=False)
-        if own is not None:
-            return own
-        self._world.barrier()
-        own = []
-        for _ in range(repetitions):
-            if together:
-                self._world.barrier()
-            start = time.perf_counter()
-            plan()
-            own.append(time.perf_counter() - start)
-        return own
 
     def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
         """A vector to send from, and room for two to arrive in; both with room for an answer."""

@@ -11,8 +11,8 @@ from math import ceil
 
 import numpy as np
 
-from bench.run.batches import Arrived, Barriers, Begin
-from collectives.execution.transport import Action
+from bench.timing.starts import Arrived, BarrierStart, HowToStart
+from collectives.execution.transport import Action, unwatched
 from collectives.execution.world import How, Json, World
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
@@ -72,48 +72,44 @@ class Timed:
     warm_up: tuple[float, ...] = ()
 
 
-def unwatched(iteration: int) -> None:
-    """Nobody watches."""
-
-
 def _endless() -> float:
     return float("inf")
 
 
 def measure(
-    plan: Action,
+    action: Action,
     world: World,
-    clock: Callable[[], float],
     rules: Timing,
+    how: HowToStart | None = None,
     arrived: Arrived = unwatched,
     left: Callable[[], float] = _endless,
-    begin: Begin | None = None,
 ) -> Timed:
-    """Time a plan on all ranks together. All ranks must call this alike; all get the same result.
+    """Time an action on all ranks together. All ranks must call this alike; all get the same.
 
-    ``begin``: how an iteration begins; behind a barrier where it is left out. Without a fixed
-    number, iterations go on in batches until the 95 % interval of the median is within 2 % or the
-    budget is spent; of iterations below a 10,000th of the budget, the last ones of each batch are
-    kept. There are 6 at least, unless the row would then take longer than ``left()`` by
-    rank 0's clock, and always one.
+    ``how``: how iterations begin; behind a barrier, as ``rules`` say, where it is left out.
+    Without a fixed number, iterations go on in batches until the 95 % interval of the median is
+    within 2 % or the budget is spent; of iterations below a 10,000th of the budget, the last ones
+    of each batch are kept. There are 6 at least, unless the row would then take longer than
+    ``left()`` by rank 0's clock, and always one. A loop has one batch and one time, the mean.
     """
-    how: Begin = begin or Barriers(world, clock, rules.across)
-    once = 0.0
+    loop = rules.timing == "loop"
+    how = how or BarrierStart(world, rules.across, loop=loop)
+    clock, once = how.clock, 0.0
     for _ in range(rules.warmup):
         arrived(-1)
         start = clock()
-        plan()
+        action()
         once = clock() - start
-        plan.between()
-    if rules.timing == "loop":
-        return _loop(plan, world, clock, rules, arrived, left)
+        action.between()
+    if loop:
+        return _loop(action, world, rules, how, arrived, left)
     times, own = list[float](), list[float]()
     also: dict[str, list[float]] = {}
     ending = _Ending(rules)
     runs, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     start = clock()
     while True:
-        fresh = how.batch(plan, batch, runs, arrived, once)
+        fresh = how.batch(action, batch, runs, arrived, once)
         runs += batch
         kept = slice(0 if rules.iterations else -_KEPT, None)
         times += fresh.times[kept].tolist()
@@ -137,6 +133,28 @@ def measure(
                 how.facts(),
                 tuple(times[:cut]),
             )
+
+
+def _loop(
+    action: Action,
+    world: World,
+    rules: Timing,
+    how: HowToStart,
+    arrived: Arrived,
+    left: Callable[[], float],
+) -> Timed:
+    """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
+    n, stopped, runs = rules.iterations, "iterations", rules.warmup
+    if n is None:
+        start = how.clock()
+        action()
+        once = float(world.combine(np.array([how.clock() - start]), "max")[0])
+        wanted = max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))
+        n = int(world.broadcast(min(wanted, _room(left(), once))))
+        stopped, runs = "budget", runs + 1
+    whole = how.batch(action, n, 0, arrived, 0.0)
+    kept = _of_ranks(whole.own.tolist(), world, rules)
+    return Timed(tuple(whole.times.tolist()), n, stopped, kept, runs + n, how.across)
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
@@ -219,34 +237,3 @@ class _Ending:
             most = max(most, int(rules.budget / _PARTS / each))
         wanted = max(FEWEST - len(times), min(ceil(due), within, most))
         return "", max(1, min(wanted, _room(left, each)))
-
-
-def _loop(
-    plan: Action,
-    world: World,
-    clock: Callable[[], float],
-    rules: Timing,
-    arrived: Arrived,
-    left: Callable[[], float],
-) -> Timed:
-    """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
-    n = rules.iterations
-    if n is None:
-        start = clock()
-        plan()
-        once = float(world.combine(np.array([clock() - start]), "max")[0])
-        wanted = max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))
-        n = int(world.broadcast(min(wanted, _room(left(), once))))
-    arrived(0)
-    world.barrier()
-    own = plan.times(n, loop=True)
-    start = clock()
-    if own is None:
-        for _ in range(n):
-            plan()
-    spent = np.array([(clock() - start if own is None else own[0]) / n])
-    stopped = "iterations" if rules.iterations is not None else "budget"
-    times = tuple(world.combine(spent, rules.across).tolist())
-    runs = rules.warmup + n + (rules.iterations is None)
-    kept = _of_ranks(spent.tolist(), world, rules)
-    return Timed(times, n, stopped, kept, runs, rules.across)

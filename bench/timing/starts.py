@@ -1,0 +1,205 @@
+"""How the iterations of a row begin: behind a barrier, or in a window of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.clock.common import CommonClock
+from bench.options.arrival import ZERO, ArrivalPattern
+from collectives.execution.transport import Action, Floats, Start
+from collectives.execution.world import How, Json, World
+from reports.records.record import LAST, OPERATION
+
+# More than this share of iterations begun too late by some rank, and windows grow.
+_LOST = 0.1
+# A start counts as late by this much, or by this share of the operation.
+_LATE_S, _LATE = 2e-6, 0.01
+# Seconds between the end of an operation and the next window, besides a multiple of its time.
+_GAP_S = 50e-6
+_SOON_S = 1e-3
+# A rank that lost its core usually has it back by then.
+_TURN_S = 20e-3
+
+
+Arrived = Callable[[int], object]
+"""Called with the number of an iteration that a rank begins, so that a stuck row is explained."""
+
+
+class Batch(NamedTuple):
+    """The iterations of a batch that count.
+
+    ``times``: combined over ranks, the row's; ``own``: this rank's own seconds. ``also``: other
+    times of the same iterations, by name, combined too.
+    """
+
+    times: Floats
+    own: Floats
+    also: Mapping[str, Floats] = {}
+
+
+class BarrierStart:
+    """Iterations begin behind a barrier; their times are the ranks' own, combined as ``across``.
+
+    ``loop``: the iterations of a batch run back to back behind one barrier, and the batch has one
+    time, the mean. ``one_clock``: all ranks read the same clock, so that also the operation's time
+    is known, from the first start to the last end. ``slower``: the share of itself by which each
+    iteration is lengthened, for the self-check of comparisons.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        across: How = "max",
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        loop: bool = False,
+        one_clock: bool = False,
+        slower: float = 0.0,
+    ) -> None:
+        self.across, self.clock = across, clock
+        self._world, self._loop, self._one_clock, self._slower = world, loop, one_clock, slower
+
+    def batch(self, action: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
+        """Run n iterations, after ``before`` others. All ranks call this together.
+
+        ``once``: seconds that an iteration took this rank when it warmed up.
+        """
+        arrived(before)
+        spans = action.spans(
+            n,
+            Start(
+                self._world.barrier,
+                loop=self._loop,
+                slower=self._slower,
+                arrived=lambda i: arrived(before + i),
+                clock=self.clock,
+            ),
+        )
+        combine = self._world.combine
+        if self._loop:
+            own = spans.seconds / n
+            return Batch(combine(own, self.across), own)
+        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
+        own = np.round(spans.seconds, 12)
+        times = combine(own, self.across)
+        if not (self._one_clock and spans.absolute):
+            return Batch(times, own)
+        operation = combine(spans.ends, "max") - combine(spans.begins, "min")
+        return Batch(times, own, {OPERATION: np.round(operation, 12)})
+
+    def facts(self) -> Mapping[str, Json]:
+        """The entry in a record: none for barriers."""
+        return {}
+
+
+class WindowStart:
+    """Iterations begin at agreed times of the common clock, on each rank later by ``arrival``.
+
+    An iteration that any rank began too late does not count; where more than a tenth do not,
+    windows grow. One a row and placement. ``slower``: see `BarrierStart`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        clock: CommonClock,
+        arrival: ArrivalPattern = ZERO,
+        *,
+        slower: float = 0.0,
+    ) -> None:
+        self._world, self._common, self._arrival, self._slower = world, clock, arrival, slower
+        self.clock = clock.read
+        self.across = OPERATION if arrival == ZERO else f"{LAST} of {arrival}"
+        self._grown, self._usual = 1, 0.0
+        self._widest, self._lost, self._begun = 0.0, 0, 0
+
+    def batch(self, action: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
+        """See `BarrierStart.batch`."""
+        if action.one_by_one and n > 1:
+            return _joined([self.batch(action, 1, before + i, arrived, once) for i in range(n)])
+        world, common = self._world, self._common
+        if not self._usual:
+            longest = float(world.combine(np.array([once]), "max")[0])
+            self._usual = (1 + self._slower) * longest
+        delays = self._arrival.delays(world.size, n, before)
+        window = float(delays.max(initial=0)) + self._room()
+        starts = self._agreed() + window * np.arange(n) + delays[:, world.rank]
+        arrived(before)
+        spans = action.spans(
+            n,
+            Start(
+                world.barrier,
+                at=common.local(starts).tolist(),
+                slower=self._slower,
+                arrived=lambda i: arrived(before + i),
+                clock=self.clock,
+            ),
+        )
+        begins, ends = common.common(spans.begins), common.common(spans.ends)
+        late = begins - starts > max(_LATE_S, _LATE * self._usual)
+        return self._without_late(begins, ends, late, window)
+
+    def _room(self) -> float:
+        """Seconds for an operation: as many again as it takes, and a gap; more once windows grew.
+
+        A window has no more than a scheduler's turn beside that.
+        """
+        room = 2 * self._usual + _GAP_S
+        return min(self._grown * room, max(4 * room, room + _TURN_S))
+
+    def _agreed(self) -> float:
+        """The common time at which the first window opens: once every rank surely knows it."""
+        now = self._common.now
+        begun = now()
+        self._world.barrier()
+        soon = 3 * (now() - begun)
+        return float(self._world.broadcast(now() + max(_SOON_S, soon)))
+
+    def _without_late(
+        self, begins: Floats, ends: Floats, late: NDArray[np.bool_], window: float
+    ) -> Batch:
+        """Combine the iterations that no rank began too late, and count the others."""
+        combine = self._world.combine
+        first, last, end = combine(begins, "min"), combine(begins, "max"), combine(ends, "max")
+        longest = combine(ends - begins, "max")
+        good = combine(late.astype(np.float64), "max") == 0
+        n, lost = len(good), int((~good).sum())
+        self._usual = float(np.median(end - last))
+        self._grown *= 2 if lost > _LOST * n else 1
+        self._widest = max(self._widest, window)
+        self._lost, self._begun = self._lost + lost, self._begun + n
+        readings = {OPERATION: end - first, LAST: end - last, "max": longest}
+        also = {name: np.round(one[good], 12) for name, one in readings.items()}
+        times = also.pop(OPERATION if self._arrival == ZERO else LAST)
+        return Batch(times, np.round((ends - begins)[good], 12), also)
+
+    def facts(self) -> Mapping[str, Json]:
+        """The entry in a record."""
+        return {
+            "by": "window",
+            "arrival": str(self._arrival),
+            "pattern": self._arrival.pattern,
+            "begun": self._begun,
+            "lost": self._lost,
+            "widest_s": round(self._widest, 9),
+            "clock_error_s": round(self._common.line.error(self.clock()), 10),
+        }
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """One batch of several that followed each other; at least one."""
+    also = {name: np.concatenate([one.also[name] for one in batches]) for name in batches[0].also}
+    return Batch(
+        np.concatenate([one.times for one in batches]),
+        np.concatenate([one.own for one in batches]),
+        also,
+    )
+
+
+HowToStart = BarrierStart | WindowStart
+"""``across`` says how the ranks' times become one, as a record has it; ``clock`` is read."""

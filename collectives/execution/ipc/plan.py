@@ -1,0 +1,565 @@
+"""One rank's program bound to all ranks' GPU memory: the executor, its plan, its launches.
+
+The CUDA executor comes from ``native/cuda``. `table` writes one rank's plan as the flat words that
+the executor reads (``native/cuda/plan.cuh``), from a dependence graph
+(`collectives.execution.shm.dependences`) and addresses. `PeerBinding` is made on all ranks
+together, since they exchange addresses. `PeerWatch` and `WatchedLane` end a wait on the GPU when
+another rank's process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import RankFailure, Unsupported
+from collectives.execution.gpu import kernels
+from collectives.execution.gpu.device import (
+    SHARED_BLOCKS,
+    DeviceArray,
+    GpuDevice,
+    Kernel,
+    cuda_source,
+)
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.ipc.memory import PeerMemory
+from collectives.execution.program import Program
+from collectives.execution.shm.dependences import (
+    ENTRY,
+    STAGE,
+    DependenceGraph,
+    Work,
+    dependence_graph,
+)
+from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
+from collectives.execution.shm.worksharing import ends, shared_out
+from collectives.execution.transport import Buffers, LibraryCall
+from collectives.execution.world import DIED, LATE, LEFT, Json, World, lost
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+#: Threads of a block, and blocks that a multiprocessor must hold at once, for which the compiler
+#: limits its registers.
+THREADS, BLOCKS = 512, SHARED_BLOCKS
+_FEWEST_THREADS = 128
+# The names of plan.cuh's enumerations, in order.
+HEADER = (
+    "Records", "Ranks", "Stride", "Iterations", "Words", "Gone", "Claim", "Status", "Deadline",
+    "Tell", "Index",
+)  # fmt: skip
+STATUS = ("Reason", "Peer", "Stop")
+
+WORD = 8
+PACK = 16
+# Bytes that make another team worth its signals.
+TEAM_BYTES = 8192
+# Seconds between two looks at the other ranks' processes.
+PATIENCE = 0.02
+_REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
+_FAILED = 4  # plan.cuh's Reason
+Call = Callable[[], object]
+Wait = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PassKernels:
+    """The kernel for one element type and operation (``native/cuda/busbar.cu``), and its block."""
+
+    program: Kernel
+    threads: int
+
+
+def source() -> str:
+    """The CUDA C++ of the executor, in one piece."""
+    return cuda_source("busbar.cu")
+
+
+def options(
+    dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS, *, average: bool = False
+) -> tuple[str, ...]:
+    """The compiler's options for an element type and an operation.
+
+    ``average``: every sum is divided by the number of what was added. Raises Unsupported for a type
+    without kernels.
+    """
+    return (
+        *kernels.options(dtype, op, average),
+        f"-DBUSBAR_THREADS={threads}",
+        f"-DBUSBAR_BLOCKS={BLOCKS}",
+    )
+
+
+def compile_kernels(
+    device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, *, average: bool = False
+) -> PassKernels:
+    """The kernel for a device, with as many threads a block as let it hold ``BLOCKS``.
+
+    All blocks of all ranks wait for each other, so they must be resident at once. Raises
+    Unsupported for a type without kernels, and where even few threads are too many.
+    """
+    kernels.require(device, dtype)
+    threads, name = THREADS, "busbar_program"
+    while threads >= _FEWEST_THREADS:
+        given = options(dtype, op, threads, average=average)
+        kernel = device.compile(source(), [name], given)[name]
+        if device.resident(kernel, threads) >= BLOCKS:
+            return PassKernels(kernel, threads)
+        threads //= 2
+    raise Unsupported(
+        f"{device.name} does not hold {BLOCKS} blocks of {2 * threads} threads of our kernel"
+        " on a multiprocessor at once"
+    )
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a rank's plan finds what is not in the ranks' buffers; see plan.cuh's header.
+
+    ``words[r]``: where rank r keeps what is signalled to it. ``tell[r]``: the word in which rank r
+    looks whether this rank is gone; 0 for itself. ``gone``, ``claim``, ``status``: what this rank
+    has for all its plans. ``place(p)``: of a place in a rank's segment.
+    """
+
+    words: Sequence[int]
+    tell: Sequence[int]
+    gone: int
+    claim: int
+    status: int
+    place: Callable[[Place], int]
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """Staging of a rank: where each slot begins, bytes of a team in it (0: all in one), in all."""
+
+    begins: tuple[int, ...]
+    strides: tuple[int, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int) -> StagingArea:
+        """For a rank's works. A team keeps to its own part of a slot, whatever a pass's size.
+
+        Teams do not wait for each other, so another pass of another size must not reach into
+        what a slower team has put aside.
+        """
+        most = [0] * slots
+        for work in works:
+            for place in (*work.targets, *work.sources):
+                if place.segment == STAGE:
+                    most[place.start] = max(most[place.start], work.size)
+        strides = [part(size, nteams, itemsize) * itemsize for size in most]
+        begins, at = [], 0
+        for stride in strides:
+            begins.append(at)
+            at += stride * nteams
+        return cls(tuple(begins), tuple(strides if nteams > 1 else [0] * slots), at)
+
+
+def part(size: int, nteams: int, itemsize: int) -> int:
+    """Elements of a team's part of a pass; `pass_part` in pass.cuh reckons the same."""
+    per, each = PACK // itemsize, -(-size // nteams)
+    return -(-each // per) * per
+
+
+def teams(found: DependenceGraph, itemsize: int, most: int) -> int:
+    """Blocks of a rank: enough for its largest pass, no more than can be resident.
+
+    Where passes do not cover equal pieces, a team's part of one may need another team's of the
+    one before: a single team does all then.
+    """
+    if not found.aligned:
+        return 1
+    largest = max((w.size for works in found.works for w in works), default=0)
+    return max(1, min(most, -(-largest * itemsize // TEAM_BYTES)))
+
+
+def control_bytes(nranks: int, nteams: int) -> int:
+    """Bytes of a plan's words on a rank: signals to it, and its teams' iterations."""
+    return WORD * (nranks * nteams + nteams)
+
+
+def table(
+    found: DependenceGraph,
+    rank: int,
+    nteams: int,
+    slots: StagingArea,
+    to: Addresses,
+    stage: int,
+    deadline: float,
+    *,
+    rotated: bool = True,
+) -> NDArray[np.uint64]:
+    """The words of ``rank``'s plan, whose staging begins at ``stage``; ``deadline`` in seconds.
+
+    ``rotated``: a pass reads the next rank's data first, so that ranks read from different GPUs;
+    otherwise rank 0's first, so that equal sums of floats have equal bits.
+    """
+    nranks, works = len(found.works), found.works[rank]
+    strides = [2 + len(works) for works in found.works]
+    listeners = _listeners(found, rank)
+    first = rank + 1 if rotated else 0
+
+    def turn(place: Place) -> int:
+        return (place.rank - first) % nranks
+
+    def signals(task: int) -> list[int]:
+        return [to.words[peer] + WORD * rank for peer in listeners.get(task, ())]
+
+    def waits(of: Sequence[Wait]) -> list[int]:
+        return [n for peer, task in of for n in (peer, strides[peer], _mark(task))]
+
+    def places(of: Sequence[Place]) -> Iterator[int]:
+        for p in of:
+            if p.segment == STAGE:
+                yield from (stage + slots.begins[p.start], slots.strides[p.start])
+            else:
+                yield from (to.place(p), 0)
+
+    def record(task: int, of: Sequence[Wait], work: Work | None) -> list[int]:
+        tell = signals(task)
+        head = [work.size if work else 0, _mark(task), len(of), len(tell)]
+        head += [len(work.targets), len(work.sources)] if work else [0, 0]
+        sources = sorted(work.sources, key=turn) if work else []
+        body = [*places(work.targets if work else ()), *places(sources)]
+        return [*head, *waits(of), *tell, *body]
+
+    records = [record(ENTRY, (), None)]
+    records += [record(task, work.waits, work) for task, work in enumerate(works)]
+    records.append(record(len(works), found.exits[rank], None))
+    return _laid_out(records, nranks, strides[rank], nteams, rank, to, deadline)
+
+
+def _mark(task: int) -> int:
+    """The value of a rank's word in an iteration after it has done a task; 1 after entering."""
+    return 2 + task
+
+
+def _listeners(found: DependenceGraph, rank: int) -> dict[int, list[int]]:
+    """The ranks that wait for each task of a rank."""
+    listeners: dict[int, list[int]] = {}
+    for other, works in enumerate(found.works):
+        for waits in (*(work.waits for work in works), found.exits[other]):
+            for peer, task in waits:
+                if peer == rank and other not in listeners.setdefault(task, []):
+                    listeners[task].append(other)
+    return listeners
+
+
+def _laid_out(
+    records: list[list[int]],
+    nranks: int,
+    stride: int,
+    nteams: int,
+    rank: int,
+    to: Addresses,
+    deadline: float,
+) -> NDArray[np.uint64]:
+    tell = len(HEADER)
+    index = tell + nranks
+    first = index + len(records)
+    starts = np.cumsum([first, *(len(record) for record in records)])[:-1].tolist()
+    mine = to.words[rank]
+    iterations = mine + WORD * nranks * nteams
+    header = [len(records), nranks, stride, iterations, mine, to.gone, to.claim, to.status]
+    header += [int(deadline * 1e9), tell, index]
+    flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
+    return np.array(flat, np.uint64)
+
+
+def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
+    """One launch, which does the whole plan and waits on the GPU.
+
+    ``plan``: the table in device memory.
+    """
+    args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
+    return [lambda: kernels.program((nteams,), (kernels.threads,), args)]
+
+
+class _Process:
+    """Another process of this host, watched by a pidfd where Python and the kernel have it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._fd = pid, -1
+        with suppress(AttributeError, OSError):
+            self._fd = os.pidfd_open(pid)
+
+    def ended(self) -> bool:
+        """Whether it has ended. Without a pidfd a process that took its number stands for it."""
+        if self._fd >= 0:
+            return bool(select.select([self._fd], [], [], 0)[0])
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it lives, and is somebody else's
+            return False
+        return False
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PeerWatch:
+    """The words shared by the executor and the host, and the processes of the other ranks.
+
+    ``status``: the pinned words of plan.cuh's Status, all 0. Ranks that are threads of this process
+    are not watched.
+    """
+
+    def __init__(
+        self, rank: int, pids: Sequence[int], status: NDArray[np.uint64], deadline: float
+    ) -> None:
+        self._rank, self.status, self._deadline = rank, status, deadline
+        self._processes = {r: _Process(pid) for r, pid in enumerate(pids) if pid != os.getpid()}
+        self._dead: list[int] = []
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """Stop the executor when a rank's process has ended; asked again and again, cheap."""
+        now = time.monotonic()
+        if now - self._looked < PATIENCE:
+            return
+        self._looked = now
+        if not self._dead:
+            self._dead = [rank for rank, one in self._processes.items() if one.ended()]
+        if self._dead:
+            # Also where it left in good order: who needs nothing of it any more runs on.
+            self.stop()
+
+    def stop(self) -> None:
+        """Let every wait on the GPU end as vain."""
+        self.status[_STOP] = 1
+
+    def settle(self) -> None:
+        """Raise RankFailure where the executor gave up, naming whom it waited for, and why."""
+        reason, peer, me = int(self.status[_REASON]), int(self.status[_PEER]), self._rank
+        if not reason:
+            return
+        if reason == _FAILED:
+            raise RankFailure(f"rank {me} stopped because rank {peer} failed in a collective")
+        if reason not in (LEFT, LATE):
+            peer, reason = self._dead[0] if self._dead else peer, DIED
+        raise lost(me, peer, reason, self._deadline)
+
+    def close(self) -> None:
+        """Stop watching."""
+        for process in self._processes.values():
+            process.close()
+        self._processes = {}
+
+
+class WatchedLane(Lane):
+    """A lane whose work may have ended because another rank was lost."""
+
+    def __init__(self, device: GpuDevice, world: World, watch: PeerWatch, deadline: float) -> None:
+        self._watched = watch
+        # The executor's own deadline ends a wait first, and it knows whom it was for.
+        super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
+
+    def wait(self, expected: float = 0.0) -> None:
+        """See `Lane.wait`; a plan that gave up raises too."""
+        super().wait(expected)
+        self._watched.settle()
+
+
+class Peers(Protocol):
+    """The parts of the transport that binding uses: GPU, memory, and world."""
+
+    world: World
+    device: GpuDevice
+    memory: PeerMemory
+    lane: Lane
+    deadline: float
+    #: Whether a pass reads the next rank's data first; otherwise rank 0's.
+    rotated: bool
+    #: Whether ranks are processes of their own, and the teams that fit on this one's GPU.
+    shared: bool
+    most_teams: int
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory of this rank's GPU."""
+
+    def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
+        """Every rank's value; ``kept`` gains what keeps the named allocations mapped."""
+
+    def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
+        """Where a plan's words and places lie, as this rank sees them."""
+
+    def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
+        """The executor for a type and an operation, compiled once.
+
+        ``average``: every sum is divided by the number of what was added.
+        """
+
+
+def adds_all_at_once(graph: DependenceGraph) -> bool:
+    """Whether every pass that adds takes all ranks' contributions, so that its sum is final.
+
+    It has as many sources as there are ranks, and each contribution is counted once in a result.
+    """
+    nranks = len(graph.works)
+    sources = {len(work.sources) for works in graph.works for work in works}
+    return nranks > 1 and sources <= {1, nranks}
+
+
+class PeerBinding:
+    """``calls`` enqueue an iteration on the current stream; ``kept``: what must live meanwhile."""
+
+    def __init__(self, transport: Peers, dtype: np.dtype[Any]) -> None:
+        self._transport, self._dtype = transport, dtype
+        self._at: list[dict[int, int]] = []
+        self.kept: list[object] = []
+        self.calls: list[Call] = []
+
+    @classmethod
+    def plan(
+        cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None
+    ) -> PeerBinding:
+        """A rank's program, of all ranks together. An average's division is the last call."""
+
+        def found(everyone: list[Json]) -> DependenceGraph:
+            return dependence_graph(ordered(list(map(heard, everyone))), transport.world.size)
+
+        return cls._bound(transport, buffers, op, lambda places: told(program, places), found)
+
+    @classmethod
+    def worksharing(
+        cls, transport: Peers, call: LibraryCall
+    ) -> tuple[PeerBinding, DependenceGraph]:
+        """A collective whose work belongs to no rank, and who does what of it."""
+        buffers, dealt = call.buffers, list[DependenceGraph]()
+
+        def found(everyone: list[Json]) -> DependenceGraph:
+            itemsize = buffers[Buffer.OUT].dtype.itemsize
+            dealt.append(shared_out(call, everyone, itemsize))
+            return dealt[0]
+
+        bound = cls._bound(transport, buffers, call.op, ends, found)
+        return bound, dealt[0]
+
+    @classmethod
+    def _bound(
+        cls,
+        transport: Peers,
+        buffers: Mapping[Buffer, Any],
+        op: Op | None,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        made: Callable[[list[Json]], DependenceGraph],
+    ) -> PeerBinding:
+        """``tell``: what other ranks must know, from where the buffers lie.
+
+        ``made``: what all do.
+        """
+        transport.device.use()
+        bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
+        bound.kept.append(dict(buffers))
+        transport.memory.unmap()
+        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
+        # All ranks have arrived, so they have closed their older memory.
+        transport.memory.forget()
+        bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
+        found = made([one["told"] for one in everyone])
+        mean = op is not None and op.mean
+        folds = mean and adds_all_at_once(found)
+        bound.calls = bound._build(found, op, average=folds)
+        if mean and not folds and buffers[Buffer.OUT].size:
+            out: Any = buffers[Buffer.OUT]
+            bound.calls.append(transport.lane.kernels.divide(out, world.size))
+        # Allocating and loading may wait for the device, so no rank may run a plan until all are
+        # done.
+        world.barrier()
+        return bound
+
+    @classmethod
+    def meeting(cls, transport: Peers, dtype: np.dtype[Any], op: Op | None) -> PeerBinding:
+        """Where no rank's stream goes on before all have come; by the kernels of a type.
+
+        One launch of one block, with nothing between entering and leaving.
+        """
+        bound, world = cls(transport, dtype), transport.world
+        ranks = range(world.size)
+        exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
+        none = DependenceGraph(((),) * world.size, exits, (0,) * world.size, True, ())
+        bound.calls = bound._build(none, op) if world.size > 1 else []
+        world.barrier()
+        return bound
+
+    def _describe(
+        self,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        buffers: Mapping[Buffer, Any],
+    ) -> tuple[Json, set[int]]:
+        """What other ranks must know, and the keys of the allocations that it names."""
+        memory = self._transport.memory
+        places = places_of(memory.locate, buffers, self._dtype.itemsize)
+        shared = self._transport.shared
+        keys = {key for key, _ in places.values()} - {EMPTY}
+        segments = {key: memory.describe(key, shared) for key in keys}
+        return {"told": tell(places), "segments": segments}, keys
+
+    def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
+        """Where a rank's allocations lie here."""
+        memory, found = self._transport.memory, {}
+        for key, where in segments.items():
+            if rank == self._transport.world.rank:
+                found[int(key)] = memory.own(int(key))
+            else:
+                found[int(key)], held = memory.attach(rank, int(key), where)
+                self.kept.append(held)
+        return found
+
+    def _build(self, found: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
+        """The calls that enqueue one iteration; ``average``: its passes divide what they add."""
+        transport, size = self._transport, self._dtype.itemsize
+        world, rank = transport.world, transport.world.rank
+        nteams = teams(found, size, transport.most_teams)
+        control = self._zeroed(control_bytes(world.size, nteams))
+        stage = StagingArea.of(found.works[rank], found.slots[rank], nteams, size)
+        staged = transport.allocate(stage.nbytes)
+        to = transport.addresses(self._exchange(control), self._address)
+        words = table(
+            found,
+            rank,
+            nteams,
+            stage,
+            to,
+            staged.address,
+            transport.deadline,
+            rotated=transport.rotated,
+        )
+        plan = self._written(words)
+        self.kept += [control, staged, plan]
+        return program(transport.kernels(self._dtype, op, average), plan, nteams)
+
+    def _zeroed(self, nbytes: int) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(nbytes)
+        array[:] = 0
+        return array
+
+    def _exchange(self, control: DeviceArray) -> list[int]:
+        """Where every rank's words lie here."""
+        transport = self._transport
+        key, _ = transport.memory.locate(control)
+        mine = {key: transport.memory.describe(key, transport.shared)}
+        everyone = transport.gather(mine, {key}, self.kept)
+        return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
+
+    def _written(self, words: NDArray[np.uint64]) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(words.nbytes)
+        array.view(np.uint64)[:] = words
+        return array
+
+    def _address(self, place: Place) -> int:
+        return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize
