@@ -7,8 +7,8 @@
    Prints a line a size: bytes, the microseconds of one call (the slowest rank's, the median of 21
    loops), and the thread level that MPI provides.
 
-   mpicc -shared -fPIC: the self-check calls time_calls in the processes of its ranks, in turns with
-   Busbar's own loops. */
+   mpicc -shared -fPIC: the self-check calls time_calls and time_schedule in the processes of its
+   ranks, in turns with Busbar's own loops. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +36,63 @@ static int start(int *argc, char ***argv) {
     for (int i = 0; i < LEVELS; ++i)
         if (!strcmp((*argv)[2], names[i])) return MPI_Init_thread(argc, argv, levels[i], &provided);
     return MPI_Init(argc, argv);
+}
+
+/* Persistent requests of a schedule on two ranks: an exchange a step, receive before send. */
+static void prepare(char kind, MPI_Request *requests, float *in, float *out, float *staging, int count) {
+    int rank, half = count / 2;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const int other = 1 - rank, own = rank * half, its = other * half;
+    if (kind == 'd') { /* recursive doubling: all of it */
+        MPI_Recv_init(staging, count, MPI_FLOAT, other, 1, MPI_COMM_WORLD, requests);
+        MPI_Send_init(in, count, MPI_FLOAT, other, 1, MPI_COMM_WORLD, requests + 1);
+    } else { /* ring: reduce-scatter, then all-gather */
+        MPI_Recv_init(staging, half, MPI_FLOAT, other, 1, MPI_COMM_WORLD, requests);
+        MPI_Send_init(in + its, half, MPI_FLOAT, other, 1, MPI_COMM_WORLD, requests + 1);
+        MPI_Recv_init(out + its, half, MPI_FLOAT, other, 2, MPI_COMM_WORLD, requests + 2);
+        MPI_Send_init(out + own, half, MPI_FLOAT, other, 2, MPI_COMM_WORLD, requests + 3);
+    }
+}
+
+/* By MPI_Test, as Busbar waits; -DWAITALL: by MPI_Waitall. */
+static void exchange(MPI_Request *requests) {
+    MPI_Startall(2, requests);
+#ifdef WAITALL
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+#else
+    for (int done, i = 0; i < 2; ++i)
+        do MPI_Test(requests + i, &done, MPI_STATUS_IGNORE);
+        while (!done);
+#endif
+}
+
+static void add(float *restrict out, const float *in, const float *staging, int count) {
+    for (int i = 0; i < count; ++i) out[i] = in[i] + staging[i];
+}
+
+/* Seconds of one of so many all-reduces by a schedule on two ranks, on this rank. kind: d (recursive
+   doubling) or c (ring); count: even. */
+double time_schedule(char kind, int calls, float *in, float *out, int count) {
+    MPI_Request requests[4];
+    float *staging = malloc(count * sizeof *staging);
+    int rank, half = count / 2;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    memset(staging, 0, count * sizeof *staging);
+    prepare(kind, requests, in, out, staging, count);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (int i = 0; i < calls; ++i) {
+        exchange(requests);
+        if (kind == 'd') add(out, in, staging, count);
+        else {
+            add(out + rank * half, in + rank * half, staging, half);
+            exchange(requests + 2);
+        }
+    }
+    const double seconds = (MPI_Wtime() - begin) / calls;
+    for (int i = 0; i < (kind == 'd' ? 2 : 4); ++i) MPI_Request_free(requests + i);
+    free(staging);
+    return seconds;
 }
 
 /* Seconds of one of so many calls, on this rank. kind: b (broadcast), r (all-reduce) or g

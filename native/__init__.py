@@ -7,7 +7,14 @@ from importlib import import_module
 from types import ModuleType
 
 #: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
-_INTERFACE = 10
+_INTERFACE = 11
+
+#: Element types and operations (NumPy's names of both) by the kernels' numbers (src/kernels.hpp).
+TYPES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+    "float64",
+)  # fmt: skip
+OPS = ("add", "multiply", "minimum", "maximum")
 
 
 @cache

@@ -33,8 +33,9 @@ EXCHANGE: np.dtype[np.void]
 COPY: np.dtype[np.void]
 #: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
 EAGER_MESSAGE: np.dtype[np.void]
-#: A call of MPI: its shape's number, its function (0: a copy), two addresses, elements sent and
-#: received (bytes of a copy), the root or two peers, and the handles of type and operation.
+#: A call of MPI, or work inside a rank: its shape's number, its function (0: work inside a rank),
+#: three addresses (source, other source, target), elements sent and received (bytes of a copy, the
+#: displacement of a put), the root or two peers, and the handles of type and operation.
 CALL: np.dtype[np.void]
 #: Calls of MPI that have the same arguments, by their numbers.
 SHAPES: tuple[str, ...]
@@ -56,7 +57,7 @@ class Watch:
     ) -> None: ...
 
 class CallFailed(Exception):
-    """A call of MPI gave another code than MPI_SUCCESS; its argument is the code."""
+    """A call of MPI failed; its arguments are the code and the message's other rank, or -1."""
 
 class Timed:
     """What is run and timed without the interpreter's lock."""
@@ -66,6 +67,7 @@ class Timed:
         self, n: int, at: Sequence[float] = (), loop: bool = False, slower: float = 0.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
     def begun(self) -> int: ...
+    def waiting(self) -> int: ...
     def barrier(self) -> None: ...
 
 class Plan(Timed):

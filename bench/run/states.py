@@ -22,7 +22,7 @@ from secrets import token_bytes
 
 from collectives.execution.world import State, World
 
-_MESSAGE = struct.Struct("!3q")  # rank, row, iteration
+_MESSAGE = struct.Struct("!4q")  # rank, and its state
 _DIGEST = 32
 _LENGTH = _MESSAGE.size + _DIGEST
 _HERE = b"\x01"  # rank 0's answer
@@ -88,7 +88,7 @@ class RankStates:
             if len(data) == _LENGTH:
                 told = self._read(data)
                 if told is not None:
-                    found[told[0]] = told[1], told[2]
+                    found[told[0]] = told[1]
                     with suppress(OSError):
                         end.send(_HERE)
             elif len(data) > len(self._callers[end]):
@@ -111,13 +111,13 @@ class RankStates:
                 end.setblocking(False)
                 self._callers[end] = b""
 
-    def _read(self, data: bytes) -> tuple[int, int, int] | None:
-        """The rank, row and iteration of a message; None where it is none of a rank of ours."""
+    def _read(self, data: bytes) -> tuple[int, State] | None:
+        """The rank and state of a message; None where it is none of a rank of ours."""
         numbers, digest = data[: _MESSAGE.size], data[_MESSAGE.size :]
         if not hmac.compare_digest(digest, self._digest(numbers)):
             return None
-        rank, row, iteration = _MESSAGE.unpack(numbers)
-        return (rank, row, iteration) if 0 < rank < self._size else None
+        rank, *state = _MESSAGE.unpack(numbers)
+        return (rank, State(*state)) if 0 < rank < self._size else None
 
     def _digest(self, numbers: bytes) -> bytes:
         return hmac.digest(self._token, numbers, "sha256")

@@ -40,6 +40,8 @@ _POLL_S = 0.2
 _WORD_EVERY_S = 1.0
 # How long a rank that was interrupted leaves the report to rank 0.
 _GRACE_S = 5.0
+# Ranks of which a stuck row says whom they wait for.
+_MOST_WAITS = 4
 # How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to
 # those that are left when one is gone.
 _WORD_S = 0.5
@@ -69,15 +71,22 @@ def _caught_signals() -> Iterator[socket.socket]:
 
 
 def explain(states: Mapping[int, State], size: int) -> str:
-    """Which ranks had not arrived, from (row, iteration) of those that answered."""
+    """Which ranks had not arrived, from the states of those that answered."""
     silent = [rank for rank in range(size) if rank not in states]
-    front = max(states.values())
-    behind = [rank for rank in sorted(states) if states[rank] < front]
+    front = max(state[:2] for state in states.values())
+    behind = [rank for rank in sorted(states) if states[rank][:2] < front]
     if silent:  # whoever is merely behind waits for them
         return f"{_ranks(silent)} had not arrived and gave no answer at all"
     if behind:
         return f"{_ranks(behind)} had not arrived at iteration {front[1]}"
-    return f"all ranks are inside iteration {front[1]}; the exchange itself hangs"
+    waits = [
+        f"rank {rank} waits for rank {state.waits_for}"
+        for rank, state in sorted(states.items())
+        if state.waits_for >= 0
+    ]
+    more = [f"{len(waits) - _MOST_WAITS} more wait"] if len(waits) > _MOST_WAITS else []
+    who = ": " + ", ".join([*waits[:_MOST_WAITS], *more]) if waits else ""
+    return f"all ranks are inside iteration {front[1]}; the exchange itself hangs{who}"
 
 
 def _ranks(ranks: list[int]) -> str:
@@ -141,7 +150,7 @@ class Watchdog:
         with self._lock:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
         self._explain = explain
-        self._world.states[self._world.rank] = self._row, self._iteration
+        self._world.states[self._world.rank] = State(self._row, self._iteration)
         self._line.tell(row=self._row)
 
     def follow(self, action: Action | None) -> None:
@@ -161,7 +170,7 @@ class Watchdog:
             self._signs += iteration != self._iteration or iteration < 0
             self._iteration = iteration
             self._before = 0 if self._action is None else self._action.begun()
-        self._world.states[self._world.rank] = self._row, iteration
+        self._world.states[self._world.rank] = State(self._row, iteration)
 
     def depart(self, status: int) -> None:
         """End this rank without MPI's end, which would wait for ranks that are gone."""
@@ -227,7 +236,9 @@ class Watchdog:
             begun = 0 if self._action is None else self._action.begun()
             # Of a batch its first iteration was told of.
             more = max(0, begun - self._before - 1) if self._iteration >= 0 else 0
-            return (self._row, self._iteration + more), (self._signs, begun)
+            waiting = None if self._action is None else self._action.waiting()
+            state = State(self._row, self._iteration + more, -1 if waiting is None else waiting)
+            return state, (self._signs, begun)
 
     def _look(self, now: float, timeout: float) -> None:
         """Notice progress; tell rank 0 of none, and end the run where there is none too long."""

@@ -1,8 +1,9 @@
 """Overheads of the harness on a launcher's ranks: clock, barrier, empty plan, calls against C.
 
-    mpirun -n 2 python -m bench.trials.harness [LIBRARY [COLLECTIVE ...]]
+    mpirun -n 2 python -m bench.trials.harness [LIBRARY [NAME ...]]
 
-LIBRARY: ``benchmarks/collective_loop.c`` as a shared library for the same MPI.
+LIBRARY: ``benchmarks/collective_loop.c`` as a shared library for the same MPI. NAME: a collective,
+or a schedule of all-reduce on two ranks; all without.
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from contextlib import closing
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.timing.measure import Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Counted, LibraryCall
 from collectives.execution.world import World
-from collectives.schedule.catalogue import spec
+from collectives.schedule.catalogue import build, spec
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
+Floats = NDArray[np.float32]
 _READINGS, _BARRIERS, _FIRINGS = 20_000, 2_000, 2_000
 # Bytes of what is held against C.
 _SIZES = (8, 4096, 65536, 1 << 20)
-# How each collective is held against C: its letter in the loop, and whether in place (MPI has a
-# broadcast in place only).
-_KINDS = {"allreduce": (b"r", False), "broadcast": (b"b", True), "allgather": (b"g", False)}
+# The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
+_COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
+_SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
 # Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
 # machine's own clock change what both take from one tenth of a second to the next.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 41, 100_000
@@ -70,43 +74,63 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
     return {"clock": reading, "barrier": slowest, "empty": median(timed.times)}
 
 
-def against_c(
-    world: MpiWorld, library: ctypes.CDLL, collective: str, size: int
-) -> tuple[float, float, float]:
-    """Seconds of a call of MPI's collective by our loop and by C's, and the ratio (ours to C's).
+class CLoop:
+    """``benchmarks/collective_loop.c``, beside our loops of the same calls.
 
-    Both sides call it on the same buffers of the same processes, in turns of 20 ms; each is the
-    slowest rank's. The ratio is the median of the turns' ratios. All ranks call this together.
+    Both sides use the same buffers of the same processes, in turns of 20 ms; each is the slowest
+    rank's. A result is seconds of a call of ours, of C's, and the median of the turns' ratios. All
+    ranks call the methods together.
     """
-    kind, in_place = _KINDS[collective]
-    # As in nccl-tests, an all-gather has 16 bytes a rank at the least.
-    nbytes = max(size, 16 * world.size) if collective == "allgather" else size
-    count = nbytes // 4
-    part = count // world.size if collective == "allgather" else count
-    target = np.zeros(count, np.float32)
-    source = target if in_place else np.ones(part, np.float32)
-    addition = op("sum") if collective == "allreduce" else None
-    buffers = {Buffer.IN: source, Buffer.OUT: target}
-    call = LibraryCall(spec(collective), buffers, addition, part, in_place=in_place)
-    with closing(MpiTransport(world).library(call)) as action:
-        c_loop = library.time_calls
-        c_loop.restype = ctypes.c_double
+
+    def __init__(self, world: MpiWorld, path: str) -> None:
+        self._world, self._library = world, ctypes.CDLL(path)
+        self._transport = MpiTransport(world)
+
+    def collective(self, name: str, size: int) -> tuple[float, float, float]:
+        """A collective of MPI's, as both call it."""
+        # As in nccl-tests, an all-gather has 16 bytes a rank at the least.
+        gathers, in_place = name == "allgather", name == "broadcast"  # MPI has no other broadcast
+        count = (max(size, 16 * self._world.size) if gathers else size) // 4
+        part = count // self._world.size if gathers else count
+        target = np.zeros(count, np.float32)
+        source = target if in_place else np.ones(part, np.float32)
+        buffers = {Buffer.IN: source, Buffer.OUT: target}
+        addition = op("sum") if name == "allreduce" else None
+        call = LibraryCall(spec(name), buffers, addition, part, in_place=in_place)
+        ours = self._transport.library(call)
+        return self._turns(ours, "time_calls", _COLLECTIVES[name], source, target, self._world.size)
+
+    def schedule(self, name: str, size: int) -> tuple[float, float, float]:
+        """An all-reduce by a schedule on two ranks, by the same messages on both sides."""
+        source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
+        schedule, rank = build("allreduce", name, self._world.size), self._world.rank
+        ours = Plan(
+            schedule, spec("allreduce"), self._transport, rank, source, target, op("sum"), size // 4
+        )
+        return self._turns(ours, "time_schedule", _SCHEDULES[name], source, target)
+
+    def _turns(
+        self, action: Action, name: str, kind: bytes, source: Floats, target: Floats, *more: int
+    ) -> tuple[float, float, float]:
+        function = getattr(self._library, name)
+        function.restype = ctypes.c_double
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in (source, target)]
 
         def in_c(calls: int) -> float:
-            return float(c_loop(ctypes.c_char(kind), calls, *pointers, count, world.size))
+            return float(function(ctypes.c_char(kind), calls, *pointers, target.size, *more))
 
         def of_ours(calls: int) -> float:
-            return _loop(action, world, calls)
+            return _loop(action, self._world, calls)
 
-        sides = (of_ours, in_c)
-        once = max(side(20) for side in sides for _ in range(2))
-        calls = world.broadcast(int(min(max(_LOOP_S / once, 6), _MOST_CALLS)), 0)
-        turns = np.empty((_TURNS, 2))
-        for turn in range(_TURNS):
-            for side in (turn % 2, 1 - turn % 2):
-                turns[turn, side] = sides[side](calls)
-        ours, c = (world.combine(turns[:, side].copy(), "max") for side in (0, 1))
+        with closing(action):
+            sides = (of_ours, in_c)
+            once = max(side(20) for side in sides for _ in range(2))
+            calls = self._world.broadcast(int(min(max(_LOOP_S / once, 6), _MOST_CALLS)), 0)
+            turns = np.empty((_TURNS, 2))
+            for turn in range(_TURNS):
+                for side in (turn % 2, 1 - turn % 2):
+                    turns[turn, side] = sides[side](calls)
+        ours, c = (self._world.combine(turns[:, side].copy(), "max") for side in (0, 1))
         return float(np.median(ours)), float(np.median(c)), float(np.median(ours / c))
 
 
@@ -123,10 +147,14 @@ def main(argv: list[str]) -> None:
         **costs(world, time.perf_counter)
     }
     if argv:
-        library = ctypes.CDLL(argv[0])
+        loop = CLoop(world, argv[0])
+        tables = {name: (loop.collective, f"MPI's {name}") for name in _COLLECTIVES}
+        if world.size == 2:
+            tables |= {name: (loop.schedule, f"{name} over mpi") for name in _SCHEDULES}
         printed["against_c"] = {
-            collective: {size: against_c(world, library, collective, size) for size in _SIZES}
-            for collective in argv[1:] or _KINDS
+            text: {size: measured(name, size) for size in _SIZES}
+            for name, (measured, text) in tables.items()
+            if name in (argv[1:] or tables)
         }
     if world.rank == 0:
         print(json.dumps(printed), flush=True)

@@ -236,10 +236,10 @@ class _Check:
         if reason:
             yield CheckLine("against C", f"not measured: {reason}")
             return
-        for collective, by_size in launches[0]["against_c"].items():
+        for what, by_size in launches[0]["against_c"].items():
             for size in by_size:
-                name = f"MPI's {format_size(int(size))} {collective} against the loop in C"
-                yield against_c(name, [one["against_c"][collective][size] for one in launches])
+                name = f"{what} of {format_size(int(size))} against C"
+                yield against_c(name, [one["against_c"][what][size] for one in launches])
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""

@@ -175,6 +175,13 @@ class Action(ABC):
         """
         return 0
 
+    def waiting(self) -> int | None:
+        """The rank whose message this rank waits for; None: for none, or it cannot be told.
+
+        Another thread, the watchdog's, asks.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Free what was taken; it runs no more."""
@@ -232,6 +239,10 @@ class Wrapper(Action):
     def begun(self) -> int:
         """See `Action.begun`."""
         return self.action.begun()
+
+    def waiting(self) -> int | None:
+        """See `Action.waiting`."""
+        return self.action.waiting()
 
     def close(self) -> None:
         """See `Action.close`."""

@@ -6,7 +6,7 @@ Messages here are JSON, never pickled objects, and are never timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,17 @@ from busbar.mpi import ThreadLevel
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
 T = TypeVar("T")
-#: How far a rank is: a row, and an iteration of it.
-State = tuple[int, int]
+
+
+class State(NamedTuple):
+    """How far a rank is: a row, an iteration of it, and the rank whose message it waits for.
+
+    ``waits_for``: -1 where it waits for none, or cannot tell.
+    """
+
+    row: int
+    iteration: int
+    waits_for: int = -1
 
 
 class World(Protocol):

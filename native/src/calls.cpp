@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "kernels.hpp"
 #include "watch.hpp"
 
 namespace busbar {
@@ -14,6 +15,9 @@ namespace {
 
 constexpr double kSeconds = 0.1;  // between two questions whether to end
 constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
+// Tests of a request before the core is given away, and between two such turns: ranks that share a
+// core, and programs beside them, have it while this one waits.
+constexpr int kSpins = 256, kTurn = 16;
 
 // Handle: int or void*, as the library declares its own.
 template <class Handle>
@@ -53,8 +57,25 @@ private:
     static Function* as(void* address) {
         return reinterpret_cast<Function*>(address);
     }
-    static void kept(int code) {
-        if (code != kSuccess) throw CallFailed{code};
+    static void kept(int code, int peer = -1) {
+        if (code != kSuccess) throw CallFailed{code, peer};
+    }
+    // A blocking wait of MPI would hear of no signal, and keep the core.
+    void wait(MpiCall& c) {
+        const auto test = as<int(Handle*, int*, void*)>(c.function);
+        const auto request = static_cast<Handle*>(c.source);
+        int flag = 0;
+        kept(test(request, &flag, status_), c.to);
+        if (flag) return;
+        waits_for(c.to);
+        for (int tests = 1; !flag; ++tests) {
+            if (tests >= kSpins && tests % kTurn == 0) {
+                sched_yield();
+                look();
+            }
+            kept(test(request, &flag, status_), c.to);
+        }
+        waits_for(-1);
     }
     void carry_out(MpiCall& c) {
         const Handle type = handle(c.type), op = handle(c.op);
@@ -88,6 +109,25 @@ private:
                     c.source, n, type, c.to, 0, c.target, m, type, c.from, 0, comm_, status_));
             case Shape::barrier:
                 return kept(as<int(Handle)>(c.function)(comm_));
+            case Shape::start:
+                return kept(as<int(int, Handle*)>(c.function)(n, static_cast<Handle*>(c.source)));
+            case Shape::wait:
+                return wait(c);
+            case Shape::one_sided:
+                return kept(
+                    as<int(void*, int, Handle, int, std::intptr_t, int, Handle, Handle)>(
+                        c.function)(
+                        c.source, n, type, c.to, static_cast<std::intptr_t>(c.receives), n, type, op),
+                    c.to);
+            case Shape::flush:
+                return kept(as<int(int, Handle)>(c.function)(c.to, op), c.to);
+            case Shape::reduce: {
+                const Target target{c.target, false};
+                const void* sources[] = {c.source, c.other};
+                return kernels_.carry_out(
+                    Type(c.type), Op(c.op),
+                    {&target, 1, sources, 2, static_cast<std::size_t>(c.sends)});
+            }
             default:
                 std::memcpy(c.target, c.source, static_cast<std::size_t>(c.sends));
         }
@@ -97,6 +137,7 @@ private:
     void* barrier_;
     Handle comm_;
     std::function<bool()> interrupted_;
+    const Kernels& kernels_ = kernels();
     double looked_ = now();
     // An MPI_Status is 20 bytes in MPICH, 24 in Open MPI, 32 in the MPI ABI.
     alignas(16) std::byte status_[128];
@@ -109,7 +150,7 @@ std::unique_ptr<Timed> calls(
     std::function<bool()> interrupted) {
     for (const MpiCall& c : list)
         if (c.shape < Shape::reduction || c.shape >= Shape::shapes ||
-            (!c.function && c.shape != Shape::copy))
+            (!c.function && c.shape < Shape::copy))
             throw std::invalid_argument("a call of no known shape, or of no function");
     if (wide)
         return std::make_unique<Calls<void*>>(

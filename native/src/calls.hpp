@@ -1,4 +1,5 @@
-// Calls of an MPI library that this process has loaded already, by the addresses of its functions.
+// Calls of an MPI library that this process has loaded already, by the addresses of its functions:
+// its collectives, or a schedule's messages with what is done between them.
 //
 // No header of an MPI is needed, so one build serves every MPI: what differs between them is whether
 // handles are int (MPICH and its kin) or pointers (Open MPI, the MPI ABI), and which arguments a call
@@ -14,7 +15,7 @@
 
 namespace busbar {
 
-// Calls with the same arguments, and copies inside a rank.
+// Calls with the same arguments, and work inside a rank.
 enum class Shape : int {
     reduction,         // MPI_Allreduce, MPI_Reduce_scatter_block
     rooted_reduction,  // MPI_Reduce
@@ -24,14 +25,19 @@ enum class Shape : int {
     variable,          // MPI_Alltoallv
     sendrecv,          // MPI_Sendrecv
     barrier,           // MPI_Barrier
+    start,             // MPI_Startall of `sends` persistent requests from `source` on
+    wait,              // MPI_Test of the request at `source`, until it is complete
+    one_sided,         // MPI_Put, MPI_Get; `receives`: the displacement, `op`: the window
+    flush,             // MPI_Win_flush
     copy,
+    reduce,  // `sends` elements of `source` and `other`; `type` and `op` are the kernels' own
     shapes,
 };
 
 struct MpiCall {
     Shape shape;
-    void* function;  // null for a copy
-    void *source, *target;
+    void* function;  // null for work inside a rank
+    void *source, *other, *target;
     std::int64_t sends, receives;  // elements; bytes of a copy
     int to, from;                  // the root, or where a message goes to and comes from
     std::uint64_t type, op;        // handles
@@ -39,9 +45,10 @@ struct MpiCall {
     std::vector<int> parts;
 };
 
-// Thrown when a call gives another code than MPI_SUCCESS.
+// Thrown when a call gives another code than MPI_SUCCESS. `peer`: whose message failed, or -1.
 struct CallFailed {
     int code;
+    int peer = -1;
 };
 
 // `wide`: handles are pointers. `interrupted` is asked several times a second.

@@ -134,8 +134,8 @@ std::unique_ptr<Timed> calls_of(
     std::uint64_t comm, bool wide) {
     Rows<CallRow> rows(table);
     auto list = rows.list<MpiCall>(rows.left(), [&](const CallRow& r) {
-        return MpiCall{Shape(r.shape), address(r.function), address(r.source), address(r.target),
-                       r.sends, r.receives, r.to, r.from, r.type, r.op, parts};
+        return MpiCall{Shape(r.shape), address(r.function), address(r.source), address(r.other),
+                       address(r.target), r.sends, r.receives, r.to, r.from, r.type, r.op, parts};
     });
     return calls(std::move(list), address(barrier), comm, wide, interrupted);
 }
@@ -175,7 +175,7 @@ void raise_failure(PyObject* kind, const Failure& f) {
     PyErr_SetObject(kind, py::make_tuple(f.rank, static_cast<int>(f.reason)).ptr());
 }
 
-void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::int_(f.code).ptr()); }
+void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::make_tuple(f.code, f.peer).ptr()); }
 
 // What `Timed::spans` gives, as two arrays.
 py::tuple spans(
@@ -234,6 +234,7 @@ PYBIND11_MODULE(_core, m) {
         .def("spans", &spans, py::arg("n"), py::arg("at") = std::vector<double>(),
              py::arg("loop") = false, py::arg("slower") = 0.0)
         .def("begun", &Timed::begun)
+        .def("waiting", &Timed::waiting)
         .def("barrier", &Timed::barrier, released);
     py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
 
@@ -243,7 +244,7 @@ PYBIND11_MODULE(_core, m) {
     m.def("calls", &calls_of);
     m.attr("SHAPES") = py::make_tuple(  // as Shape
         "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
-        "sendrecv", "barrier", "copy");
+        "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "copy", "reduce");
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
     m.def("core_hz", &core_hz);
@@ -253,7 +254,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 10;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 11;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

@@ -44,7 +44,7 @@ struct MessageRow {
 };
 struct CallRow {
     std::int32_t shape;
-    std::uint64_t function, source, target;
+    std::uint64_t function, source, other, target;
     std::int64_t sends, receives;
     std::int32_t to, from;
     std::uint64_t type, op;
@@ -109,7 +109,7 @@ inline void offer_dtypes(py::module_& m) {
     PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
     PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
     PYBIND11_NUMPY_DTYPE(MessageRow, peer, mailbox, stride, span, other, count);
-    PYBIND11_NUMPY_DTYPE(CallRow, shape, function, source, target, sends, receives, to, from, type, op);
+    PYBIND11_NUMPY_DTYPE(CallRow, shape, function, source, other, target, sends, receives, to, from, type, op);
     m.attr("TASK") = py::dtype::of<TaskRow>();
     m.attr("PLACE") = py::dtype::of<PlaceRow>();
     m.attr("WAIT") = py::dtype::of<Wait>();

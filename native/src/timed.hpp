@@ -25,8 +25,11 @@ public:
     // Iterations of `spans` that have begun so far, those that wait behind their barrier among them;
     // any thread may ask while they go on.
     std::int64_t begun() const { return begun_.load(std::memory_order_relaxed); }
+    // The rank whose message is waited for now, or -1.
+    int waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
 protected:
+    void waits_for(int rank) { waiting_.store(rank, std::memory_order_relaxed); }
     // Returns when `now` shows a time.
     virtual void until(double time) const = 0;
     // Called now and then between iterations; throws where they are to end.
@@ -36,6 +39,7 @@ private:
     // Only the thread that runs iterations writes, so this costs a plain store.
     void count() { begun_.store(begun() + 1, std::memory_order_relaxed); }
     std::atomic<std::int64_t> begun_{0};
+    std::atomic<int> waiting_{-1};
 };
 
 // Cycles a second of the core that this runs on: additions that each need the one before take a

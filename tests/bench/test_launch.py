@@ -9,6 +9,7 @@ import pytest
 
 from bench.launch.launch import launcher
 from bench.run.watchdog import explain
+from collectives.execution.world import State
 from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
 
 
@@ -24,10 +25,14 @@ def test_open_mpi_gets_the_flags_that_it_wants() -> None:
 
 def test_a_stuck_row_is_explained() -> None:
     """Rule: silent ranks are to blame before slow ones, slow ones before nobody."""
-    assert explain({0: (1, 7), 1: (1, 8)}, 3) == "rank 2 had not arrived and gave no answer at all"
-    behind = explain({0: (1, 8), 1: (1, 7), 2: (0, 9)}, 3)
+    silent = explain({0: State(1, 7), 1: State(1, 8)}, 3)
+    assert silent == "rank 2 had not arrived and gave no answer at all"
+    behind = explain({0: State(1, 8, 1), 1: State(1, 7), 2: State(0, 9)}, 3)
     assert behind == "ranks 1, 2 had not arrived at iteration 8"
-    assert "all ranks are inside" in explain({0: (1, 7), 1: (1, 7)}, 2)
+    assert "all ranks are inside" in explain({0: State(1, 7), 1: State(1, 7)}, 2)
+    ring = {rank: State(1, 7, (rank + 1) % 6) for rank in range(6)}
+    waits = ", ".join(f"rank {rank} waits for rank {rank + 1}" for rank in range(4))
+    assert explain(ring, 6).endswith(f"hangs: {waits}, 2 more wait")
 
 
 def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:

@@ -40,14 +40,14 @@ def test_rank_0_knows_how_far_the_others_are(nodes: Sequence[int]) -> None:
         try:
             if world.rank == 0:
                 return _heard(end, 2), end.where
-            return end.tell((world.rank, 7), _LIMIT_S)
+            return end.tell(State(world.rank, 7, 0), _LIMIT_S)
         finally:
             world.barrier()
             end.close()
 
     first, *others = run(3, body)
     told, where = cast("tuple[dict[int, State], str]", first)
-    assert told == {1: (1, 7), 2: (2, 7)} and others == [True, True]
+    assert told == {1: State(1, 7, 0), 2: State(2, 7, 0)} and others == [True, True]
     assert where.startswith("127.0.0.1 ") == (max(nodes) == 0)
 
 
@@ -62,17 +62,17 @@ def test_strangers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
         end = RankStates(world)
         if world.rank == 0:
             world.barrier()
-            assert _heard(end, 1) == {1: (3, 4)}
+            assert _heard(end, 1) == {1: State(3, 4)}
             world.barrier()
             end.close()
             return
         port = ("127.0.0.1", end._port)
         strangers = [socket.create_connection(port) for _ in range(12)]
         strangers[0].send(bytes(states._LENGTH))
-        numbers = states._MESSAGE.pack(9, 1, 1)
+        numbers = states._MESSAGE.pack(9, 1, 1, -1)
         strangers[1].send(numbers + end._digest(numbers))
         world.barrier()
-        assert end.tell((3, 4), _LIMIT_S)
+        assert end.tell(State(3, 4), _LIMIT_S)
         world.barrier()
         for one in strangers:
             one.close()
@@ -90,9 +90,9 @@ def test_a_rank_0_that_is_gone_gives_no_answer() -> None:
             end.close()
             world.barrier()
             return
-        assert not end.tell((1, 1), 0.01)
+        assert not end.tell(State(1, 1), 0.01)
         world.barrier()
         world.barrier()
-        assert not end.tell((1, 1), _LIMIT_S)
+        assert not end.tell(State(1, 1), _LIMIT_S)
 
     run(2, body)

@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.run.arena import in_place_starts
 from busbar.errors import RankFailure
-from collectives.execution.mpi.library import library_calls, native_calls
+from collectives.execution.mpi.calls import BoundMessage, Calls, NativeCalls, bind_calls, requests
+from collectives.execution.mpi.library import library_calls
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.transport import Action, LibraryCall, Start
+from collectives.execution.transport import LibraryCall, Start
 from collectives.execution.world import World
 from collectives.schedule.catalogue import collectives
 from collectives.schedule.catalogue import spec as collective
@@ -64,7 +64,10 @@ def check_calls(world: MpiWorld) -> None:
                 buffers = _buffers(world, name, in_place)
                 how = op("sum") if spec.reduces else None
                 calls = library_calls(world, LibraryCall(spec, buffers, how, 6, 1, in_place))
-                _once(native_calls(world, calls) if native else None, calls)
+                action = bind_calls(world, calls) if native else Calls(world, calls)
+                assert isinstance(action, NativeCalls) == native, name
+                action()
+                action.close()
                 ran.append(list(buffers.values()))
             for one, other in zip(*ran, strict=True):
                 assert np.array_equal(one, other), (name, in_place, one, other)
@@ -84,44 +87,66 @@ def _buffers(world: MpiWorld, name: str, in_place: bool) -> dict[Buffer, NDArray
     return {Buffer.IN: fresh[a : a + n], Buffer.OUT: fresh[b : b + m]}
 
 
-def _once(made: Action | None, calls: list[Callable[[], Any]]) -> None:
-    if made is None:
-        for call in calls:
-            call()
-        return
-    made()
-    made.close()
-
-
 def check_ends(world: MpiWorld) -> None:
     """What MPI refuses is our error; a signal ends a loop; a loop is timed and its calls count."""
     values = np.zeros(2, np.int32)
     kind = world.type_of(values.dtype)
-    refused = native_calls(world, [partial(world.comm.Bcast, [values, kind], 99)])
-    assert refused is not None
-    try:
-        refused()
-    except RankFailure as error:
-        assert f"rank {world.rank}: MPI's collective failed: " in str(error)
-    else:
-        raise AssertionError("a root that is not there was taken")
-    assert native_calls(world, [lambda: None]) is None, "what is no call of MPI stays in Python"
+    refused = bind_calls(world, [partial(world.comm.Bcast, [values, kind], 99)])
+    _refuses(refused, f"rank {world.rank}: MPI's collective failed: ")
+    kept = bind_calls(world, [lambda: None])
+    assert not isinstance(kept, NativeCalls), "what is no call of MPI stays in Python"
     alone = MpiWorld(world.mpi.COMM_SELF)
-    endless = native_calls(alone, [alone.comm.Barrier])
-    assert endless is not None
+    too_long = [_message(alone, np.zeros(1, np.int32), "from"), _message(alone, values, "to")]
+    if world.library().startswith("MPICH"):  # Open MPI takes a persistent message that is cut
+        _refuses(_messages(alone, too_long), "a message from or to rank 0 failed: ")
+    lonely = _messages(alone, [_message(alone, values, "from")])
+    seen: list[int | None] = []
+    assert lonely.waiting() is None
+    _interrupted(lambda: seen.append(lonely.waiting()), lonely)
+    assert seen == [0], "the watchdog asks for whom a rank waits"
+    endless = bind_calls(alone, [alone.comm.Barrier])
     spans = endless.spans(5, Start(alone.barrier, slower=0.5))
     assert len(spans.begins) == len(spans.ends) == 5 and min(spans.seconds) > 0
-    signal.signal(signal.SIGALRM, _raise)
+    _interrupted(lambda: None, lambda: endless.spans(2**30, Start(alone.barrier, loop=True)))
+
+
+def _message(world: MpiWorld, values: NDArray[np.int32], way: str) -> BoundMessage:
+    """A persistent request of this rank with itself."""
+    make = world.comm.Send_init if way == "to" else world.comm.Recv_init
+    return BoundMessage(make([values, world.mpi.INT32_T], 0, 7), way, 0, values.nbytes)
+
+
+def _messages(world: MpiWorld, messages: list[BoundMessage]) -> NativeCalls:
+    """Start these messages and wait for them."""
+    both = [call for waits in (False, True) for call in requests(world.mpi, messages, waits=waits)]
+    action = bind_calls(world, both)
+    assert isinstance(action, NativeCalls)
+    return action
+
+
+def _refuses(action: Calls, words: str) -> None:
+    try:
+        action()
+    except RankFailure as error:
+        assert words in str(error), str(error)
+    else:
+        raise AssertionError(f"taken, without {words}")
+
+
+def _interrupted(look: Callable[[], object], run: Callable[[], object]) -> None:
+    """A signal ends what would not end by itself."""
+
+    def act(number: int, frame: object) -> None:
+        look()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, act)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        endless.spans(2**30, Start(alone.barrier, loop=True))
+        run()
     except KeyboardInterrupt:
         return
-    raise AssertionError("the loop did not end")
-
-
-def _raise(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    raise AssertionError("it did not end")
 
 
 if __name__ == "__main__":

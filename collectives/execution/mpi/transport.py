@@ -6,17 +6,24 @@ cache when it is added, while the next one arrives.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import native
-from collectives.execution.mpi.library import library_calls, native_calls, nonblocking
+from collectives.execution.mpi.calls import (
+    BoundMessage,
+    BoundStep,
+    Call,
+    Calls,
+    NativeCalls,
+    bind_calls,
+    requests,
+)
+from collectives.execution.mpi.library import library_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
@@ -27,104 +34,10 @@ from collectives.execution.transport import (
     Counted,
     LibraryCall,
     Reach,
-    Tell,
-    TracedMessage,
     Transport,
 )
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
-
-Call = Callable[[], Any]
-
-
-class BoundMessage(NamedTuple):
-    """A persistent request, and what it moves."""
-
-    request: Any
-    way: str
-    peer: int
-    nbytes: int
-
-    def report(self, tell: Tell, step: int, start: float) -> None:
-        """Tell that the message has just ended."""
-        tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
-
-
-class BoundStep(NamedTuple):
-    """A step: what is done before, messages that begin together, streams, and what is done then."""
-
-    mpi: Any
-    number: int
-    before: list[Call]
-    messages: list[BoundMessage]
-    streams: list[PiecedMessage]
-    then: list[Call]
-
-    def calls(self) -> list[Call]:
-        """The step as calls without arguments."""
-        start, wait = self.mpi.Prequest.Startall, self.mpi.Request.Waitall
-        everything = [one.request for one in self.messages]
-        if not self.streams and len(everything) <= 2:
-            starts: list[Call] = [one.Start for one in everything]
-            return [*self.before, *starts, *(one.Wait for one in everything), *self.then]
-        # Streams are drained one after the other: two additions into one slot keep their order,
-        # and the first may be the one that brings in the rank's own share.
-        begin: list[Call] = [partial(start, everything)] if everything else []
-        end: list[Call] = [partial(wait, everything)] if everything else []
-        return [*self.before, *begin, *(one.run for one in self.streams), *end, *self.then]
-
-    def traced(self, tell: Tell) -> None:
-        """The step once, each message told of when it ends."""
-        for call in self.before:
-            call()
-        start, left = time.perf_counter(), list(self.messages)
-        if left:
-            self.mpi.Prequest.Startall([one.request for one in left])
-        for stream in self.streams:
-            stream.traced(tell, self.number)
-        while left:
-            ended = self.mpi.Request.Waitany([one.request for one in left])
-            left.pop(ended).report(tell, self.number, start)
-        for call in self.then:
-            call()
-
-
-class PiecedMessage:
-    """A long message that is added segment by segment as it arrives, through two buffers."""
-
-    def __init__(self, messages: list[BoundMessage], adds: list[Call]) -> None:
-        self._messages, requests = messages, [one.request for one in messages]
-        self._first = requests[:2]
-        starts: list[Call] = [r.Start for r in requests[2:]] + [nothing, nothing]
-        waits = [request.Wait for request in requests]
-        self._pieces = list(zip(waits, adds, starts, strict=True))
-
-    def run(self) -> None:
-        """Receive and add all of it."""
-        for request in self._first:
-            request.Start()
-        for wait, add, start_next in self._pieces:
-            wait()
-            add()
-            start_next()
-
-    def traced(self, tell: Tell, step: int) -> None:
-        """Receive and add all of it; a segment's time is from when its buffer was free."""
-        starts = [time.perf_counter()] * len(self._first)
-        for request in self._first:
-            request.Start()
-        pieces = zip(self._messages, self._pieces, strict=True)
-        for n, (message, (wait, add, start_next)) in enumerate(pieces):
-            wait()
-            message.report(tell, step, starts[n])
-            add()
-            starts.append(time.perf_counter())
-            start_next()
-
-
-def nothing() -> None:
-    """After the last segments no buffer waits to be filled."""
-
 
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
@@ -170,7 +83,7 @@ class MpiTransport(Transport):
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""
-        return _Binder(self._world, self._segment, buffers, op).action(program)
+        return self._bound(_Binder(self._world, self._segment, buffers, op).action(program))
 
     def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
         """See `Transport.one_sided`."""
@@ -188,45 +101,12 @@ class MpiTransport(Transport):
         calls = library_calls(self._world, call)
         if call.nonblocking:
             return _Begun(self._world, calls)
-        made = native_calls(self._world, calls)
-        self.said = _THROUGH_PYTHON if made is None and native.load() is not None else {}
-        return made or _Calls(calls, [], 0, 0)
+        return self._bound(bind_calls(self._world, calls))
 
-
-class _Calls(Counted):
-    """A flat list of calls without arguments; see `Action` for the methods."""
-
-    def __init__(
-        self,
-        calls: list[Call],
-        requests: list[Any],
-        sent: int,
-        received: int,
-        steps: Sequence[BoundStep] = (),
-    ) -> None:
-        """``steps``: the same as ``calls``, a message at a time; none of a library's collective."""
-        super().__init__(sent, received)
-        self._calls, self._requests, self._steps = calls, requests, steps
-
-    def __call__(self) -> None:
-        self._runs += 1
-        for call in self._calls:
-            call()
-
-    def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
-        if not self._steps:
-            self()
-            return
-        self._runs += 1
-        for step in self._steps:
-            step.traced(tell)
-
-    def close(self) -> None:
-        """Free the persistent requests."""
-        for request in self._requests:
-            request.Free()
-        self._requests, self._calls, self._steps = [], [], ()
+    def _bound(self, action: Calls) -> Calls:
+        through_python = native.load() is not None and not isinstance(action, NativeCalls)
+        self.said = _THROUGH_PYTHON if through_python else {}
+        return action
 
 
 class _Begun(Counted):
@@ -237,7 +117,7 @@ class _Begun(Counted):
         self._before, self._begin, self._after = nonblocking(world, calls)
 
     def __call__(self) -> None:
-        self.over(nothing)
+        self.over(lambda: None)
 
     def over(self, work: Call) -> None:
         """See `Action.over`."""
@@ -258,19 +138,18 @@ class _Binder:
     """Turns a program into calls: requests made, views sliced, staging taken."""
 
     def __init__(self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None) -> None:
-        self._mpi, self._comm = world.mpi, world.comm
+        self._world, self._mpi, self._comm = world, world.mpi, world.comm
         self._segment, self._buffers = segment, buffers
         self._add = np.add if op is None else op.ufunc
-        self._requests: list[Any] = []
         self._sent = self._received = 0
         # Both ends number their pieces in the same way, step by step: MPI may start the requests of
         # a list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
 
-    def action(self, program: Program) -> Action:
+    def action(self, program: Program) -> Calls:
         steps = [self._step(step) for step in program.steps]
-        calls = [call for step in steps for call in step.calls()]
-        return _Calls(calls, self._requests, self._sent, self._received, steps)
+        calls = [call for step in steps for call in step.calls]
+        return bind_calls(self._world, calls, (self._sent, self._received), steps)
 
     def _view(self, span: Span) -> Array:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -296,14 +175,12 @@ class _Binder:
         self._sent += view.nbytes
         tag = self._tag("to", peer)
         request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
-        self._requests.append(request)
         return BoundMessage(request, "to", peer, view.nbytes)
 
     def _receive(self, view: Array, peer: int) -> BoundMessage:
         self._received += view.nbytes
         tag = self._tag("from", peer)
         request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
-        self._requests.append(request)
         return BoundMessage(request, "from", peer, view.nbytes)
 
     def _step(self, step: ProgramStep) -> BoundStep:
@@ -311,7 +188,7 @@ class _Binder:
         # Receives that can all be posted at the step's start.
         first: list[BoundMessage] = []
         adds: list[Call] = []  # what is done when everything has arrived
-        streams: list[PiecedMessage] = []
+        streams: list[Call] = []  # long messages, added segment by segment as they arrive
         for receive in step.receives:
             view = self._view(receive.span)
             if receive.other is None:
@@ -321,7 +198,9 @@ class _Binder:
                     adds.append(partial(np.copyto, view, target))
                 first.append(self._receive(target, receive.peer))
             elif not receive.late and view.nbytes > self._segment:
-                streams.append(self._stream(receive, view))
+                # One after the other: two additions into one slot keep their order, and the first
+                # may be the one that brings in the rank's own share.
+                streams += self._stream(receive, view)
             else:
                 staging = np.empty_like(view)
                 pieces = self._cut(staging, True)
@@ -335,22 +214,27 @@ class _Binder:
             for send in sorted(step.sends, key=lambda send: (send.peer - rank) % size)
             for piece in self._cut(self._view(send.span), send.reduce)
         ]
-        return BoundStep(
-            self._mpi,
-            step.number,
-            [self._local(move) for move in step.before],
-            first + sends,
-            streams,
-            [*adds, *map(self._local, step.after)],
-        )
+        messages = first + sends
+        calls = [
+            *(self._local(move) for move in step.before),
+            *requests(self._mpi, messages, waits=False),
+            *streams,
+            *requests(self._mpi, messages, waits=True),
+            *adds,
+            *(self._local(move) for move in step.after),
+        ]
+        return BoundStep(self._mpi, step.number, calls)
 
-    def _stream(self, receive: Receive, view: Array) -> PiecedMessage:
+    def _stream(self, receive: Receive, view: Array) -> Iterator[Call]:
+        """A long message, received and added segment by segment through two buffers."""
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         staging = [np.empty_like(targets[0]) for _ in range(2)]
         pieces = [staging[i % 2][: len(t)] for i, t in enumerate(targets)]
         messages = [self._receive(piece, receive.peer) for piece in pieces]
-        adds: list[Call] = [
-            partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
-        ]
-        return PiecedMessage(messages, adds)
+        for message in messages[:2]:
+            yield from requests(self._mpi, [message], waits=False)
+        for i, (other, piece, target) in enumerate(zip(others, pieces, targets, strict=True)):
+            yield from requests(self._mpi, messages[i : i + 1], waits=True)
+            yield partial(self._add, other, piece, target)
+            yield from requests(self._mpi, messages[i + 2 : i + 3], waits=False)

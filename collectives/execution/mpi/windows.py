@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -16,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from collectives.execution.mpi.calls import Call, Calls, bind_calls
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.one_sided import OneSided, Reaching
+from collectives.execution.one_sided import Reaching
 from collectives.execution.program import Program
 from collectives.execution.transport import Buffers, Reach
 
@@ -76,17 +76,18 @@ class ReachedMemory:
 
 def one_sided(
     world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: Reach
-) -> OneSided:
+) -> Calls:
     """See `collectives.execution.transport.Transport.one_sided`."""
     what, kind = Reaching(world, program, how), world.mpi.BYTE
     exposed = buffers[what.exposed]
     window, offset = windows.locate(exposed)
     begins = world.gather(offset)
     act = window.Put if what.put else window.Get
-    calls: list[Callable[[], Any]] = []
+    calls: list[Call] = []
     for peer, own, start, _ in what.accesses:
         near = buffers[own.buffer][own.start : own.stop].view(np.uint8)
         far = [begins[peer] + start * exposed.itemsize, near.nbytes, kind]
         calls.append(partial(act, [near, kind], peer, far))
     calls += [partial(window.Flush, peer) for peer in what.peers]
-    return OneSided(what, exposed.itemsize, calls)
+    sent, received = (count * exposed.itemsize * what.times for count in what.elements)
+    return bind_calls(world, calls, (sent, received), times=what.times)

@@ -18,15 +18,10 @@ from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph,
 from collectives.execution.shm.tasks import Place, PlacedProgram
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
+from native import OPS, TYPES
 
 if TYPE_CHECKING:
     from native._core import Plan, Watch
-
-TYPES = (
-    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
-    "float64",
-)  # fmt: skip
-_OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
 #: The most that a rank may send in an iteration that goes through mailboxes.
 EAGER_BYTES = 8192
@@ -79,7 +74,7 @@ def type_number(dtype: np.dtype[Any]) -> int:
 
 def op_number(op: Op | None) -> int:
     """The extension's number for an operation; any will do where nothing is reduced."""
-    return 0 if op is None else _OPS[op.ufunc]
+    return 0 if op is None else OPS.index(op.ufunc.__name__)
 
 
 # -- where they lie

@@ -1,0 +1,410 @@
+"""Calls of MPI that the extension makes and times, so that no interpreter runs between two of them.
+
+The extension knows no MPI: it is given the handles and the addresses of the functions that mpi4py
+itself calls, or of those that a profiler has put before them. A call is a callable without
+arguments that both sides understand: the extension's row of it is made by `_Describer`, and Python
+calls it where the extension is not built or has no such call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from busbar.errors import RankFailure
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.transport import Counted, Spans, Start, Tell, TracedMessage
+from native import OPS, TYPES, load
+
+if TYPE_CHECKING:
+    from native._core import Timed
+
+Call = Callable[[], Any]
+T = TypeVar("T")
+_SHAPES = {
+    "Allreduce": "reduction",
+    "Reduce_scatter_block": "reduction",
+    "Reduce": "rooted_reduction",
+    "Bcast": "broadcast",
+    "Allgather": "exchange",
+    "Alltoall": "exchange",
+    "Gather": "rooted_exchange",
+    "Scatter": "rooted_exchange",
+    "Alltoallv": "variable",
+    "Sendrecv": "sendrecv",
+    "Barrier": "barrier",
+}
+#: How many of a call's arguments are buffers.
+_BUFFERS = {"barrier": 0, "broadcast": 1, "sendrecv": 2}
+#: Counts of these are of one rank's part, and a buffer on the ``all`` side has every rank's.
+_OF_ALL = {
+    "Allgather": (False, True),
+    "Gather": (False, True),
+    "Scatter": (True, False),
+    "Alltoall": (True, True),
+    "Reduce_scatter_block": (True, False),
+}
+_MOST = 2**31 - 1  # a count is an int
+
+
+class BoundMessage(NamedTuple):
+    """A persistent request, and what it moves."""
+
+    request: Any
+    way: str
+    peer: int
+    nbytes: int
+
+    def report(self, tell: Tell, step: int, start: float) -> None:
+        """Tell that the message has just ended."""
+        tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Start persistent requests together, or wait for all of them (``waits``)."""
+
+    waits: bool
+    messages: Sequence[BoundMessage]
+    call: Call
+
+    def __call__(self) -> None:
+        """See the class."""
+        self.call()
+
+
+def requests(mpi: Any, messages: Sequence[BoundMessage], *, waits: bool) -> list[Call]:
+    """The call that starts messages, or waits for them; none where there are none."""
+    handles = [one.request for one in messages]
+    if len(handles) == 1:
+        return [Requests(waits, messages, handles[0].Wait if waits else handles[0].Start)]
+    call = mpi.Request.Waitall if waits else mpi.Prequest.Startall
+    return [Requests(waits, messages, partial(call, handles))] if handles else []
+
+
+class BoundStep(NamedTuple):
+    """The calls of a step, in their order."""
+
+    mpi: Any
+    number: int
+    calls: list[Call]
+
+    def traced(self, tell: Tell) -> None:
+        """The step once from Python, each message told of when it ends."""
+        starts: dict[int, float] = {}  # by the message's identity
+        for call in self.calls:
+            if not (isinstance(call, Requests) and call.waits):
+                if isinstance(call, Requests):
+                    starts |= dict.fromkeys(map(id, call.messages), time.perf_counter())
+                call()
+                continue
+            left = list(call.messages)
+            while left:
+                ended = left.pop(self.mpi.Request.Waitany([one.request for one in left]))
+                ended.report(tell, self.number, starts[id(ended)])
+
+
+class Calls(Counted):
+    """A flat list of calls made from Python; see `Action` for the methods.
+
+    ``steps``: the same as ``calls``, for a trace; none of a library's collective.
+    """
+
+    def __init__(
+        self,
+        world: MpiWorld,
+        calls: Sequence[Call],
+        moved: tuple[int, int] = (0, 0),
+        steps: Sequence[BoundStep] = (),
+    ) -> None:
+        super().__init__(*moved)
+        self._world, self._steps = world, steps
+        self._calls = [call.call if isinstance(call, Requests) else call for call in calls]
+        self._requests = [one.request for one in _started(calls)]
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+        self._runs += 1
+        for call in self._calls:
+            call()
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        if not self._steps:
+            self()
+            return
+        self._runs += 1
+        for step in self._steps:
+            step.traced(tell)
+
+    def close(self) -> None:
+        """Free the persistent requests, and let go of the buffers."""
+        for request in self._requests:
+            request.Free()
+        self._requests, self._calls, self._steps = [], [], ()
+
+
+class NativeCalls(Calls):
+    """The same calls made and timed by the extension; see `Action` for the methods."""
+
+    def __init__(
+        self,
+        world: MpiWorld,
+        calls: Sequence[Call],
+        moved: tuple[int, int],
+        steps: Sequence[BoundStep],
+        timed: Timed,
+        handles: np.ndarray[Any, Any],
+    ) -> None:
+        super().__init__(world, calls, moved, steps)
+        self._timed, self._handles = timed, handles
+
+    def __call__(self) -> None:
+        """See `Action.__call__`. Raises RankFailure where MPI refuses."""
+        self._runs += 1
+        self._guarded(self._timed.run)
+
+    def spans(self, n: int, start: Start) -> Spans:
+        """See `Action.spans`."""
+        if not start.by_host_clock:
+            return super().spans(n, start)
+        self._runs += n
+        how = start.at, start.loop, start.slower
+        return Spans(*self._guarded(lambda: self._timed.spans(n, *how)))
+
+    def begun(self) -> int:
+        """See `Action.begun`."""
+        return self._timed.begun()
+
+    def waiting(self) -> int | None:
+        """See `Action.waiting`."""
+        peer = self._timed.waiting()
+        return None if peer < 0 else peer
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`: from Python, which tells of each message."""
+        self._exchange_handles(to_python=True)
+        super().traced(tell)
+        self._exchange_handles(to_python=False)
+
+    def close(self) -> None:
+        """See `Calls.close`."""
+        self._exchange_handles(to_python=True)
+        super().close()
+        del self._timed
+
+    def _exchange_handles(self, *, to_python: bool) -> None:
+        """MPI may change the handle of a request that it starts; both sides have one of each."""
+        kind = (
+            ctypes.c_uint32
+            if self._handles.itemsize == ctypes.sizeof(ctypes.c_uint32)
+            else (ctypes.c_uint64)
+        )
+        for index, request in enumerate(self._requests):
+            field = kind.from_address(self._world.mpi._addressof(request))
+            if to_python:
+                field.value = int(self._handles[index])
+            else:
+                self._handles[index] = field.value
+
+    def _guarded(self, run: Callable[[], T]) -> T:
+        from native._core import CallFailed
+
+        try:
+            return run()
+        except CallFailed as error:
+            code, peer = error.args
+            text = self._world.mpi.Get_error_string(code)
+            what = "MPI's collective" if peer < 0 else f"a message from or to rank {peer}"
+            raise RankFailure(f"rank {self._world.rank}: {what} failed: {text}") from None
+
+
+def _started(calls: Sequence[Call]) -> list[BoundMessage]:
+    """All messages, in the order in which they are started."""
+    starts = [call for call in calls if isinstance(call, Requests) and not call.waits]
+    return [message for call in starts for message in call.messages]
+
+
+def bind_calls(
+    world: MpiWorld,
+    calls: Sequence[Call],
+    moved: tuple[int, int] = (0, 0),
+    steps: Sequence[BoundStep] = (),
+    times: int = 1,
+) -> Calls:
+    """The calls, ``times`` times in a row, as an action: the extension's where it can make them.
+
+    ``moved``: bytes that an iteration sends and receives. Python makes them where the extension is
+    not built, for what it has no row of (an average's division, an element type without kernels),
+    for counts that MPI's plain functions cannot take, and where their addresses cannot be had. All
+    ranks need not decide alike: every iteration is the same calls of MPI.
+    """
+    core = load()
+    if core is not None:
+        describe = _Describer(world, core.SHAPES, _started(calls))
+        rows = [row for call in calls for row in describe.rows(call)]
+        barrier = _address(world.mpi, "MPI_Barrier")
+        if barrier is not None and None not in rows:
+            table, comm = np.array(rows * times, core.CALL), world.mpi._handleof(world.comm)
+            timed = core.calls(table, describe.parts, barrier, comm, describe.wide)
+            return NativeCalls(world, calls, moved, steps, timed, describe.handles)
+    return Calls(world, list(calls) * times, moved, steps)
+
+
+def _address(mpi: Any, name: str) -> int | None:
+    """Where a function of MPI lies: what the process has preloaded comes before the library's."""
+    for found in (None, mpi.__file__):
+        function = getattr(ctypes.CDLL(found), name, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
+
+
+class _Describer:
+    """Makes rows of the extension's table of calls.
+
+    ``started``: the messages in the order in which their requests start. ``handles``: their
+    requests, in memory that the extension reads and writes. ``wide``: handles are pointers.
+    ``parts``: the counts of an MPI_Alltoallv.
+    """
+
+    def __init__(
+        self, world: MpiWorld, shapes: Sequence[str], started: Sequence[BoundMessage]
+    ) -> None:
+        self._world, self._mpi, self._shapes = world, world.mpi, list(shapes)
+        self.parts: list[int] = []
+        self.wide = self._mpi._sizeof(self._mpi.Comm) == ctypes.sizeof(ctypes.c_void_p)
+        handles = [self._mpi._handleof(one.request) % 2**64 for one in started]
+        self.handles = np.array(handles, np.uint64).astype(np.uint64 if self.wide else np.uint32)
+        places = range(self.handles.ctypes.data, 2**64, self.handles.itemsize)
+        self._places = dict(zip(map(id, started), places, strict=False))
+
+    def rows(self, call: Call) -> list[tuple[int, ...] | None]:
+        """Rows of a call; of one that the extension cannot make, None."""
+        if isinstance(call, Requests):
+            return self._requests(call)
+        bound: Any = call.func if isinstance(call, partial) else call
+        given = call.args if isinstance(call, partial) else ()
+        if bound is np.copyto or isinstance(bound, np.ufunc):
+            return [self._local(bound, given)]
+        name = getattr(bound, "__name__", "")
+        owner = getattr(bound, "__self__", None)
+        function = _address(self._mpi, f"MPI_{'Win_flush' if name == 'Flush' else name}")
+        if function is None:
+            return [None]
+        if isinstance(owner, self._mpi.Win):
+            return [self._one_sided(name, function, self._mpi._handleof(owner), given)]
+        if name not in _SHAPES or bound != getattr(self._world.comm, name):
+            return [None]
+        return [self._collective(name, function, given)]
+
+    def _row(
+        self, shape: str, function: int = 0, source: int = 0, other: int = 0, target: int = 0,
+        sends: int = 0, receives: int = 0, to: int = 0, origin: int = 0, kind: int = 0, op: int = 0,
+    ) -> tuple[int, ...] | None:  # fmt: skip
+        """The columns of a row, in the table's order; None where a count is too large."""
+        if (
+            shape not in ("copy", "reduce")
+            and max(sends, receives * (shape != "one_sided")) > _MOST
+        ):
+            return None
+        at, handles = self._shapes.index(shape), (kind % 2**64, op % 2**64)
+        return at, function, source, other, target, sends, receives, to, origin, *handles
+
+    def _requests(self, call: Requests) -> list[tuple[int, ...] | None]:
+        places = [self._places[id(one)] for one in call.messages]
+        if not call.waits:
+            start = _address(self._mpi, "MPI_Startall")
+            row = self._row("start", start or 0, places[0], sends=len(places))
+            return [row if start else None]
+        test = _address(self._mpi, "MPI_Test")
+        return [
+            self._row("wait", test, place, to=one.peer) if test else None
+            for place, one in zip(places, call.messages, strict=True)
+        ]
+
+    def _local(self, function: Any, given: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """A copy (target, source), or a reduction (one, other, target), inside this rank."""
+        if not all(array.flags.c_contiguous for array in given):
+            return None
+        addresses = [int(array.ctypes.data) for array in given]
+        if function is np.copyto:
+            return self._row(
+                "copy", source=addresses[1], target=addresses[0], sends=given[1].nbytes
+            )
+        kind, op = given[-1].dtype.name, function.__name__
+        if kind not in TYPES or op not in OPS:
+            return None
+        source, other, target = addresses
+        numbers = {"kind": TYPES.index(kind), "op": OPS.index(op)}
+        return self._row("reduce", 0, source, other, target, sends=given[-1].size, **numbers)
+
+    def _one_sided(
+        self, name: str, function: int, window: int, given: tuple[Any, ...]
+    ) -> tuple[int, ...] | None:
+        if name == "Flush":
+            return self._row("flush", function, to=given[0], op=window)
+        (near, kind), peer, (displacement, count, _) = given
+        handle = self._mpi._handleof(kind)
+        source = int(near.ctypes.data)
+        return self._row(
+            "one_sided", function, source, 0, 0, count, displacement, peer, 0, handle, window
+        )
+
+    def _collective(
+        self, name: str, function: int, given: tuple[Any, ...]
+    ) -> tuple[int, ...] | None:
+        shape, mpi = _SHAPES[name], self._mpi
+        to = origin = 0
+        op = next((mpi._handleof(x) for x in given if isinstance(x, mpi.Op)), 0)
+        if shape == "sendrecv":
+            sent, to, _, got, origin, _ = given
+            buffers = [sent, got]
+        else:
+            buffers = list(given[: _BUFFERS.get(shape, 2)])
+            to = given[-1] if shape in ("broadcast", "rooted_reduction", "rooted_exchange") else 0
+        if shape == "broadcast":
+            buffers = [None, *buffers]
+        kinds = [b[-1] for b in buffers if isinstance(b, list)]
+        kind = kinds[0] if kinds else mpi.BYTE
+        many = _OF_ALL.get(name, (False, False))
+        counts = [self._count(b, kind, each) for b, each in zip(buffers, many, strict=False)]
+        counts += [0] * (2 - len(counts))
+        if name == "Reduce_scatter_block":
+            # One count, of a rank's part; in place the one buffer has every rank's.
+            counts[1] = self._count(buffers[1], kind, buffers[0] is mpi.IN_PLACE)
+        elif shape == "reduction":
+            counts[1] = max(counts)
+        elif shape == "rooted_reduction":
+            counts[0] = max(counts)
+        if shape == "variable":
+            self.parts = [n for b in buffers for part in b[1] for n in part]
+        if max(self.parts, default=0) > _MOST:
+            return None
+        source, target = [*(self._at(b) for b in buffers), 0, 0][:2]
+        handle = mpi._handleof(kind)
+        sends, receives = counts
+        return self._row(
+            shape, function, source, 0, target, sends, receives, to, origin, handle, op
+        )
+
+    def _at(self, buffer: Any) -> int:
+        """The address of what mpi4py was given as a buffer."""
+        if buffer is None:
+            return 0
+        if buffer is self._mpi.IN_PLACE:
+            return int(buffer) % 2**64
+        return int(buffer[0].ctypes.data)
+
+    def _count(self, buffer: Any, kind: Any, of_all: bool) -> int:
+        """Its elements; ``of_all``: those of each rank's part."""
+        if not isinstance(buffer, list):
+            return 0
+        count = int(buffer[0].nbytes) // int(kind.Get_size())
+        return count // self._world.size if of_all else count
