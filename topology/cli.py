@@ -151,7 +151,7 @@ def _check(argv: Sequence[str]) -> int:
     _files(parser)
     args = parser.parse_args(argv)
     topology = _gathered(args)
-    from topology.diagnostics.findings import check
+    from topology.diagnostics.checks import check
     from topology.views import findings as view
 
     found = check(topology)

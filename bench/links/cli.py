@@ -22,7 +22,7 @@ from busbar.status import BAD
 from busbar.terminal import make_lines_printable, styled_stream
 from busbar.units import parse_size
 from collectives.execution.world import World
-from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix, slow
+from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources import own_json

@@ -13,7 +13,7 @@ from bench.links.measure import Measured, Settings, as_topology
 from reports.records.record import Sample
 from tests.reports.runs import allreduce, cli, saved
 from tests.reports.slowness import HOP, MIXED, played
-from topology.measured.matrix import Estimate, RankPlace
+from topology.model.measured import Estimate, RankPlace
 from topology.sources import own_json
 
 

@@ -36,8 +36,8 @@ from reports.readers import own
 from reports.readers.reading import read
 from reports.records.rows import record
 from tests.torture import seeds
-from topology.diagnostics.findings import check
-from topology.model import busid
+from topology.diagnostics.checks import check
+from topology.model import device as busid
 from topology.sources import own_json
 from topology.views import findings as findings_view
 from topology.views import matrix, tree
@@ -45,7 +45,7 @@ from topology.views import matrix, tree
 #: The errors that a user may see: one line each.
 OURS = (ProbeError, ReportError, BusbarError)
 _SOURCES = (
-    "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
+    "gather", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
     "bandwidth", "own_json", "amd",
 )  # fmt: skip
 #: Commands of ``python -m reports`` that take one file.

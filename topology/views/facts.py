@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from busbar.units import format_bytes, format_frequency, format_rate
-from topology.model.device import Device, Kind
-from topology.model.facts import Value
+from topology.model.device import Device, Kind, Value
 from topology.model.map import Map
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from busbar.tables import render_lines
 from busbar.terminal import make_lines_printable, make_printable
 from busbar.units import two_decimals
-from topology.measured.matrix import (
+from topology.model.measured import (
     QUANTITIES,
     Estimate,
     Slow,
