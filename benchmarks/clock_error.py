@@ -15,8 +15,7 @@ import argparse
 import time
 from statistics import median
 
-from bench.clock.common import CommonClock
-from bench.clock.reading import Skew
+from bench.timing.clock import CommonClock, Skew
 from collectives.execution.mpi.world import MpiWorld
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from busbar.start import python
-from reports.readers.own import results
+from reports.readers.codec import measurements
+from reports.records.steps import Step
 
 EVERY = "sync,k-sync:4,k-batch-sync:4,async,k-async:4,k-batch-async:4"
 #: A column: its name, how ranks are made, the law, the updates, and how often the budget.
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 
-def measured(folder: Path, number: int, budget: float) -> dict[str, dict[str, Any]]:
+def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
     """The steps of a column's records, by update."""
     _, ranks, law, updates, times = COLUMNS[number]
     rows = folder / f"{number}.jsonl"
@@ -37,18 +37,18 @@ def measured(folder: Path, number: int, budget: float) -> dict[str, dict[str, An
     ]
     with (folder / f"{number}.txt").open("w") as said:
         subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=True, timeout=300)
-    return {str(one.step["update"]): dict(one.step) for one in results(rows.read_text())}
+    steps = (one.step for one in measurements(rows.read_text()))
+    return {step.update: step for step in steps if step is not None}
 
 
-def cell(step: dict[str, Any] | None) -> str:
+def cell(step: Step | None) -> str:
     """Over the formula, (over the drawn times and the server's), half the interval in per cent."""
-    if step is None:
+    if step is None or not step.mean_s or not step.formula_s:
         return "-"
-    mean, server = step["mean_s"], step.get("with_server_s")
-    ends = step.get("interval_s")
+    mean, server, ends = step.mean_s, step.with_server_s, step.interval_s
     wide = f" ±{50 * (ends[1] - ends[0]) / mean:.1f} %" if ends else ""
     beside = "-" if server is None else f"{mean / server:.3f}"
-    return f"{mean / step['formula_s']:.3f} ({beside}){wide}"
+    return f"{mean / step.formula_s:.3f} ({beside}){wide}"
 
 
 def main() -> None:

@@ -22,29 +22,30 @@ from pathlib import Path
 
 import numpy as np
 
-from reports.exports.formats import Lines
-from reports.records.record import Result, Sample
+from reports.readers.codec import Writer, run_of
+from reports.records.measurement import Measurement
 
 HERE = Path(__file__).resolve().parent.parent
 ALGORITHMS = ("ring", "tree", "halving_doubling", "sharded_ps", "library")
 SIZES = tuple(1 << n for n in range(20, 31))
 ENVIRONMENT = {"busbar": "1", "library": "MPICH 5.0.2", "hosts": ["n0"], "cpu": "Xeon", "cpus": 2}
 LOADED = """
-import sys, time
+import resource, sys, time
 marks = [(time.perf_counter(), time.process_time())]
 import reports
 frame = reports.load(sys.argv[1])
 marks.append((time.perf_counter(), time.process_time()))
 frame.groupby(["algorithm", "size", "placement"])["busbw_bytes_per_s"].median()
 marks.append((time.perf_counter(), time.process_time()))
-print(len(frame), *(b - a for one, two in zip(marks, marks[1:]) for a, b in zip(one, two)))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(len(frame), peak, *(b - a for one, two in zip(marks, marks[1:]) for a, b in zip(one, two)))
 """
 
 
 def main() -> None:
     """Write, time, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="placements, two a record")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="measurements")
     parser.add_argument("--iterations", type=int, default=5, help="raw times of each")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ending", default=".jsonl", choices=(".jsonl", ".jsonl.gz", ".parquet"))
@@ -58,12 +59,14 @@ def main() -> None:
         found: dict[str, list[tuple[float, float]]] = {"load": [], "group": [], "show": []}
         for _ in range(given.rounds):
             said = list(map(float, _run("-c", LOADED, str(path)).split()))
-            found["load"].append((said[1], said[2]))
-            found["group"].append((said[3], said[4]))
+            found["load"].append((said[2], said[3]))
+            found["group"].append((said[4], said[5]))
             start, spent = time.perf_counter(), _children()
             _run("-m", "reports", "show", str(path))
             found["show"].append((time.perf_counter() - start, _children() - spent))
-        print(f"{said[0]:.0f} rows; seconds by the clock, of processor time")
+        print(
+            f"{said[0]:.0f} rows, {said[1]:.0f} MB at most; seconds by the clock, of processor time"
+        )
         for name, times in found.items():
             texts = [
                 f"{statistics.median(column):6.2f} ({min(column):.2f}-{max(column):.2f})"
@@ -87,16 +90,21 @@ def _run(*command: str) -> str:
 
 
 def _write(path: Path, rows: int, iterations: int) -> None:
-    """A record of so many rows, each with times that scatter."""
-    random, lines = np.random.default_rng(1), Lines()
+    """A record of so many measurements, each with times that scatter."""
+    random, lines = np.random.default_rng(1), Writer()
+    run = run_of(ENVIRONMENT, "allreduce")
     with path.open("wb") as file:
         for n in range(rows // 2):
             size = SIZES[n // len(ALGORITHMS) % len(SIZES)]
             times = np.round(size / 1e10 * random.lognormal(0, 0.1, (2, iterations)), 9).tolist()
-            out, into = (Sample(tuple(t), iterations, stopped="precise", wrong=0) for t in times)
-            name = ALGORITHMS[n % len(ALGORITHMS)]
-            what = ("allreduce", name, "shm", 2, size, size // 4, "float", "sum", -1, 1.0)
-            file.write(lines.line(Result(*what, out=out, in_place=into, environment=ENVIRONMENT)))  # type: ignore[arg-type]
+            for placement, mine in zip(("out", "in"), times, strict=True):
+                one = Measurement(
+                    run=run, collective="allreduce", algorithm=ALGORITHMS[n % len(ALGORITHMS)],
+                    transport="shm", ranks=2, size=size, count=size // 4, dtype="float", op="sum",
+                    root=-1, placement=placement, bus_factor=1.0, timing="each", across="max",
+                    stopped="precise", wrong=0, times_s=tuple(mine), iterations=iterations,
+                )  # fmt: skip
+                file.write(lines.lines([one]))
 
 
 if __name__ == "__main__":

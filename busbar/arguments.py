@@ -108,24 +108,43 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
         self._left: list[str] = []
+        self._groups: dict[str, argparse._ActionsContainer] = {}
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
-    def group(self, title: str = "") -> Add:
-        """Return a function that adds options: ``add("-n --iters N", "how many")``.
+    def group(self, title: str = "", alternatives: str = "") -> argparse._ActionsContainer:
+        """The group of options of this title, or of these alternatives, of which one is given."""
+        name = alternatives or title
+        if not name:
+            return self
+        if name not in self._groups:
+            if alternatives:
+                self._groups[name] = self.add_mutually_exclusive_group()
+            else:
+                self._groups[name] = self.add_argument_group(title)
+        return self._groups[name]
 
-        It takes the option as ``--help`` shows it (names and value), its help text (``--help``
-        leaves out an option without one), and argparse's keywords. ``title``: that of a group.
+    def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
+        """The command line that gives options these values, by their long names.
+
+        A switch is there or not; a list is joined by commas. Raises Unsupported for a name that no
+        option has; ``of``: the beginning of that message.
         """
-        to = self.add_argument_group(title) if title else self
-
-        def add(shown: str, text: str = argparse.SUPPRESS, **more: Any) -> argparse.Action:
-            names = shown.split()
-            if not names[-1].startswith("-"):
-                more["metavar"] = names.pop()
-            return to.add_argument(*names, help=text, **more)
-
-        return add
+        known: dict[str, tuple[str, argparse.Action]] = {}
+        for action in self._actions:
+            for flag in action.option_strings:
+                if flag.startswith("--"):
+                    known[flag[2:].replace("-", "_")] = flag, action
+        words: list[str] = []
+        for name, value in values.items():
+            if name not in known:
+                raise unknown("option", name, sorted(known), of)
+            flag, action = known[name]
+            if action.nargs == 0:
+                words += [flag] if value else []
+            else:
+                words.append(f"{flag}={_text(value)}")
+        return words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's; words that are left over are kept for the error message."""
@@ -168,6 +187,15 @@ class Parser(argparse.ArgumentParser):
         if speaks():
             # argparse's own keeps silent where it cannot write.
             (file or sys.stderr).write(message)
+
+
+def _text(value: object) -> str:
+    """An option's value as a command line has it."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 class _Version(argparse.Action):

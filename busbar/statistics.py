@@ -110,9 +110,15 @@ def _of_signs(signs: Floats) -> Floats:
 
 def _of_ranks(rows: Floats) -> Floats:
     """The correlation of neighbours' ranks, for short series, whose signs tell too little."""
-    first = np.argsort(np.argsort(rows, axis=1, kind="stable"), axis=1)
-    last = np.argsort(np.argsort(rows[:, ::-1], axis=1, kind="stable"), axis=1)[:, ::-1]
-    off = (first + last) / 2 - (rows.shape[1] - 1) / 2  # equal values share the middle of theirs
+    order = np.argsort(rows, axis=1, kind="stable")
+    ordered = np.take_along_axis(rows, order, axis=1)
+    ranks = np.empty(rows.shape)
+    np.put_along_axis(ranks, order, np.arange(rows.shape[1], dtype=float), axis=1)
+    (tied,) = np.nonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    if len(tied):  # equal values share the middle of their ranks
+        last = np.argsort(np.argsort(rows[tied, ::-1], axis=1, kind="stable"), axis=1)[:, ::-1]
+        ranks[tied] = (ranks[tied] + last) / 2
+    off = ranks - (rows.shape[1] - 1) / 2
     return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off)))
 
 

@@ -1,6 +1,6 @@
-"""``python -m collectives``; the command itself is in `collectives.cli`."""
+"""``python -m collectives``; its commands are in the table of `collectives.commands`."""
 
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("collectives", "collectives.cli:main")
+    leave("collectives", "busbar.cli:main", "collectives")

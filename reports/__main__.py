@@ -1,6 +1,6 @@
-"""``python -m reports``; the command itself is in `reports.cli`."""
+"""``python -m reports``; its commands are in the table of `reports.commands`."""
 
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("reports", "reports.cli:main")
+    leave("reports", "busbar.cli:main", "reports")

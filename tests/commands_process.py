@@ -17,7 +17,8 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import IO, Any
 
-from busbar.cli import DOORS, main
+from busbar.cli import COMMANDS as DOORS
+from busbar.cli import main
 from busbar.door import leave
 
 _PATIENCE_S = 300
@@ -124,7 +125,7 @@ def _target(kind: str, out: IO[bytes]) -> Callable[[], int]:
 
 
 if __name__ == "__main__":
-    for module in (*_LOADED, *(door.target.partition(":")[0] for door in DOORS.values())):
+    for module in (*_LOADED, *(target.partition(":")[0] for _, target in DOORS.values())):
         import_module(module)
     gc.freeze()  # so that forks share what is loaded
     for line in sys.stdin:

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from bench.cli.main import main
 from bench.cluster.cpu import short_slices
 from busbar.errors import Unavailable
-from collectives.cli import main as collectives_main
 from collectives.execution.gpu.take import count_gpus, load_cupy
+from tests.command import collectives_main
 from tests.once import run_folder
 
 # How long examples take says more of what else runs on a machine than of the code; and a run says

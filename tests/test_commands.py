@@ -18,10 +18,10 @@ import pytest
 
 from bench.cli.main import ALL, names
 from busbar import errors, process, status
-from busbar.cli import DOORS
-from reports.exports.formats import to_jsonl
+from busbar.cli import COMMANDS as DOORS
+from busbar.cli import ROOMS
 from tests.conftest import REPO, environment
-from tests.reports.runs import records
+from tests.reports.runs import records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 SWEEP = "allreduce --transport inproc --ranks 2 -b 1K -e 1K -n 9 -A ring"
@@ -109,7 +109,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topology", "show", "RUN"], "; python -m topology FILE shows a file's map"),
     (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
-    (["reports", "show", "RUN", "--frob"], "no argument --frob"),
+    (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),
     (["reports"], "required: COMMAND"),
 )
 LACKING = (
@@ -218,7 +218,7 @@ def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cas
 
 def test_ctrl_c_while_modules_load(cases: Cases) -> None:
     """Rule: an interrupt before a command has begun ends it silently with 130."""
-    targets = [door.target for door in DOORS.values()] + ["bench.launch.rank:command"]
+    targets = [target for _, target in DOORS.values()] + ["bench.launch.rank:command"]
     for target, done in zip(
         targets, cases.run(*({"argv": [], "interrupt": one} for one in targets)), strict=True
     ):
@@ -308,8 +308,10 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("cluster", "bench/cluster/__main__.py"),
         ("doctor", "bench/doctor.py"),
     ):
-        door = DOORS[name]
-        assert f'leave("{door.name}", "{door.target}")' in (REPO / file).read_text(encoding="utf-8")
+        door = "bench.launch.rank:step" if name == "step" else f'busbar.cli:main", "{name}'
+        prefix = name if name in ROOMS else "busbar"
+        assert f'leave("{prefix}", "{door}")' in (REPO / file).read_text(encoding="utf-8")
+        assert name in DOORS
 
 
 def test_every_error_has_a_status_that_is_explained() -> None:

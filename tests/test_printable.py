@@ -15,23 +15,24 @@ import pytest
 from bench.cli import checks
 from bench.cli.main import commands
 from bench.links import measure as measuring
-from bench.run import rules
+from bench.run import tuning_file
 from bench.steps.workloads import file as model
-from busbar.cli import DOORS, main
+from busbar.cli import COMMANDS as DOORS
+from busbar.cli import main
 from busbar.errors import Unavailable
 from busbar.terminal import open_console, plain_streams, print_note, styled_stream
-from collectives.cli import COMMANDS as COLLECTIVES
+from collectives.commands import TABLE as COLLECTIVES
 from collectives.formats.msccl import read as read_msccl
-from reports.commands import COMMANDS as REPORTS
-from reports.exports.formats import to_jsonl
+from reports.commands import TABLE as REPORTS
 from reports.page.markup import text
-from reports.readers.own import results
+from reports.readers.codec import measurements
+from reports.records.steps import Step
 from tests.collectives.msccl_files import CHAIN
 from tests.conftest import REPO
 from tests.reports.logs import BITWISE
-from tests.reports.runs import MEASURED, TOPO, allreduce
+from tests.reports.runs import MEASURED, TOPO, allreduce, to_jsonl
 from tests.topology.test_exports import cores
-from topology.cli import _COMMANDS as TOPOLOGY
+from topology.commands import TABLE as TOPOLOGY
 from topology.exports import EXPORTS
 from topology.sources import own_json
 
@@ -40,9 +41,10 @@ MARK = "evil"
 EVIL = f"{MARK}\x1b]0;t\x07\x1b[2J\x1b[31m\r\x08\x9b1m\x85\u202e\u2066\u2028\x7f"
 
 EVERY = [
-    *(["topology", *filter(None, [name])] for name in TOPOLOGY),
-    *(["collectives", name] for name in COLLECTIVES),
-    *(["reports", name] for name in REPORTS),
+    ["topology"],
+    *(["topology", name] for name in TOPOLOGY.entries),
+    *(["collectives", name] for name in COLLECTIVES.entries),
+    *(["reports", name] for name in REPORTS.entries),
     *([name] for name in DOORS if name not in ("topology", "collectives", "reports")),
     ["cluster", "law"],
     *([name] for name in commands()),
@@ -159,10 +161,11 @@ def _texts() -> dict[str, tuple[str, str]]:
     """The files of `CASES`, each with the ending of its name."""
     escaped = json.dumps(EVIL)[1:-1]
     known = {"busbar": "1", "hosts": [f"n0{EVIL}"], "library": f"MPI{EVIL}"}
+    step = Step(update=EVIL)
     rows = {
         n: [
             allreduce(f"{name}{EVIL}", n, size, [took] * 30, [took] * 30, environment=known, **more)
-            for name, took, more in (("ring", 1e-3, {}), ("tree", 2e-3, {"step": {"update": EVIL}}))
+            for name, took, more in (("ring", 1e-3, {}), ("tree", 2e-3, {"step": step}))
             for size in (1024, 2048)
         ]
         for n in (2, 4)
@@ -173,9 +176,9 @@ def _texts() -> dict[str, tuple[str, str]]:
     device = f"#   Rank  {{}} Group  0 Pid  1 on n0{EVIL} device  0 [0x07] H100{EVIL}\n"
     tensors = f'[{{"name": "{escaped}", "shape": "4x4"}}]'
     return {
-        "RECORD": (".jsonl", to_jsonl([row for row in rows[2] if not row.step]).decode()),
-        "MORE": (".jsonl", to_jsonl([row for row in rows[4] if not row.step]).decode()),
-        "STEPS": (".jsonl", to_jsonl([row for row in rows[2] if row.step]).decode()),
+        "RECORD": (".jsonl", to_jsonl([row for row in rows[2] if not row.every[0].step]).decode()),
+        "MORE": (".jsonl", to_jsonl([row for row in rows[4] if not row.every[0].step]).decode()),
+        "STEPS": (".jsonl", to_jsonl([row for row in rows[2] if row.every[0].step]).decode()),
         "LOG": (".txt", device.format(0) + device.format(1) + BITWISE.replace("_perf", EVIL)),
         "MAP": (".json", map_text.replace("GPU0", f"GPU0{escaped}")),
         "SMI": (".txt", TOPO.replace("0-7", f"0-7{EVIL}")),
@@ -184,7 +187,7 @@ def _texts() -> dict[str, tuple[str, str]]:
         "WRONG": (".xml", CHAIN.replace('coll="allreduce"', 'coll="&#x9b;&#x202e;evil"')),
         "MODEL": (".json", f'{{"name": "{escaped}", "tensors": {tensors}}}'),
         "DELAYS": (".csv", "1,2\n3,4\n"),
-        "TUNING": (".json", json.dumps({"format": rules.FORMAT, "rules": 1})),
+        "TUNING": (".json", json.dumps({"format": tuning_file.FORMAT, "rules": 1})),
         "GARBLED": (".json", f'{{"format": "{escaped}", "{escaped}": [\x1b[2J\n'),
     }
 
@@ -245,9 +248,9 @@ def test_no_option_prints_a_control_character(
 
 def test_records_of_results_are_plain(files: dict[str, str]) -> None:
     """Rule: records that are read whole have plain texts, too; their numbers are untouched."""
-    (first, _) = results(Path(files["RECORD"]).read_text())
-    assert _clean(first.algorithm + str(first.environment)) and first.out is not None
-    assert first.out.times == (1e-3,) * 30
+    (first, *_) = measurements(Path(files["RECORD"]).read_text())
+    assert _clean(first.algorithm + str(first.run.environment))
+    assert first.times_s == (1e-3,) * 30
 
 
 @pytest.mark.parametrize("command", ["topology MAP --json", "topology pick -k 2 MAP --json"])

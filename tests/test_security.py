@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.options.arrival import arrivals
-from bench.run import rules
+from bench.run import tuning_file
 from bench.run.environment import allowed
 from bench.run.work import read_counts
 from bench.steps.workloads import file as model
@@ -169,7 +169,7 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
     "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
-    "tuning": ("bench.run.rules._MOST_BYTES", rules.load, Unsupported, "more than"),
+    "tuning": ("bench.run.tuning_file._MOST_BYTES", tuning_file.load, Unsupported, "more than"),
     "fit": ("collectives.predict.fit._MOST_BYTES", read_fit, Unsupported, "more than"),
     "counts": (
         "bench.run.work._MOST_BYTES",

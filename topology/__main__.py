@@ -1,6 +1,6 @@
-"""``python -m topology``; the command itself is in `topology.cli`."""
+"""``python -m topology``; its commands are in the table of `topology.commands`."""
 
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("topology", "topology.cli:main")
+    leave("topology", "busbar.cli:main", "topology")

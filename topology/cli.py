@@ -1,23 +1,23 @@
-"""The command line: map, check, pick, export, measure. Parses, calls, prints; decides nothing."""
+"""The commands of ``python -m topology``. They parse, call and print, and decide nothing."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from busbar.arguments import Parser, program, unknown
-from busbar.completion import completing
+from busbar.arguments import Parser, program, unknown, whole
+from busbar.commands import Command
 from busbar.errors import ProbeError, Unsupported
 from busbar.files import write
-from busbar.process import serve
+from busbar.options import OptionGroup, Self, option, switch
 from busbar.status import FOUND, GOOD
 from busbar.terminal import make_printable, styled_stream
+from topology.commands import TABLE
+from topology.exports import EXPORTS, export
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
@@ -25,50 +25,29 @@ if TYPE_CHECKING:
     from topology.placement.pick import Ranking
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one command; gives its exit status: see `busbar.status`."""
+class FileOptions(OptionGroup):
+    """The files that a map is read from instead of this machine."""
 
-    def run() -> int:
-        word = argv[0] if argv else ""
-        if word in _COMMANDS:
-            return _COMMANDS[word](argv[1:])
-        if word and not word.startswith("-") and not Path(word).exists():
-            wrong = unknown("command or file", word, filter(None, _COMMANDS))
-            raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")
-        return _show(argv)
-
-    return serve("topology", run)
-
-
-def _parser(command: str, about: str, epilog: str = "") -> Parser:
-    parser = Parser(
-        prog=f"{program('topology')} {command}".strip(),
-        description=about,
-        epilog=epilog or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--from",
-        dest="files",
+    files: tuple[str, ...] = option(
+        "--from FILE  read these instead of this machine, most trusted first; - is standard input,"
+        " the format is recognised",
+        (),
         nargs="+",
         action="extend",
-        default=[],
-        metavar="FILE",
-        help="read these instead of this machine, most trusted first; - is standard input, the "
-        "format is recognised",
     )
-    parser.set_defaults(given=[])
-    return parser
+    words: tuple[str, ...] = ()
 
 
-def _files(parser: Parser) -> None:
-    """Take files also without ``--from``, behind the command's own words."""
-    parser.add_argument("given", nargs="*", metavar="FILE", help="as --from FILE")
+class WordOptions(FileOptions):
+    """Files also without ``--from``, behind the command's own words."""
+
+    words: tuple[str, ...] = option("FILE  as --from FILE", (), nargs="*")
 
 
-def _gathered(args: argparse.Namespace) -> Topology:
-    files = [*args.files, *args.given]
-    commands = [name for name in files if name in _COMMANDS and not Path(name).exists()]
+def gather_map(options: FileOptions) -> Topology:
+    """The map of this machine, or of files if there are any; notes go to standard error."""
+    files = [*options.files, *options.words]
+    commands = [name for name in files if name in TABLE.entries and not Path(name).exists()]
     if commands:
         raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before files")
     topology, notes = gather(files)
@@ -85,41 +64,49 @@ def _gathered(args: argparse.Namespace) -> Topology:
     return topology
 
 
-def _show(argv: Sequence[str]) -> int:
-    commands = "\n".join(f"  {program('topology')} {name} --help" for name in _COMMANDS if name)
-    parser = _parser("", "Map a machine: the matrix of nvidia-smi topo -m.", f"also:\n{commands}")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json", action="store_true", help="the whole map, with the source of each fact"
-    )
-    form.add_argument("--csv", action="store_true", help="the matrix as CSV")
-    form.add_argument("--tree", action="store_true", help="the tree from host to device")
-    parser.add_argument("--svg", metavar="FILE", help="draw the link graph")
-    parser.add_argument("--html", metavar="FILE", help="draw it on an HTML page")
-    _files(parser)
-    completing(parser, argv, filter(None, _COMMANDS))
-    args = parser.parse_args(argv)
-    topology = _gathered(args)
-    if args.svg or args.html:
-        from topology.views import picture
+class ShowCommand(WordOptions, Command):
+    """Map a machine: the matrix of nvidia-smi topo -m."""
 
-        for name, draw in ((args.svg, picture.svg), (args.html, picture.page)):
-            if name:
-                _write(name, draw(topology))
-    if args.json or args.csv or args.tree or not (args.svg or args.html):
-        _print_map(topology, args)
-    return GOOD
+    EPILOG = "\n".join(["also:", *(f"  %(prog)s {name} --help" for name in TABLE.entries)])
+
+    json: bool = switch("--json  the whole map, with the source of each fact", alternatives="form")
+    csv: bool = switch("--csv  the matrix as CSV", alternatives="form")
+    tree: bool = switch("--tree  the tree from host to device", alternatives="form")
+    svg: str | None = option("--svg FILE  draw the link graph")
+    html: str | None = option("--html FILE  draw it on an HTML page")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """The options. Raises Unsupported where the first word is neither command nor file."""
+        word = argv[0] if argv else ""
+        if word and not word.startswith("-") and not Path(word).exists():
+            wrong = unknown("command or file", word, TABLE.entries)
+            raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")
+        return super().parse(argv, parser, **more)
+
+    def run(self) -> int:
+        """Print the map, or draw it."""
+        topology = gather_map(self)
+        if self.svg or self.html:
+            from topology.views import picture
+
+            for name, draw in ((self.svg, picture.svg), (self.html, picture.page)):
+                if name:
+                    write_text(name, draw(topology))
+        if self.json or self.csv or self.tree or not (self.svg or self.html):
+            _print_map(topology, self)
+        return GOOD
 
 
-def _print_map(topology: Topology, args: argparse.Namespace) -> None:
+def _print_map(topology: Topology, options: ShowCommand) -> None:
     from topology.sources import own_json
     from topology.views import matrix, tree
 
-    if args.json:
+    if options.json:
         sys.stdout.write(own_json.dump(topology))
-    elif args.csv:
+    elif options.csv:
         sys.stdout.write(matrix.as_csv(topology))
-    elif args.tree or not topology.gpus:
+    elif options.tree or not topology.gpus:
         # Without a GPU the CPUs are what there is to see.
         sys.stdout.write(tree.text(topology, shutil.get_terminal_size().columns))
     else:
@@ -133,7 +120,7 @@ def _print_map(topology: Topology, args: argparse.Namespace) -> None:
         out.write(shown)
 
 
-def _write(name: str, text: str) -> None:
+def write_text(name: str, text: str) -> None:
     """Write to a file, or to standard output for ``-``."""
     if name == "-":
         sys.stdout.write(text)
@@ -142,116 +129,92 @@ def _write(name: str, text: str) -> None:
     sys.stderr.write(f"wrote {name}\n")
 
 
-def _check(argv: Sequence[str]) -> int:
-    parser = _parser(
-        "check",
-        "State what costs performance, worst first. Exit status 1 if there are findings.",
-    )
-    parser.add_argument("--json", action="store_true", help="findings as JSON")
-    _files(parser)
-    args = parser.parse_args(argv)
-    topology = _gathered(args)
-    from topology.diagnostics.checks import check
-    from topology.views import findings as view
+class CheckCommand(WordOptions, Command):
+    """State what costs performance, worst first. Exit status 1 if there are findings."""
 
-    found = check(topology)
-    if args.json:
-        sys.stdout.write(json.dumps([vars(finding) for finding in found], indent=1) + "\n")
-    else:
-        sys.stdout.write(view.text(topology, found, shutil.get_terminal_size().columns))
-    return FOUND if found else GOOD
+    json: bool = switch("--json  findings as JSON")
+
+    def run(self) -> int:
+        """Print the findings."""
+        topology = gather_map(self)
+        from topology.diagnostics.checks import check
+        from topology.views import findings as view
+
+        found = check(topology)
+        if self.json:
+            sys.stdout.write(json.dumps([vars(finding) for finding in found], indent=1) + "\n")
+        else:
+            sys.stdout.write(view.text(topology, found, shutil.get_terminal_size().columns))
+        return FOUND if found else GOOD
 
 
-def _choice(parser: argparse.ArgumentParser, required: bool) -> None:
+class ChoiceOptions(FileOptions):
     """The options that say which GPUs are wanted, and for what."""
-    parser.add_argument(
-        "-k", type=int, required=required, metavar="K", help="how many GPUs the job gets"
-    )
-    parser.add_argument(
-        "--exclude",
+
+    k: int | None = option("-k K  how many GPUs the job gets")
+    exclude: tuple[str, ...] = option(
+        "--exclude GPU[,GPU]  leave out these GPUs, by index, id, UUID or bus id; may be repeated",
+        (),
         action="append",
-        default=[],
-        metavar="GPU[,GPU]",
-        help="leave out these GPUs, by index, id, UUID or bus id; may be repeated",
     )
-    parser.add_argument("--busy", action="store_true", help="leave out GPUs that are in use")
-    parser.add_argument(
-        "--objective",
+    busy: bool = switch("--busy  leave out GPUs that are in use")
+    objective: str = option(
+        "--objective  the job's communication pattern (default: ring)",
+        "ring",
         choices=("ring", "pairs", "all-to-all"),
-        default="ring",
-        help="the job's communication pattern (default: %(default)s)",
     )
 
+    def rank(self, topology: Topology, most: int) -> Ranking:
+        """The best sets of GPUs; of all GPUs that are left, where ``-k`` is not given."""
+        from topology.placement.pick import Objective, available, pick
 
-def _pick(argv: Sequence[str]) -> int:
-    parser = _parser("pick", "Rank the sets of K GPUs, with ring order, bottleneck and reasons.")
-    _choice(parser, required=True)
-    parser.add_argument(
-        "-n", "--alternatives", type=int, default=5, metavar="N", help="sets to list (default: 5)"
+        exclude = [word for text in self.exclude for word in text.split(",") if word]
+        pool = available(topology, exclude, self.busy)
+        k = len(pool) if self.k is None else self.k
+        return pick(topology, k, Objective(self.objective), pool, most)
+
+
+class PickCommand(WordOptions, ChoiceOptions, Command):
+    """Rank the sets of K GPUs, with ring order, bottleneck and reasons."""
+
+    k: int | None = option("-k K  how many GPUs the job gets", required=True)
+    alternatives: int = option(
+        "-n --alternatives N  sets to list (default: 5)", 5, whole(1, "sets", 1 << 20)
     )
-    parser.add_argument("--json", action="store_true", help="the ranking as JSON")
-    _files(parser)
-    args = parser.parse_args(argv)
-    if args.alternatives < 1:
-        parser.error(f"-n {args.alternatives}: at least 1 set is listed")
-    ranking = _ranked(_gathered(args), args, args.alternatives)
-    from topology.placement import text
+    json: bool = switch("--json  the ranking as JSON")
 
-    if args.json:
-        sys.stdout.write(text.as_json(ranking))
-    else:
-        sys.stdout.write(text.text(ranking, shutil.get_terminal_size().columns))
-    return GOOD
+    def run(self) -> int:
+        """Print the ranking."""
+        ranking = self.rank(gather_map(self), self.alternatives)
+        from topology.placement import text
 
-
-def _ranked(topology: Topology, args: argparse.Namespace, most: int) -> Ranking:
-    """The picks of `_choice`'s options; all GPUs that are left, where ``-k`` is not given."""
-    from topology.placement.pick import Objective, available, pick
-
-    exclude = [word for text in args.exclude for word in text.split(",") if word]
-    pool = available(topology, exclude, args.busy)
-    k = len(pool) if args.k is None else args.k
-    return pick(topology, k, Objective(args.objective), pool, most)
+        if self.json:
+            sys.stdout.write(text.as_json(ranking))
+        else:
+            sys.stdout.write(text.text(ranking, shutil.get_terminal_size().columns))
+        return GOOD
 
 
-def _export(argv: Sequence[str]) -> int:
-    from topology.exports import EXPORTS, export
+class ExportCommand(ChoiceOptions, Command):
+    """Write for another program."""
 
-    width = max(map(len, EXPORTS))
-    formats = "\n".join(f"  {name:{width}}  {entry.about}" for name, entry in EXPORTS.items())
-    parser = _parser("export", "Write for another program.", f"formats:\n{formats}")
-    parser.add_argument("format", choices=tuple(EXPORTS), metavar="FORMAT", help="see below")
-    _choice(parser, required=False)
-    args = parser.parse_args(argv)
-    entry = EXPORTS[args.format]
-    chosen = args.k is not None or args.exclude or args.busy or args.objective != "ring"
-    if chosen and not entry.ordered:
-        parser.error(f"{args.format} describes the whole machine; it takes no choice of GPUs")
-    topology = _gathered(args)
-    order = _ranked(topology, args, 1).picks[0].order if entry.ordered else ()
-    sys.stdout.write(export(args.format, topology, order))
-    return GOOD
+    EPILOG = "\n".join(["formats:", *(f"  {name:14}{one.about}" for name, one in EXPORTS.items())])
 
+    format: str = option("FORMAT  see below", choices=tuple(EXPORTS))
 
-def _measure(argv: Sequence[str]) -> int:
-    # A door: ranks are timed in a room above this one, found by its name.
-    measure_cli = import_module("bench.links.cli")
+    def checked(self) -> Self:
+        """These options. Raises Unsupported for a choice of GPUs where all are described."""
+        if self.given - {"format", "files"} and not EXPORTS[self.format].ordered:
+            raise Unsupported(
+                f"{self.format} describes the whole machine; it takes no choice of GPUs; see"
+                f" {program('topology')} export --help"
+            )
+        return self
 
-    parser = _parser(
-        "measure",
-        "Measure latency and bandwidth between all ranks: mpirun -n P python -m topology measure.\n"
-        "Without mpirun, --from shows matrices that were measured before.",
-    )
-    measure_cli.options(parser)
-    args = parser.parse_args(argv)
-    status: int = measure_cli.run(args, lambda: _gathered(args), _write)
-    return status
-
-
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "": _show,
-    "check": _check,
-    "pick": _pick,
-    "export": _export,
-    "measure": _measure,
-}
+    def run(self) -> int:
+        """Print the map in the format."""
+        topology = gather_map(self)
+        ordered = EXPORTS[self.format].ordered
+        order = self.rank(topology, 1).picks[0].order if ordered else ()
+        sys.stdout.write(export(self.format, topology, order))
+        return GOOD

@@ -13,7 +13,7 @@ from busbar.units import format_rate, format_seconds, format_size
 from reports.figures.plot import figures
 from reports.readers.frame import frame
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.show import texts
 from reports.tables.winners import answer
 
@@ -27,23 +27,24 @@ _SMALL = 64 << 10
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
-class MeasuredRows(Sequence[Row]):
+class MeasuredRows(Sequence[Measurement]):
     """Rows, one a placement of one size, in the order in which they were measured.
 
-    A sequence of `reports.records.rows.Row` (seconds, bytes, bytes per second). ``notes``: what
-    has to be said of them. A notebook shows tables and a plot; ``str()`` gives tables.
+    A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
+    ``notes``: what has to be said of them. A notebook shows tables and a plot; ``str()`` gives
+    tables.
     """
 
-    def __init__(self, rows: Iterable[Row], notes: Iterable[str] = ()) -> None:
+    def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
         self.rows, self.notes = tuple(rows), tuple(notes)
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> Measurement: ...
 
     @overload
     def __getitem__(self, at: slice) -> MeasuredRows: ...
 
-    def __getitem__(self, at: int | slice) -> Row | MeasuredRows:
+    def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
         """A row, or a slice of them as another of these."""
         return MeasuredRows(self.rows[at], self.notes) if isinstance(at, slice) else self.rows[at]
 
@@ -111,19 +112,19 @@ def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
     )
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
-    found: dict[tuple[object, ...], list[Row]] = {}
+def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:
+    found: dict[tuple[object, ...], list[Measurement]] = {}
     for row in rows:
         key = row.collective, row.dtype, row.op, row.ranks, row.placement
         found.setdefault(key, []).append(row)
     return list(found.values())
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[Measurement]) -> str:
     """A line a size and a column an algorithm; the fastest of a line is bold, what is wrong red."""
     first = rows[0]
     names = list(dict.fromkeys(_name(row) for row in rows))
-    lines: dict[int | None, dict[str, Row]] = {}
+    lines: dict[int | None, dict[str, Measurement]] = {}
     for row in rows:
         lines.setdefault(row.size, {})[_name(row)] = row
     words = (first.collective, _PLACEMENT.get(first.placement, first.placement), first.dtype)
@@ -140,11 +141,11 @@ def _table(rows: Sequence[Row]) -> str:
     return f"<table>{caption}{head}<tbody>{body}</tbody></table>"
 
 
-def _name(row: Row) -> str:
+def _name(row: Measurement) -> str:
     return row.algorithm or "measured"
 
 
-def _cell(row: Row | None, line: Iterable[Row]) -> str:
+def _cell(row: Measurement | None, line: Iterable[Measurement]) -> str:
     if row is None or row.time_s is None:
         return _CELL + "</td>"
     rated = row.busbw_bytes_per_s and (row.size or 0) >= _SMALL

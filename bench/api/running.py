@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from argparse import Action
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
-from bench.launch.launch import run_of_its_own
-from bench.launch.progress import last_words
-from bench.launch.showing import showing
-from bench.options.arguments import parser
-from bench.options.options import parse
+from bench.launch.launch import error_messages, run_of_its_own, show_progress
+from bench.options.options import make_parser, parse
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
@@ -56,7 +52,7 @@ def run(
         raise unknown("collective", collective, names())
     named = {"algorithm": algorithms, "sizes": sizes}
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
-    argv = _words(collective, more)
+    argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
     counts = [usual] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
     for count in counts:
@@ -66,49 +62,21 @@ def run(
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
-            with showing(f"{collective}, {count} ranks", progress) as heard:
+            with show_progress(f"{collective}, {count} ranks", progress) as heard:
                 ended = run_of_its_own(
                     [f"bench.{collective}"],
                     count,
                     [*argv, *files],
                     command=launcher,
-                    heard=heard,
+                    on_line=heard,
                     stdout=subprocess.DEVNULL,
                 )
             if ended.interrupted:
                 raise KeyboardInterrupt
-            said = last_words(ended.err)
+            said = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)
                 raise kind(said[-1] if said else f"ended with status {ended.status}")
             notes += said
         found = load(rows)
     return MeasuredRows(found.rows, (*found.notes, *notes))
-
-
-def _words(collective: str, options: Mapping[str, object]) -> list[str]:
-    """The command line for options by name. Raises Unsupported for a name that is none."""
-    known: dict[str, tuple[str, Action]] = {}
-    for action in parser(collective, "")._actions:
-        for flag in action.option_strings:
-            if flag.startswith("--"):
-                known[flag[2:].replace("-", "_")] = flag, action
-    found: list[str] = []
-    for name, value in options.items():
-        if name not in known:
-            raise unknown("option", name, sorted(known), "busbar.run")
-        flag, action = known[name]
-        if action.nargs == 0:  # there, or not there
-            found += [flag] if value else []
-        else:
-            found.append(f"{flag}={_text(value)}")
-    return found
-
-
-def _text(value: object) -> str:
-    """An option's value as a command line has it."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import wrap
 
 from bench.cli.checks import CHECKS, Check, Standing
-from busbar.arguments import Parser, program
-from busbar.process import serve
+from busbar.commands import Command
 from busbar.status import FOUND, GOOD
 from busbar.terminal import make_printable
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print what was found; 0, or 1 where something is in the way."""
-    return serve("busbar", lambda: _doctor(argv))
+class DoctorCommand(Command):
+    """See what is installed, what belongs together, and what a run would take.
 
+    Exit status 1 where something is in the way.
+    """
 
-def _doctor(argv: Sequence[str]) -> int:
-    Parser(
-        prog=program("bench.doctor"),
-        description="See what is installed, what belongs together, and what a run would take."
-        " Exit status 1 where something is in the way.",
-        epilog="ok: works; --: not installed, and perhaps not needed; !!: a run would fail.",
-    ).parse_args(argv)
-    width = shutil.get_terminal_size().columns
-    found = []
-    for check in CHECKS:
-        found.append(check())
-        for line in _lines(found[-1], width):
-            print(make_printable(line))
-    return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
+    EPILOG = "ok: works; --: not installed, and perhaps not needed; !!: a run would fail."
+
+    def run(self) -> int:
+        """Print what was found; 0, or 1 where something is in the way."""
+        width = shutil.get_terminal_size().columns
+        found = []
+        for check in CHECKS:
+            found.append(check())
+            for line in _lines(found[-1], width):
+                print(make_printable(line))
+        return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
 
 
 def _lines(check: Check, width: int) -> Iterator[str]:

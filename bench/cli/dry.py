@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.options.options import Options
-from bench.run.arena import beside, buffers
 from bench.run.catalogue import BySize, Chosen, Job
-from bench.run.memory import SHARE, free_memory, pools
+from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import limits
 from bench.run.work import SizeRow, rows
 from busbar.units import format_bytes, format_duration

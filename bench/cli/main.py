@@ -6,9 +6,8 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from functools import partial
 
-from bench.launch.line import Hotline
-from bench.options.options import Options, parse
-from bench.options.pairs import PT2PT, TITLE
+from bench.launch.control_socket import ControlSocket
+from bench.options.options import PT2PT, TITLE, Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import Unsupported
@@ -38,7 +37,7 @@ def listing() -> list[str]:
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
-def command(argv: Sequence[str], line: Hotline | None = None) -> int:
+def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """Run the benchmark that the first word names, or list them; gives the exit status.
 
     ``line``: to whoever started this rank.
@@ -61,15 +60,15 @@ def _about(argv: Sequence[str]) -> int:
     return 0
 
 
-def main(collective: str, argv: Sequence[str], line: Hotline | None = None) -> int:
+def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """Run a benchmark, or ``all``; gives the exit status.
 
     ``line``: to whoever started this rank. Only rank 0 prints; an error is one line.
     """
-    return serve("busbar", lambda: _run(collective, argv, line or Hotline()))
+    return serve("busbar", lambda: _run(collective, argv, line or ControlSocket()))
 
 
-def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
+def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
     wanted = _wanted(collective, argv)
     first = wanted[0]
@@ -79,7 +78,7 @@ def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
 
-        return several(module, argv, first)
+        return several(module, first)
     from bench.cli import start
 
     if first.transport == "inproc" or first.threads is not None:
@@ -89,12 +88,12 @@ def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
                 f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
             )
         if first.threads and first.ranks and first.ranks != first.threads:
-            raise Unsupported(_either(first.ranks, first.threads, given=first.ngpus))
+            raise Unsupported(_either(first.ranks, first.threads, given=first.ngpus is not None))
         return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
-        return start_ranks(module, argv, first.ranks, first)
+        return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
 
 

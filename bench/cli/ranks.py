@@ -8,9 +8,9 @@ from signal import SIGTERM
 
 from bench.launch.child import SOFTLY
 from bench.launch.launch import launcher, room_for_files
+from bench.launch.ranks import RankRun
 from bench.launch.segments import room
-from bench.launch.starter import RankRun
-from bench.options.options import Options
+from bench.options.options import RunOptions
 from bench.run.keeping import closing
 from bench.run.layout import COLUMNS, for_ranks
 from bench.run.screen import Screen
@@ -21,13 +21,11 @@ from busbar.mpi import library_version, load_mpi
 from busbar.start import python
 from busbar.status import RANK_LOST
 from busbar.terminal import print_note
-from reports.readers.own import results
+from reports.readers.codec import measurements
 
 
-def start(
-    module: Sequence[str], argv: Sequence[str], ranks: int, options: Options, lost: str = ""
-) -> int:
-    """Run ``python -m`` module and arguments on so many ranks under the launcher.
+def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = "") -> int:
+    """Run ``python -m`` module with these options on so many ranks under the launcher.
 
     Gives its exit status. ``lost``: what else is said where a rank was lost.
 
@@ -45,7 +43,7 @@ def start(
     inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
     env = {**inherited, **for_ranks()}
     command, env = launcher(ranks, library, mpirun, env)
-    command += python(*module, *argv)
+    command += python(*module, *options.argv)
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)
     status = run.wait()
@@ -60,5 +58,5 @@ def start(
 
 def _report(records: bytes, why: str, statistic: str) -> None:
     """The closing report of a run whose rank 0 could not print it."""
-    lines = [f"# ended early: {why}", *closing(results(records.decode()), statistic)]
+    lines = [f"# ended early: {why}", *closing(measurements(records.decode()), statistic)]
     Screen(0).lines(lines)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from bench.launch.launch import run_of_its_own
 from bench.options.launching import LaunchTurn, turns
-from bench.options.options import Options
+from bench.options.options import RunOptions
 from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
@@ -19,7 +19,7 @@ from busbar.terminal import print_note
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.show import texts
 from reports.tables.winners import winners_map
 
@@ -29,11 +29,10 @@ _FINAL = (MISSING, CLOSED)
 
 def several(
     module: Sequence[str],
-    argv: Sequence[str],
-    options: Options,
+    options: RunOptions,
     closing: Callable[[Path], list[str]] | None = None,
 ) -> int:
-    """Run ``python -m`` module with these arguments in several launches; gives the exit status.
+    """Run ``python -m`` module with these options in several launches; gives the exit status.
 
     Of several rank counts each has its launches, in turns whose order is drawn. A launch that fails
     does not keep the others from running: the status is the greatest of theirs. A signal ends the
@@ -58,7 +57,7 @@ def several(
             more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
             # Of several launches of one thing the rows are shown together, below.
             stdout = subprocess.DEVNULL if one else None
-            ended = run_of_its_own(module, ranks, [*argv, *more], stdout=stdout)
+            ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
@@ -79,7 +78,7 @@ def _closing(rows: Path) -> list[str]:
     except ReportError:
         return []
     width = report_width() - len("# ")
-    found: Sequence[Row] = over_launches(every)
+    found: Sequence[Measurement] = over_launches(every)
     lines = texts(found, width, ascii_only()) if found is not every else []
     for one in winners_map(every, width):
         lines += ["", *one]

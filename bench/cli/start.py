@@ -7,17 +7,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.launch.line import Hotline, Phase, patience
+from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
-from bench.options.options import NONBLOCKING, Options, on_gpus
-from bench.options.pairs import TWO_SIDED
+from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
 from bench.run.catalogue import RankSetup, prove
+from bench.run.context import Opened
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
-from bench.run.opened import Opened
 from bench.run.paired import todo
 from bench.run.screen import Screen
 from bench.run.session import Session
@@ -41,8 +41,10 @@ Body = Callable[[Opened], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
-def wishes(options: Options) -> Wishes:
+def wishes(options: RunOptions) -> Wishes:
     """The options that are transports' own."""
+    if not isinstance(options, Options):
+        return Wishes(options.transport, options.deadline, {}, best_gpus)
     one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
     return Wishes(
         name=options.transport,
@@ -74,7 +76,7 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
     return [str(bus) for bus in found]
 
 
-def _opened(world: World, options: Options, runs_in: str, line: Hotline) -> Opened:
+def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> Opened:
     """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
     both = open_transports(world, wishes(options))
     library = both.baseline.library_version
@@ -82,7 +84,7 @@ def _opened(world: World, options: Options, runs_in: str, line: Hotline) -> Open
     return Opened(world, *both, named, line)
 
 
-def threads(first: Options, run_it: Body) -> int:
+def threads(first: RunOptions, run_it: Body) -> int:
     """Ranks as threads of this process, over GPUs or on the host; gives the exit status."""
     from collectives.execution.inproc.world import InprocWorld, run
 
@@ -95,7 +97,7 @@ def threads(first: Options, run_it: Body) -> int:
 
     def body(world: InprocWorld) -> int:
         try:
-            return _run(_opened(world, first, "threads of one process", Hotline()), run_it)
+            return _run(_opened(world, first, "threads of one process", ControlSocket()), run_it)
         except (Unsupported, take.NoGpu) as error:
             return _said(world, error)
 
@@ -110,7 +112,7 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def mpi(first: Options, line: Hotline, run_it: Body, needed: str = NEEDED) -> int:
+def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
     ``line``: to whoever started this rank. ``needed``: the lowest thread level that serves.
@@ -149,7 +151,7 @@ def mpi(first: Options, line: Hotline, run_it: Body, needed: str = NEEDED) -> in
         raise
 
 
-def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:
+def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
     """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
     status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
@@ -219,7 +221,7 @@ def _session(
 ) -> int:
     world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
-        wanted = [on_gpus(options) for options in wanted]
+        wanted = [replace(options, on_gpu=True) for options in wanted]
     missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
     if not baseline.has_nonblocking:
         missing[NONBLOCKING] = f"since {baseline.name} has no non-blocking collectives; MPI has"

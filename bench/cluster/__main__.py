@@ -3,4 +3,4 @@
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("busbar", "bench.cluster.main:main")
+    leave("busbar", "busbar.cli:main", "cluster")

@@ -9,48 +9,50 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bench.clock.reading import VARIABLE
 from bench.cluster import use
-from bench.cluster.arguments import Asked, asked
+from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down
+from bench.timing.clock import VARIABLE
+from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable
 from busbar.files import check, write
-from busbar.process import serve
 from busbar.terminal import print_note
 from busbar.units import format_link_rate
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""
-    return serve(
-        "busbar", lambda: _law(argv[1:]) if list(argv[:1]) == ["law"] else _asked(asked(argv))
+class ClusterCommand(ClusterOptions, Command):
+    """Emulate a cluster on this machine and run a command over it.
+
+    It has hosts with names and links with a rate. Without privilege it uses user namespaces;
+    nothing is left.
+    """
+
+    USAGE = "%(prog)s [options] -- COMMAND …\n       %(prog)s law [options]"
+
+    EPILOG = (
+        "COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once). See"
+        " docs/cluster.md."
     )
 
-
-def _law(argv: Sequence[str]) -> int:
-    from bench.cluster.law.main import main as law
-
-    return law(argv)
-
-
-def _asked(wanted: Asked) -> int:
-    if wanted.svg is not None:
-        check(wanted.svg)
-    if wanted.dry_run:
-        print("\n".join(plan(wanted)))
-    if wanted.command and not wanted.dry_run:
-        return _run(wanted)
-    if wanted.svg is not None:
-        write(wanted.svg, picture(wanted.network).encode())
-    return 0
+    def run(self) -> int:
+        """Run the command, or print what would be done."""
+        if self.svg is not None:
+            check(self.svg)
+        if self.dry_run:
+            print("\n".join(plan(self)))
+        if self.command and not self.dry_run:
+            return _run(self)
+        if self.svg is not None:
+            write(self.svg, picture(self.network).encode())
+        return 0
 
 
-def plan(wanted: Asked) -> Iterator[str]:
+def plan(wanted: ClusterOptions) -> Iterator[str]:
     """The lines of ``--dry-run``: what would be there, and a script that makes it."""
     network = wanted.network
     yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
@@ -71,12 +73,13 @@ def plan(wanted: Asked) -> Iterator[str]:
         yield shlex.join(_started(wanted))
 
 
-def _started(wanted: Asked) -> list[str]:
+def _started(wanted: ClusterOptions) -> list[str]:
     ranks = wanted.network.hosts * wanted.ranks_per_host
-    return wanted.command if wanted.once else launching(wanted.command, ranks)
+    command = list(wanted.command)
+    return command if wanted.once else launching(command, ranks)
 
 
-def _run(wanted: Asked) -> int:
+def _run(wanted: ClusterOptions) -> int:
     words, network = _started(wanted), wanted.network
     with Cluster(network, wanted.ranks_per_host) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
@@ -95,7 +98,7 @@ def _run(wanted: Asked) -> int:
     return ended.status
 
 
-def _environment(wanted: Asked) -> dict[str, str]:
+def _environment(wanted: ClusterOptions) -> dict[str, str]:
     """Our environment, and what hosts' clocks are to show."""
     if wanted.clocks is None:
         return dict(os.environ)
@@ -133,3 +136,11 @@ def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Tim
         print_note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
 
     return threading.Timer(after, act)
+
+
+TABLE = CommandTable(
+    "Emulate a cluster on this machine.",
+    "bench.cluster.",
+    {"law": "law.main:LawCommand"},
+    default="main:ClusterCommand",
+)

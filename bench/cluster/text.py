@@ -28,7 +28,7 @@ class Skews(NamedTuple):
     ppm: float
 
     def of(self, names: Sequence[str], since: float) -> str:
-        """The clock error of each host, for `bench.clock.reading`; the first host's clock is right.
+        """The clock error of each host, for `bench.timing.clock`; the first host's clock is right.
 
         The others alternate between ahead and behind, fast and slow, the last one by the most.
         ``since``: the true time at which the offsets hold.

@@ -1,4 +1,4 @@
-"""A child process that ends when we are told to end, and is not left behind.
+"""A child process that gets the signals which end this process, and is not left behind.
 
 A scheduler or ``timeout`` ends the process that it started, and does not know of the launcher below
 it.
@@ -35,9 +35,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class Ended(NamedTuple):
-    """How a child ended: its status as a shell counts it, its standard error if that was asked for.
+    """How a child ended: its status as a shell counts it, and its standard error if it was piped.
 
-    ``interrupted``: the signal that told us to end meanwhile, or 0.
+    ``interrupted``: the signal to this process that ended it, or 0.
     """
 
     status: int
@@ -48,66 +48,66 @@ class Ended(NamedTuple):
 def run(
     command: Sequence[str],
     env: Mapping[str, str],
-    told: signal.Signals | None = None,
+    stop_signal: signal.Signals | None = None,
     receiver: Callable[[int], int] | None = None,
     *,
-    heard: Callable[[str], object] | None = None,
+    on_line: Callable[[str], object] | None = None,
     within: float | None = None,
     **streams: Any,
 ) -> Ended:
     """Start a process and wait for it. Raises OSError where it cannot be started.
 
-    ``receiver``: from the process's number that of whom signals are for, where it only waits for
-    another. ``heard`` is called with every line of its standard error, as it comes. ``within``:
-    seconds after which it is told to end.
+    ``receiver``: maps the process's number to the process that signals are for, where the child
+    only waits for another. ``on_line`` is called with every line of its standard error, as it
+    comes. ``within``: seconds after which it is sent the signal to end.
 
-    What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
-    own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
-    which launchers kill. Being told again it is sent SIGTERM. A process that stays stopped is
-    killed with all below it; its standard error then says so, and its status is that of a lost
-    rank.
+    A signal that ends this process is sent on as ``stop_signal``, or else as it is, and once: the
+    child has a session of its own, so that a terminal, or a signal to our whole process group,
+    does not reach it a second time, on which launchers kill. At our second signal it is sent
+    SIGTERM. A process that stays stopped is killed with all its descendants; its standard error
+    then says so, and its status is that of a lost rank.
     """
-    came: list[int] = []
-    untold, first = deque[int](), iter((True,))
+    received: list[int] = []
+    pending, first = deque[int](), iter((True,))
     process: subprocess.Popen[str] | None = None
 
     def forward(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        untold.append(number)
-        tell()
+        received.append(number)
+        pending.append(number)
+        forward_pending()
 
-    def tell() -> None:
-        with suppress(IndexError):  # also where a signal comes meanwhile and tells it
+    def forward_pending() -> None:
+        with suppress(IndexError):  # also where a signal comes meanwhile and empties it
             while process is not None:
-                number = untold.popleft()
+                number = pending.popleft()
                 as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
                 again = not next(first, False)
-                _send(process, signal.SIGTERM if again else told or as_it_is, receiver)
+                _send(process, signal.SIGTERM if again else stop_signal or as_it_is, receiver)
 
     with handled(forward):
-        if heard is not None:
+        if on_line is not None:
             streams["stderr"] = subprocess.PIPE
         process = popen(command, env, **streams)
-        tell()  # what came before there was anyone to tell
+        forward_pending()  # signals from before the start
         watch = _StopWatch(process)
         watch.start()
-        late = partial(_send, process, told or signal.SIGINT, receiver)
+        late = partial(_send, process, stop_signal or signal.SIGINT, receiver)
         timer = threading.Timer(max(0.0, within or 0.0), late)
         if within is not None:
             timer.start()
         try:
-            err = _text(process, heard)
+            err = _text(process, on_line)
         finally:
             timer.cancel()
             watch.over.set()
             watch.join()
     status = shell(process.returncode)
     if watch.killed:
-        said = f"{Path(command[0]).name} (pid {process.pid}) is stopped"
-        err, status = f"{err}busbar: {said}\n", RANK_LOST
+        reason = f"{Path(command[0]).name} (pid {process.pid}) is stopped"
+        err, status = f"{err}busbar: {reason}\n", RANK_LOST
         if process.stderr is None:  # its standard error is this process's
-            print_note(said)
-    return Ended(status, err, came[0] if came else 0)
+            print_note(reason)
+    return Ended(status, err, received[0] if received else 0)
 
 
 class StoppedProcesses:
@@ -118,7 +118,7 @@ class StoppedProcesses:
         self._looked = 0.0
 
     def overdue(self, pids: Iterable[int]) -> list[int]:
-        """Look at these processes; gives those that have been stopped for `STOPPED_S`.
+        """Look at these processes; returns those that have been stopped for `STOPPED_S`.
 
         May be called often: it looks twice a second.
         """
@@ -153,14 +153,14 @@ class _StopWatch(threading.Thread):
                 return
 
 
-def _text(process: subprocess.Popen[str], heard: Callable[[str], object] | None) -> str:
-    """Wait for a process; gives its standard error."""
-    if heard is None or process.stderr is None:
+def _text(process: subprocess.Popen[str], on_line: Callable[[str], object] | None) -> str:
+    """Wait for a process; returns its standard error."""
+    if on_line is None or process.stderr is None:
         return process.communicate()[1] or ""
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
-        heard(line)
+        on_line(line)
     process.wait()
     process.stderr.close()
     return "".join(lines)
@@ -197,7 +197,7 @@ def shell(status: int) -> int:
 def _send(
     process: subprocess.Popen[str], number: int, receiver: Callable[[int], int] | None
 ) -> None:
-    """Send a signal to a process that has not been waited for, or to whom it waits for."""
+    """Send a signal to a process that has not been waited for, or to its ``receiver``."""
     if receiver is None or process.poll() is not None:
         process.send_signal(number)
         return
@@ -207,7 +207,7 @@ def _send(
 
 @contextmanager
 def orphans() -> Iterator[None]:
-    """Meanwhile what descends from this process stays below it when its own parent ends."""
+    """Keep descendants of this process below it when their own parents end."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -217,16 +217,16 @@ def orphans() -> Iterator[None]:
 
 
 def below(pid: int) -> list[int]:
-    """The processes that descend from one, itself left out; zombies too."""
+    """The descendants of a process, zombies too."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
             parents[int(stat.parent.name)] = int(_stat(stat)[1])
-    found, fresh = set[int](), {pid}
+    descendants, fresh = set[int](), {pid}
     while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh} - found
-        found |= fresh
-    return sorted(found)
+        fresh = {child for child, parent in parents.items() if parent in fresh} - descendants
+        descendants |= fresh
+    return sorted(descendants)
 
 
 def state(pid: int) -> str:
@@ -248,9 +248,9 @@ def _stat(path: Path) -> list[str]:
 
 @contextmanager
 def handled(handler: Any) -> Iterator[None]:
-    """Have the signals that end a process handled; what is ignored (nohup) stays so.
+    """Handle the signals that end a process; those that are ignored (nohup) stay ignored.
 
-    A thread beside the main one cannot, and is not told.
+    Does nothing in threads beside the main one, which cannot.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,47 +1,87 @@
-"""Launchers: the right flags for each, runs under them, and how a run ended."""
+"""Launchers: the right flags for each, runs under them, their progress, and how a run ended.
+
+A run writes its progress to standard error (`bench.run.screen`); `show_progress` shows it in a
+notebook or on a terminal.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
+from typing import Any, NamedTuple
 
 from bench.launch import child
-from bench.launch.progress import last_words
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.start import python
 from busbar.status import FOUND, MEANING
+from busbar.terminal import open_console
+
+# Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
+RANK_FILES, _LAUNCHER_FILES = 48, 4
+_PROGRESS = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
+
+
+class RunProgress(NamedTuple):
+    """How many placements of rows are done, and which one is under way.
+
+    ``of``: the number of all, or 0 where a run goes on until it is ended.
+    """
+
+    done: int
+    of: int
+    doing: str
+
+
+def parse_progress(line: str) -> RunProgress | None:
+    """The progress in a line; None for any other line."""
+    found = _PROGRESS.fullmatch(line.strip())
+    return None if found is None else RunProgress(int(found[1]), int(found[2] or 0), found[3])
+
+
+def error_messages(err: str) -> list[str]:
+    """The messages of a run that are not progress, a sentence each, without the prefix."""
+    lines = (
+        line
+        for line in err.splitlines()
+        if line.startswith("busbar: ") and parse_progress(line) is None
+    )
+    return [line.removeprefix("busbar: ") for line in lines]
+
+
+OnLine = Callable[[str], object]
+"""Called with a line of a run's standard error."""
+Show = Callable[[RunProgress], object]
 
 
 class LaunchFailed(BusbarError):
-    """A run that we started ended with an error; the message has its last words."""
+    """A run that this process started ended with an error; the message is its last one."""
 
-    def __init__(self, said: str, status: int = FOUND) -> None:
-        """``status``: what this command then ends with, too."""
-        super().__init__(said)
+    def __init__(self, message: str, status: int = FOUND) -> None:
+        """``status``: the exit status of this command, too."""
+        super().__init__(message)
         self.exit_status = status
 
 
 class Interrupted(BusbarError):
-    """We were told to end by a signal while a run was under way."""
+    """A signal ended this process while a run was under way."""
 
     def __init__(self, number: int, kept: str = "") -> None:
-        """``kept``: what remains of what was measured."""
+        """``kept``: where the rows measured so far are, for the message."""
         super().__init__(f"interrupted{kept}")
         self.exit_status = 128 + number
-
-
-# Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
-RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 
 def launcher(
     ranks: int, library: str, mpirun: str, env: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The start of a command line for so many ranks on this host, and what its environment needs.
+    """The launcher's part of a command line on this host, and the environment that it needs.
 
     ``library`` is the MPI library's version text: Open MPI refuses root and more ranks than cores
     unless told otherwise.
@@ -63,26 +103,26 @@ def run_of_its_own(
     *,
     command: str | None = None,
     variables: Mapping[str, str] | None = None,
-    heard: Callable[[str], object] | None = None,
+    on_line: OnLine | None = None,
     within: float | None = None,
     **streams: Any,
 ) -> child.Ended:
     """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
 
     ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's
-    own (``--ranks``). ``variables`` are added to the environment; ``heard``, ``within`` and
+    own (``--ranks``). ``variables`` are added to the environment; ``on_line``, ``within`` and
     ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
     started.
     """
     own = python(*module, *argv)
     if command is None:
-        words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
+        words, stop_signal = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
-        given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
-        words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
+        start = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
+        words, stop_signal = [*start, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
         env = {**os.environ, **(variables or {})}
-        return child.run(words, env, told, heard=heard, within=within, **streams)
+        return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
@@ -95,13 +135,13 @@ def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = Tru
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
     if ended.status:
-        said = last_words(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
+        messages = error_messages(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
         status = ended.status if ours and ended.status in MEANING else FOUND
-        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}", status)
+        raise LaunchFailed(f"{name}: exit status {ended.status}: {messages[-1]}", status)
 
 
 def _words(command: str) -> list[str]:
-    """A command line taken apart. Raises Unsupported where a quote is never closed."""
+    """Split a command line. Raises Unsupported where a quote is never closed."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -116,7 +156,7 @@ def files_for(ranks: int) -> int:
 def room_for_files(ranks: int) -> None:
     """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
 
-    Beyond it a launcher fails at an assertion of its own, and names nobody.
+    Beyond it a launcher fails at an assertion of its own, which does not name the reason.
     """
     need = files_for(ranks)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -128,3 +168,58 @@ def room_for_files(ranks: int) -> None:
             f" about {need}. Raise it, start fewer, or use --transport inproc"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+@contextmanager
+def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
+    """Show a run's progress; yields what to call with each line of its standard error.
+
+    The display goes when the run has ended. Elsewhere than on a terminal and in a notebook, and
+    where it is not ``wanted``, nothing is shown.
+    """
+    display = None if wanted is False else _notebook()
+    here: AbstractContextManager[Show] = nullcontext(lambda at: None)
+    if display is not None:
+        here = _in_notebook(display, title)
+    elif wanted is not False and sys.stderr is not None and sys.stderr.isatty():
+        here = _on_terminal(title)
+    with here as show:
+        yield lambda line: (at := parse_progress(line)) and show(at)
+
+
+def _notebook() -> Any:
+    """IPython's ``display`` where this process is a notebook's kernel; else None."""
+    if "ipykernel" not in sys.modules or "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+    from IPython.display import display
+
+    here = get_ipython()
+    return display if here is not None and type(here).__module__.startswith("ipykernel.") else None
+
+
+@contextmanager
+def _in_notebook(display: Any, title: str) -> Iterator[Show]:
+    def html(done: int, of: int, doing: str) -> dict[str, str]:
+        bar = f'<progress value="{done}" max="{max(1, of)}"></progress>'
+        return {
+            "text/html": f"{escape(title)} {bar} {done} of {of or '?'} {escape(doing)}",
+            "text/plain": f"{title}: {done} of {of or '?'} {doing}",
+        }
+
+    handle = display(html(0, 0, ""), raw=True, display_id=True)
+    try:
+        yield lambda at: handle.update(html(*at), raw=True)
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
+
+
+@contextmanager
+def _on_terminal(title: str) -> Iterator[Show]:
+    from rich.progress import Progress
+
+    with Progress(console=open_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda at: bar.update(
+            task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"
+        )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 from collections.abc import Sequence
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from busbar.launchers import launched
 from busbar.process import load
 from busbar.status import INTERRUPTED, RANK_LOST
 
 
 def command(argv: Sequence[str]) -> int:
-    """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a line."""
+    """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a socket."""
     return joined("bench.cli.main:command", argv)
 
 
@@ -22,10 +22,13 @@ def step(argv: Sequence[str]) -> int:
 
 
 def joined(target: str, argv: Sequence[str]) -> int:
-    """Call ``module:function`` with these words and this rank's line; gives the exit status."""
+    """Call ``module:function`` with the arguments and this rank's control socket.
+
+    Returns the exit status.
+    """
     sign = launched()
-    line = Hotline.open(None if sign is None else sign.rank)
-    if line.here:  # told after MPI's own end, which is registered later: till then it can be lost
+    line = ControlSocket.open(None if sign is None else sign.rank)
+    if line.connected:  # after MPI's own end, which is registered later: till then it can be lost
         atexit.register(line.leave)
     line.status = RANK_LOST  # of what nobody handles
     try:

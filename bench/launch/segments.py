@@ -44,10 +44,10 @@ def room(ranks: int, library: str, shm: Path = _SHM) -> None:
     """
     writable(library, shm)
     try:
-        found = os.statvfs(shm)
+        space = os.statvfs(shm)
     except OSError:  # no such folder: MPI takes another way
         return
-    free = found.f_bavail * found.f_frsize
+    free = space.f_bavail * space.f_frsize
     open_mpi = "Open MPI" in library
     need = _OPEN_MPI_SEGMENT + _OPEN_MPI_RANK * ranks if open_mpi else _MPICH_RANK * ranks
     if free < need:
@@ -76,22 +76,22 @@ def remove_session(launcher: int, env: Mapping[str, str]) -> None:
 
 
 class Segments:
-    """Those of one run's ranks."""
+    """The segments of one run's ranks."""
 
     def __init__(self, shm: Path = _SHM) -> None:
         self._shm, self._seen = shm, set[Path]()
         self._before, self._since = self._all(), time.time()
 
     def look(self, pid: int) -> None:
-        """Note what a rank has mapped."""
+        """Remember the segments that a rank has mapped."""
         self._seen |= self._of(Path(f"/proc/{pid}/maps"))
 
     def remove(self, *, unseen: bool = False, used: bool = False) -> list[Path]:
-        """Remove what the ranks, which have all ended, left behind; gives what that was.
+        """Remove the segments that the ranks, which have all ended, left behind; returns them.
 
-        ``unseen``: one of them may have ended before it was looked at. Then what has come since,
-        is this user's and nobody uses, was theirs. ``used``: also what a process still has mapped,
-        as a rank does that ends all.
+        ``unseen``: a rank may have ended before `look`. Then segments that are new, of this user
+        and unused are taken for its. ``used``: also remove segments that a process still has
+        mapped, as the rank does that ends all others.
         """
         mine = {path for path in self._seen if path.exists()}
         if unseen:
@@ -118,11 +118,11 @@ class Segments:
 
     def _used(self) -> set[Path]:
         """The files that any visible process has mapped or open."""
-        found: set[Path] = set()
+        used: set[Path] = set()
         for process in Path("/proc").glob("[0-9]*"):
-            found |= self._of(process / "maps")
-            found |= self._named(_open_files(process / "fd"))
-        return found
+            used |= self._of(process / "maps")
+            used |= self._named(_open_files(process / "fd"))
+        return used
 
     def _of(self, maps: Path) -> set[Path]:
         try:

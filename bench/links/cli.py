@@ -13,15 +13,18 @@ from typing import TypeVar
 from bench.links import measure as links
 from bench.links.measure import Measured, PairRun, Settings, as_topology, sweep, with_racks
 from bench.links.pair_timer import PairTimer, opener
-from busbar.arguments import Parser, whole
+from busbar.arguments import whole
+from busbar.commands import Command
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.mpi import LEVELS, OPTION
+from busbar.options import option, switch
 from busbar.status import BAD
 from busbar.terminal import make_lines_printable, styled_stream
 from busbar.units import parse_size
 from collectives.execution.world import World
+from topology.cli import FileOptions, gather_map, write_text
 from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
 from topology.model.merge import merge
 from topology.model.topology import Topology
@@ -32,36 +35,6 @@ T = TypeVar("T")
 _MOST = 1 << 28
 
 
-def options(parser: Parser) -> None:
-    """Add the options of ``measure``."""
-    add = parser.group()
-    add(
-        "--isolated",
-        "one pair at a time instead of as many disjoint pairs as there are CPUs for",
-        action="store_true",
-    )
-    add("--bytes N", "a bandwidth message (default: 1M)", type=_size, default=1 << 20)
-    windows = whole(1, "windows", 100_000)
-    add("--repetitions N", "windows timed (default: 30)", type=windows, default=30)
-    add("--transport NAME", "what moves the bytes: mpi (default) or shm", default="mpi")
-    add(OPTION, "thread level that MPI is started with (default: the lowest)", choices=LEVELS)
-    add(
-        "--sweep N",
-        "also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models are"
-        " fitted on (python -m collectives fit)",
-        type=_size,
-        default=0,
-    )
-    add(
-        "--racks",
-        "also find which hosts share an uplink that is narrower than their links, by all of them"
-        " talking at once",
-        action="store_true",
-    )
-    add("-o --output FILE", "save as JSON that --from reads")
-    add("--json", "print that JSON instead of matrices", action="store_true")
-
-
 def _size(word: str) -> int:
     size = parse_size(word)
     if not 8 <= size <= _MOST:
@@ -69,64 +42,90 @@ def _size(word: str) -> int:
     return size
 
 
-def run(
-    args: argparse.Namespace, gather: Callable[[], Topology], write: Callable[[str, str], None]
-) -> int:
-    """Measure, or show what the files of --from hold. Returns the exit status."""
-    try:
-        world = links.world(args.mpi_threads)
-    except BusbarError:
-        if not args.files:
-            raise
-        _report(args, _only_measured(gather()), write)
-        return 0
-    settings = Settings(
-        args.bytes,
-        args.repetitions,
-        alone=args.isolated,
-        transport=args.transport,
-        sweep=args.sweep,
+class MeasureCommand(FileOptions, Command):
+    """Measure latency and bandwidth between all ranks: mpirun -n P python -m topology measure.
+
+    Without mpirun, --from shows matrices that were measured before.
+    """
+
+    isolated: bool = switch(
+        "--isolated  one pair at a time instead of as many disjoint pairs as there are CPUs for"
     )
-    try:
-        machine = _together(world, lambda: _machine(args, gather) if world.rank == 0 else None)
-        over = _together(world, lambda: PairTimer(world, opener(settings.transport)(world)))
-    except _FailedOnAnotherRank:
-        return BAD
-    try:
-        pairs = PairRun.of(world, over, settings, _progress)
-        found = links.measure(pairs)
-        found = links.look_again(pairs, found, lambda seen: _accused(seen, settings))
-        swept = sweep(pairs) if settings.sweep else {}
-        loaded = links.measure_racks(pairs) if args.racks else {}
-    except BusbarError as error:
-        # The others wait for this rank and cannot be told otherwise.
-        sys.stderr.write(f"rank {world.rank}: {error}\n")
-        sys.stderr.flush()
-        world.abort(error.exit_status)
-        raise
-    except BaseException:
-        traceback.print_exc()
-        world.abort(1)
-        raise
-    over.close()
-    if machine is None:
-        return 0
-    whole = measured = as_topology(found, settings, swept)
-    if args.racks:
-        whole = measured = with_racks(measured, found.places, links.grouped(loaded))
-    # A machine that cannot be the one of the ranks says nothing of them.
-    with suppress(ProbeError):
-        whole = merge([measured, machine])
-    for host, ranks, cpus in crowded(found.places):
-        sys.stderr.write(
-            f"note: {ranks} ranks share {cpus} CPUs of {make_lines_printable(host)}: pairs took"
-            " turns on"
-            " them, and what was measured is the scheduler as well\n"
+    bytes: int = option("--bytes N  a bandwidth message (default: 1M)", 1 << 20, _size)
+    repetitions: int = option(
+        "--repetitions N  windows timed (default: 30)", 30, whole(1, "windows", 100_000)
+    )
+    transport: str = option("--transport NAME  what moves the bytes: mpi (default) or shm", "mpi")
+    mpi_threads: str | None = option(
+        f"{OPTION}  thread level that MPI is started with (default: the lowest)", choices=LEVELS
+    )
+    sweep: int | None = option(
+        "--sweep N  also time messages of 8 bytes, 16, 32 … up to this size, which is what cost"
+        " models are fitted on (python -m collectives fit)",
+        parse=_size,
+    )
+    racks: bool = switch(
+        "--racks  also find which hosts share an uplink that is narrower than their links, by all"
+        " of them talking at once"
+    )
+    output: str | None = option("-o --output FILE  save as JSON that --from reads")
+    json: bool = switch("--json  print that JSON instead of matrices")
+
+    def run(self) -> int:
+        """Measure, or show what the files of --from hold. Returns the exit status."""
+        try:
+            world = links.world(self.mpi_threads)
+        except BusbarError:
+            if not self.files:
+                raise
+            _report(self, _only_measured(gather_map(self)))
+            return 0
+        settings = Settings(
+            self.bytes,
+            self.repetitions,
+            alone=self.isolated,
+            transport=self.transport,
+            sweep=self.sweep or 0,
         )
-    for line in refusals(found):
-        sys.stderr.write(f"note: {line}\n")
-    _report(args, whole, write)
-    return 0
+        try:
+            machine = _together(world, lambda: _machine(self) if world.rank == 0 else None)
+            over = _together(world, lambda: PairTimer(world, opener(settings.transport)(world)))
+        except _FailedOnAnotherRank:
+            return BAD
+        try:
+            pairs = PairRun.of(world, over, settings, _progress)
+            found = links.measure(pairs)
+            found = links.look_again(pairs, found, lambda seen: _accused(seen, settings))
+            swept = sweep(pairs) if settings.sweep else {}
+            loaded = links.measure_racks(pairs) if self.racks else {}
+        except BusbarError as error:
+            # The others wait for this rank and cannot be told otherwise.
+            sys.stderr.write(f"rank {world.rank}: {error}\n")
+            sys.stderr.flush()
+            world.abort(error.exit_status)
+            raise
+        except BaseException:
+            traceback.print_exc()
+            world.abort(1)
+            raise
+        over.close()
+        if machine is None:
+            return 0
+        whole = measured = as_topology(found, settings, swept)
+        if self.racks:
+            whole = measured = with_racks(measured, found.places, links.grouped(loaded))
+        # A machine that cannot be the one of the ranks says nothing of them.
+        with suppress(ProbeError):
+            whole = merge([measured, machine])
+        for host, ranks, cpus in crowded(found.places):
+            sys.stderr.write(
+                f"note: {ranks} ranks share {cpus} CPUs of {make_lines_printable(host)}: pairs took"
+                " turns on them, and what was measured is the scheduler as well\n"
+            )
+        for line in refusals(found):
+            sys.stderr.write(f"note: {line}\n")
+        _report(self, whole)
+        return 0
 
 
 def refusals(found: Measured) -> Iterator[str]:
@@ -175,10 +174,10 @@ def _together(world: World, action: Callable[[], T]) -> T:
     raise _FailedOnAnotherRank
 
 
-def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topology:
-    if args.output and args.output != "-":
-        check(Path(args.output))
-    return gather()
+def _machine(options: MeasureCommand) -> Topology:
+    if options.output and options.output != "-":
+        check(Path(options.output))
+    return gather_map(options)
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
@@ -203,12 +202,10 @@ def _only_measured(topology: Topology) -> Topology:
     return topology
 
 
-def _report(
-    args: argparse.Namespace, topology: Topology, write: Callable[[str, str], None]
-) -> None:
-    if args.output:
-        write(args.output, own_json.dump(topology))
-    if args.json:
+def _report(options: MeasureCommand, topology: Topology) -> None:
+    if options.output:
+        write_text(options.output, own_json.dump(topology))
+    if options.json:
         sys.stdout.write(own_json.dump(topology))
     else:
         for name in ("mpi_library", "mpi_threads", "transport", "message_bytes", "racks"):

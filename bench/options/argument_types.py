@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from busbar.arguments import Add, number, unknown, whole
+from busbar.arguments import number, unknown, whole
 from busbar.units import MOST_RANKS
 
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
@@ -70,17 +70,6 @@ def check(text: str) -> Checks:
         return Checks(at_least(0, "checked iterations", MOST_CHECKED)(text))
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{error}; or timed, for every timed iteration") from None
-
-
-def add_check(add: Add) -> None:
-    """Add the option that says which results are checked."""
-    add(
-        "-c --check N|timed",
-        "check the results of N more iterations after the timed ones, as nccl-tests; timed: of"
-        " every timed iteration, outside the clock (default 1)",
-        type=check,
-        default=Checks(),
-    )
 
 
 def seconds(text: str) -> float:

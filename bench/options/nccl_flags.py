@@ -82,9 +82,22 @@ def add_flags(add: Callable[..., object]) -> None:
     """Let a parser know all of them; ``--help`` does not list them."""
     for flag in FLAGS:
         convert = _only(flag.idle, flag.remedy)
-        add(f"-{flag.letter}", f"--{flag.name}", type=convert, help=argparse.SUPPRESS)
+        add(
+            f"-{flag.letter}",
+            f"--{flag.name}",
+            type=convert,
+            help=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+        )
     for names, remedy in OTHERS.items():
-        add(*names, nargs="?", const="", type=_only((), remedy), help=argparse.SUPPRESS)
+        add(
+            *names,
+            nargs="?",
+            const="",
+            type=_only((), remedy),
+            help=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+        )
 
 
 def unread(env: Mapping[str, str]) -> list[str]:

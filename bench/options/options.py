@@ -1,22 +1,28 @@
-"""A benchmark's options as data: nccl-tests' flags where it has them, and our own."""
+"""The options of a benchmark: nccl-tests' flags where it has them, and our own.
+
+Each option is one field of a class; what several of them make together is a property.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bench.options.argument_types import Checks, names
-from bench.options.arguments import TUNING, parser
-from bench.options.arrival import ZERO, ArrivalPattern
-from bench.options.launching import LaunchTurn
-from bench.options.pairs import PT2PT, TITLE, TRANSFERS, TWO_SIDED, Pairing
-from bench.options.timing_arguments import sync
-from busbar.arguments import unknown
+from bench.options import argument_types as types
+from bench.options.argument_types import Checks, at_least, names
+from bench.options.arrival import ZERO, ArrivalPattern, arrivals
+from bench.options.launching import MOST_SEED, LaunchTurn, parse_turn
+from bench.options.nccl_flags import add_flags
+from busbar.arguments import Parser, program, unknown
+from busbar.completion import offer
 from busbar.errors import Unsupported
-from busbar.units import MOST_RANKS, Unsaid, parse_size, sweep_sizes
+from busbar.mpi import LEVELS, OPTION
+from busbar.options import OptionGroup, Self, option, redefine, switch
+from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
@@ -24,19 +30,20 @@ from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 
+TUNING = Path("busbar-tuning.json")
+AFFINITIES = ("none", "core", "numa")
 NONBLOCKING = "nonblocking"
 """The library's collective in its non-blocking form, with its overlap; only had by name."""
 BESIDE = ("worksharing", "library")
 """Contenders that carry no schedule out and stand beside those that do, in this order."""
-
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
-# Fields of `Options` that are what the grammar gives under their names, where it has them.
-_AS_GIVEN = (
-    "affinity", "after", "budget", "check", "counts", "cycles", "dry_run", "energy", "factor",
-    "gpus", "grid", "inject", "iterations", "launch", "launches", "layout", "limit", "mpi_threads",
-    "nccl_json", "oversubscribe_gpu", "per_rank", "root", "seed", "split", "spread", "statistic",
-    "timeout", "timing", "transport", "wait_quiet",
-)  # fmt: skip
+
+PT2PT = "pt2pt"
+TITLE = "latency, bandwidth and message rate between pairs of ranks"
+TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
+TWO_SIDED = "two_sided"
+TRANSFERS = (TWO_SIDED, "put", "get")
+"""How bytes travel in a pair: as messages, or one rank reaches into the other's memory."""
 
 
 @dataclass(frozen=True)
@@ -53,81 +60,553 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of a benchmark, checked as far as possible without knowing the ranks.
+class Pairing:
+    """The tests of pairs, messages per window, and pairs at once (None: all)."""
 
-    ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
-    ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
-    ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
-    which of them this is. ``settle``: leave out what came before iterations
-    were steady. ``inject``: by what shares plans are slowed, each in every cycle. ``after``: a
-    file of records that the files of results begin with. ``pairing``: what pairs of ranks do, where
-    that is measured.
+    tests: tuple[str, ...]
+    window: int = 64
+    pairs: int | None = None
+
+
+def transport_names() -> tuple[str, ...]:
+    """The values of ``--transport``."""
+    return ("auto", *transports())
+
+
+def mpi_threads() -> Any:
+    """The option for MPI's thread level."""
+    return option(
+        f"{OPTION}  thread level that MPI is started with (default: the lowest that the run needs,"
+        " and multiple where ranks of MPICH share cores)",
+        choices=LEVELS,
+    )
+
+
+class RunOptions(OptionGroup):
+    """What every run has: of collectives, of pairs, of training steps.
+
+    Each of these declares its fields, as options in words of its own or as plain values.
     """
 
-    sizes: tuple[int, ...]
-    factor: float | None
-    step: int | None
-    algorithms: tuple[Choice, ...]
-    collective: str
-    every_algorithm: bool = False
-    usual: bool = False
-    dtypes: tuple[str, ...] = ("float",)
-    ops: tuple[str, ...] = ("sum",)
-    root: int | None = 0
-    counts: Path | None = None
-    spread: float = 1.0
-    iterations: int | None = None
-    warmup: int = 1
-    settle: bool = False
-    budget: float = 2.0
-    timing: str = "each"
-    across: How = "max"
-    sync: str = "barrier"
-    arrivals: tuple[ArrivalPattern, ...] = (ZERO,)
-    wait_quiet: float | None = None
-    statistic: str = "median"
-    check: Checks = Checks()  # noqa: RUF009  (immutable)
-    cycles: int = 1
-    timeout: float | None = None
-    per_iteration: bool = False
-    per_rank: bool = False
-    limit: str = "table"
-    layout: str = "auto"
-    energy: bool = False
-    placements: tuple[str, ...] = ("out", "in")
-    transport: str = "auto"
-    affinity: str = "none"
-    mpi_threads: str | None = None
-    gpus: tuple[int, ...] | None = ()
-    ngpus: bool = False
-    oversubscribe_gpu: bool = False
-    threads: int | None = None
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    split: tuple[str, int] | None = None
-    grid: tuple[int, ...] | None = None
-    ranks: int | None = None
-    rank_counts: tuple[int, ...] = ()
-    launches: int = 1
-    seed: int | None = None
-    launch: LaunchTurn | None = None
-    inject: tuple[float, ...] = ()
-    after: Path | None = None
-    dry_run: bool = False
-    nccl_json: Path | None = None
-    tuning: Path = TUNING
-    out: tuple[str, ...] = field(default=())
-    pairing: Pairing | None = None
+    if TYPE_CHECKING:
+        transport: str
+        rank_list: tuple[int, ...]
+        thread_count: int | None
+        affinity: str
+        mpi_threads: str | None
+        iterations: int | None
+        budget: float
+        timeout: float | None
+        out: tuple[str, ...]
+        tuning: Path
+        launches: int
+        seed: int | None
+        statistic: str
+        timing: str
+        nccl_json: Path | None
+        grid: tuple[int, ...] | None
+        root: int | None
+    # Between a run and the launches that it starts: the rows of those before.
+    after: Path | None = option("--after")
+
+    @property
+    def ranks(self) -> int | None:
+        """How many ranks to start; None where nothing says it, or several counts are given."""
+        return self.rank_list[0] if len(self.rank_list) == 1 else None
+
+    @property
+    def rank_counts(self) -> tuple[int, ...]:
+        """The rank counts to measure one after the other; empty where there is one."""
+        return self.rank_list if len(self.rank_list) > 1 else ()
+
+    @property
+    def threads(self) -> int | None:
+        """Ranks that are threads of this process; None where they are processes."""
+        return self.thread_count
 
     @property
     def deadline(self) -> float:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
+    def checked(self) -> Self:
+        """These options. Raises Unsupported for a file without a name."""
+        if "" in self.out:
+            raise Unsupported("--out '' names no file; ./ is this folder")
+        return self
+
+
+class _Own(argparse.Action):
+    """An option that is a transport's own: its value is kept under its name."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, value: object, flag: object = None
+    ) -> None:
+        namespace.chosen = {**vars(namespace).get("chosen", {}), self.const: value}
+
+
+class Options(RunOptions):
+    """The options of a benchmark, checked as far as possible without knowing the ranks.
+
+    Fields with a plain value are what pairs of ranks have instead of an option. ``chosen``: values
+    of transports' own options, by name. ``on_gpu``: the ranks have GPUs.
+    """
+
+    collective: str
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    on_gpu: bool = False
+
+    minbytes: str = option("-b --minbytes SIZE  smallest size", "1M", title="sizes and iterations")
+    maxbytes: str = option("-e --maxbytes SIZE  largest size", "1G")
+    size_list: str | None = option(
+        "--sizes SIZES  these sizes, joined by commas, instead of -b, -e, -f, -i"
+    )
+    factor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
+    increment: str | None = option(
+        "-i --stepbytes SIZE  increment between sizes, instead of a factor"
+    )
+    iterations: int | None = option(
+        "-n --iters N  iterations (default: until the median is within 2 % or the budget is spent)",
+        parse=at_least(1, "iterations"),
+    )
+    warmup_iters: int | None = option(
+        "-w --warmup_iters N  warm-up iterations (default: one, and without -n all before they were"
+        " steady)",
+        parse=at_least(0, "warm-ups"),
+    )
+    cycles: int = option(
+        "-N --run_cycles N  run the whole sweep N times, 0 for ever", 1, at_least(0, "cycles")
+    )
+    budget: float = option(
+        "--budget SECONDS  time limit of a row and placement, without -n", 2.0, types.seconds
+    )
+    timeout: float | None = option(
+        "-T --timeout SECONDS  end a row that makes no progress for so long (default 0: never)",
+        parse=types.patience,
+    )
+
+    algorithm: str | None
+    tuning: Path = TUNING
+    grid: tuple[int, ...] | None = None
+    nonblocking: bool = False
+    op: str = "sum"
+    datatype: str = "uint8"
+    root: int | None = 0
+    placement: str = "out"
+    counts: Path | None = None
+    spread: float = 1.0
+    check: Checks = option(
+        "-c --check N|timed  check the results of N more iterations after the timed ones, as"
+        " nccl-tests; timed: of every timed iteration, outside the clock",
+        Checks(),
+        types.check,
+        title="what is measured",
+    )
+
+    transport: str = option(
+        "--transport  auto (default): nccl on GPUs, else shm on one host where it is built, else"
+        " mpi",
+        "auto",
+        choices=transport_names,
+        title="where it runs",
+    )
+    rank_list: tuple[int, ...] = option(
+        "--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after the"
+        " other, and a map of the fastest algorithm by size and count follows",
+        (),
+        types.ranks(1),
+    )
+    launches: int = option(
+        "--launches N  start the ranks N times, with the rows in another order each time, and show"
+        " the interval over launches",
+        1,
+        at_least(1, "launches"),
+    )
+    # Which of several launches this one is.
+    launch: LaunchTurn | None = option("--launch", parse=parse_turn)
+    seed: int | None = option(
+        "--seed N  seed of the order of rows with --launches (default: drawn, and kept in the"
+        " records)",
+        parse=at_least(0, "as seed", MOST_SEED),
+    )
+    mpi_threads: str | None = mpi_threads()
+    affinity: str = option(
+        "--affinity  pin ranks to a core each, or to the cores of a NUMA node",
+        "none",
+        choices=AFFINITIES,
+    )
+    split: tuple[str, int] | None = option(
+        "--split RULE:N  split the ranks into groups that run at the same time, by rank mod N, div"
+        " N, and N, or or N; every group has a table of its own",
+        parse=types.split,
+    )
+
+    gpus: tuple[int, ...] | None = option(
+        "--gpus N,N…  the GPUs that a node's ranks take, in this order; pick: those that topology"
+        " pick ranks first (default: by node-local rank)",
+        (),
+        types.gpus,
+        title="GPUs",
+    )
+    oversubscribe_gpu: bool = switch(
+        "--oversubscribe-gpu  let ranks share a GPU, for tests; otherwise this is refused"
+    )
+    thread_count: int | None = option(
+        "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
+        " host",
+        parse=at_least(1, "threads", MOST_RANKS),
+    )
+    nthreads: int = option(
+        "-t --nthreads N  with -g, as in nccl-tests: --threads t x g",
+        1,
+        at_least(1, "threads", MOST_RANKS),
+    )
+    ngpus: int | None = option(
+        "-g --ngpus N  GPUs for each of -t threads: --threads t x g, and an error where there is no"
+        " GPU",
+        parse=at_least(1, "GPUs", MOST_RANKS),
+    )
+    cudagraph: int | None = option(
+        "-G --cudagraph N  0 is --graph off, any other number --graph on",
+        parse=at_least(0, "launches"),
+    )
+
+    timing: str = option(
+        "--timing  time each iteration, or N back to back as nccl-tests does",
+        "each",
+        choices=("each", "loop"),
+        title="what a row's time is",
+    )
+    sync_mode: str | None = option(
+        "--sync  how iterations begin: behind a barrier (default), or at agreed times of one clock"
+        " (window); with window the time is from the earliest start to the latest end",
+        choices=("barrier", "window"),
+    )
+    arrivals: tuple[ArrivalPattern, ...] = option(
+        "--arrival PATTERN  let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US,"
+        " random:US, a file (one line per iteration, one number per rank), or all[:US] for a table"
+        " of the fastest algorithm by pattern; the time counts from the last arrival; implies"
+        " --sync window",
+        (ZERO,),
+        arrivals,
+    )
+    wait_quiet: float | None = option(
+        "--wait-quiet TIME  before the first row, wait until nothing else uses the cores, at most"
+        " this long, such as 30s",
+        parse=types.duration,
+    )
+    statistic: str = option(
+        "--statistic  a row's time is this statistic of its iterations",
+        "median",
+        choices=("median", "mean"),
+    )
+    average: int = option(
+        "-a --average  time of an iteration over ranks: 0 rank 0's, 1 average, 2 minimum, 3"
+        " maximum",
+        3,
+        choices=(0, 1, 2, 3),
+    )
+    limit: str = option(
+        "--limit  % of the memory roofline (shm): in the table at the end (default), also in a last"
+        " column, or none, without measuring the roofline",
+        "table",
+        choices=("table", "column", "none"),
+    )
+    energy: bool = switch(
+        "--energy  on GPUs: extend each row to 2 s, untimed, so that its energy can be measured"
+    )
+
+    layout: str = option(
+        "--layout  nccl: rows as nccl-tests prints them; compact: one short line for each"
+        " placement; auto (default): compact only on a terminal that is too narrow",
+        "auto",
+        choices=("auto", "nccl", "compact"),
+        title="what is kept",
+    )
+    out: tuple[str, ...] = option(
+        "--out FILE  write records after every row, as .jsonl, .jsonl.gz, .json, .csv or .parquet,"
+        " or into a run directory (DIR/); repeatable",
+        (),
+        action="append",
+    )
+    # For bench.selfcheck: slow what is timed by these shares, each in every cycle (-N).
+    inject: tuple[float, ...] = option("--inject", (), types.shares)
+    per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
+    per_iteration: int = option(
+        "-I --per_iter_timing 0|1  add columns of per-iteration statistics (default 0; -I alone is"
+        " 1)",
+        0,
+        choices=(0, 1),
+        nargs="?",
+        const=1,
+    )
+    nccl_json: Path | None = option(
+        "-J --output_file FILE.json  write nccl-tests' JSON after every row"
+    )
+    dry_run: bool = switch("--dry-run  print what would run, with its memory and bytes, and exit")
+
+    @cached_property
+    def step(self) -> int | None:
+        """Bytes between sizes, where they do not rise by a factor."""
+        return None if self.increment is None else parse_size(self.increment)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes to measure, rising, each of them once."""
+        if self.size_list is None:
+            low, high = parse_size(self.minbytes), parse_size(self.maxbytes)
+            return tuple(sweep_sizes(low, high, factor=self.factor, step=self.step))
+        if self.given & {"minbytes", "maxbytes", "factor", "increment"}:
+            raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")
+        return tuple(sorted({parse_size(part) for part in self.size_list.split(",")}))
+
+    @property
+    def warmup(self) -> int:
+        """Warm-up iterations."""
+        return 1 if self.warmup_iters is None else self.warmup_iters
+
+    @property
+    def settle(self) -> bool:
+        """Whether to leave out what came before iterations were steady."""
+        return self.warmup_iters is None and self.iterations is None
+
+    @cached_property
+    def algorithms(self) -> tuple[Choice, ...]:
+        """The contenders; more of ours beside the library's on GPUs where none was named."""
+        return (
+            _choices(self.algorithm, self.collective, more=self._more_on_gpus)
+            + (Choice(NONBLOCKING),) * self.nonblocking
+        )
+
+    @property
+    def every_algorithm(self) -> bool:
+        """Whether algorithms that cannot serve the ranks are left out with a note."""
+        return self.algorithm == "all" or self._more_on_gpus
+
+    @property
+    def _more_on_gpus(self) -> bool:
+        return self.on_gpu and self.algorithm is None and self.collective == "allreduce"
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...]:
+        """The data types."""
+        known = ",".join(map(canonical, self.datatype.split(",")))
+        return names(known, DTYPES, "data type", FLOAT8)
+
+    @cached_property
+    def ops(self) -> tuple[str, ...]:
+        """The operations."""
+        return names(self.op, OPS, "operation")
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """Out of place, in place, or both."""
+        return ("out", "in") if self.placement == "both" else (self.placement,)
+
+    @property
+    def across(self) -> How:
+        """How the times of an iteration on all ranks become one."""
+        return ACROSS[self.average]
+
+    @cached_property
+    def sync(self) -> str:
+        """How iterations begin."""
+        late = "arrivals" in self.given
+        if self.sync_mode == "barrier" or (self.sync_mode is None and not late):
+            if late:
+                raise Unsupported(
+                    "--arrival needs --sync window: a barrier makes ranks arrive at once"
+                )
+            return "barrier"
+        if self.timing == "loop":
+            raise Unsupported("--sync window times each iteration; leave out --timing loop")
+        if self.across != "max":
+            raise Unsupported(
+                "-a combines ranks' own times; with --sync window a time is from the earliest start"
+                " to the latest end"
+            )
+        if self.launches > 1 and any(one.seconds is None for one in self.arrivals):
+            raise Unsupported("--launches draws the order of rows; write --arrival all:US, not all")
+        return "window"
+
+    @property
+    def threads(self) -> int | None:
+        """Ranks that are threads of this process: ``--threads``, or ``-t`` times ``-g``."""
+        product = self.nthreads * (self.ngpus or 1)
+        if product == 1:
+            return self.thread_count
+        if product > MOST_RANKS:
+            raise Unsupported(f"-t x -g makes {product} ranks; at most {MOST_RANKS} are threads")
+        if self.thread_count not in (None, product):
+            raise Unsupported(
+                f"--threads {self.thread_count}, but -t x -g makes {product}; give one of them"
+            )
+        return product
+
     @property
     def asks_for_gpus(self) -> bool:
         """Whether GPUs were named: then a run without them is not what was asked for."""
-        return self.gpus != () or self.ngpus or self.oversubscribe_gpu
+        return self.gpus != () or self.ngpus is not None or self.oversubscribe_gpu
+
+    @property
+    def pairing(self) -> Pairing | None:
+        """What pairs of ranks do, where that is measured."""
+        return None
+
+    def checked(self) -> Self:
+        """These options. Raises Unsupported for what is wrong or does not go together."""
+        if self.step is not None and self.factor is not None:
+            raise Unsupported("-f and -i exclude each other; give one of them")
+        # Made here for the errors that each of them raises.
+        _ = self.sizes, self.algorithms, self.dtypes, self.ops, self.sync, self.threads
+        super().checked()
+        if self.cudagraph is not None:
+            if "graph" in self.chosen:
+                raise Unsupported("-G and --graph exclude each other; give one of them")
+            graph = "on" if self.cudagraph else "off"
+            return replace(self, cudagraph=None, chosen={**self.chosen, "graph": graph}).checked()
+        self._check_gpus()
+        self._check_launches()
+        if self.check.timed and self.timing == "loop":
+            raise Unsupported(
+                "--check timed looks at a result between two iterations; leave out --timing loop"
+            )
+        return self
+
+    def _check_gpus(self) -> None:
+        """Raise Unsupported where GPUs are named for a transport that takes none."""
+        entry = transports().get(self.transport)
+        if entry is None or entry.on_gpu:
+            return
+        without, needed = "", entry.on_gpu_with
+        if needed is not None:
+            if needed.of(self.chosen) != needed.default:
+                return
+            values = " or ".join(value for value in needed.choices if value != needed.default)
+            without = f"without {needed.flag} {values}, "
+        if self.asks_for_gpus:
+            named = "--gpus" if self.gpus != () else "-g" if self.ngpus else "--oversubscribe-gpu"
+            raise Unsupported(f"{without}{named} has no effect with --transport {self.transport}")
+
+    def _check_launches(self) -> None:
+        """Raise Unsupported for what cannot be had of several launches in one command."""
+        several = []
+        if self.rank_counts:
+            several.append(f"--ranks {','.join(map(str, self.rank_counts))}")
+            if self.threads is not None:
+                raise Unsupported(
+                    f"{several[0]} and --threads (-t x -g) exclude each other; give one of them"
+                )
+        if self.launches > 1:
+            several.append(f"--launches {self.launches}")
+            if not self.cycles:
+                raise Unsupported(f"{several[-1]}: with -N 0 the first would never end")
+        for what in several:
+            if self.nccl_json is not None:
+                raise Unsupported(f"{what}: -J has room for one launch; --out FILE for all")
+            if self.split is not None:
+                raise Unsupported(f"{what} and --split exclude each other; give one of them")
+
+
+class CollectiveOptions(Options):
+    """The options of a collective's benchmark."""
+
+    algorithm: str | None = option(
+        "-A --algorithm NAMES  names joined by commas, each with :key=value if it has parameters;"
+        " library (MPI's or NCCL's own); worksharing (all processes share the work of all ranks);"
+        " auto (as tuned); all (default ring,library; on GPUs tree, torus and ps, too)",
+        title="what is measured",
+    )
+    nonblocking: bool = switch(
+        "--nonblocking  also measure MPI's non-blocking collective and its overlap with computation"
+    )
+    tuning: Path = option(
+        "--tuning FILE  the choices for -A auto, written by python -m bench.tune", TUNING
+    )
+    grid: tuple[int, ...] | None = option(
+        "--grid XxY  the grid of algorithms that have one, such as 4x4", parse=types.grid
+    )
+    op: str = option(f"-o --op OP  {', '.join(OPS)}, all", "sum", completes=(*OPS, "all"))
+    datatype: str = option(
+        f"-d --datatype TYPE  {', '.join((*DTYPES, *FLOAT8))}, all but the last two",
+        "float",
+        completes=(*DTYPES, *FLOAT8, "all"),
+    )
+    root: int | None = option(
+        "-r --root RANK  root rank of rooted collectives, or all", 0, types.root
+    )
+    placement: str = option(
+        "--placement  out of place, in place or both", "both", choices=("out", "in", "both")
+    )
+
+
+class SendrecvOptions(CollectiveOptions):
+    """The options of ``bench.sendrecv``."""
+
+    pattern: str = option(
+        "--pattern  to the next rank, or between ranks 0-1, 2-3 …",
+        "ring",
+        choices=("ring", "pairs"),
+        title="what is measured",
+    )
+
+    def checked(self) -> Self:
+        """These options; the other pattern is a collective of its own. Raises Unsupported."""
+        collective = {"ring": "sendrecv", "pairs": "sendrecv_pairs"}[self.pattern]
+        return super(SendrecvOptions, replace(self, collective=collective)).checked()
+
+
+class AlltoallvOptions(CollectiveOptions):
+    """The options of ``bench.alltoallv``."""
+
+    counts: Path | None = option(
+        "--counts FILE.csv  elements from rank (row) to rank", title="what is measured"
+    )
+    spread: float = option("--spread F  0 even to 1 by distance, as nccl-tests", 1.0)
+
+
+class Pt2ptOptions(Options):
+    """The options of ``bench.pt2pt``, named as OSU's and IMB's."""
+
+    minbytes: str = redefine(Options, "minbytes", "1")
+    maxbytes: str = redefine(Options, "maxbytes", "4M")
+    limit: str = redefine(Options, "limit", "none")
+    transport: str = option(
+        "--transport  auto (default): nccl on GPUs, else mpi",
+        "auto",
+        choices=transport_names,
+        title="where it runs",
+    )
+    tests: tuple[str, ...] = option(
+        f"--tests NAMES  of {', '.join(TESTS)}, joined by commas (default: all)",
+        TESTS,
+        lambda text: tuple(dict.fromkeys(names(text, TESTS, "test"))),
+        title="what is measured",
+    )
+    algorithm: str | None = option(
+        "-A --algorithm NAMES  two_sided (messages, the default), put or get (one-sided), or all",
+        title="what is measured",
+    )
+    window: int = option(
+        "-W --window N  messages in flight in bandwidth tests (default 64, as OSU's)",
+        64,
+        at_least(1, "messages", 4096),
+    )
+    pairs: int | None = option(
+        "--pairs N  pairs that run at once; of P ranks, rank i is paired with rank i + P/2"
+        " (default: all)",
+        parse=at_least(1, "pairs", MOST_RANKS),
+    )
+
+    @cached_property
+    def algorithms(self) -> tuple[Choice, ...]:
+        """The ways in which bytes travel."""
+        return tuple(map(Choice, names(self.algorithm or TWO_SIDED, TRANSFERS, "transfer")))
+
+    @property
+    def pairing(self) -> Pairing:
+        """What the pairs do."""
+        return Pairing(self.tests, self.window, self.pairs)
 
 
 def _show(value: object) -> str:
@@ -140,18 +619,14 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, tuple(given.items()))
 
 
-def _canonical(types: str) -> str:
-    return ",".join(map(canonical, types.split(",")))
-
-
-def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
-    if collective == PT2PT:
-        return tuple(map(Choice, names(text or TWO_SIDED, TRANSFERS, "transfer")))
+def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:
+    """The contenders that ``-A`` names; without it ``more`` of ours than the usual one."""
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
     if text is None:
-        return (Choice(catalogue.usual(collective)), Choice("library"))
+        ours = ("ring", "tree", "torus", "ps") if more else (catalogue.usual(collective),)
+        return tuple(map(Choice, (*ours, "library")))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
@@ -162,102 +637,33 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     return chosen
 
 
-def on_gpus(options: Options) -> Options:
-    """The same where no algorithm was named, but with more of ours beside the library's on GPUs.
-
-    Those that cannot serve the ranks are left out with a note.
-    """
-    if not options.usual or options.collective != "allreduce":
-        return options
-    named = tuple(Choice(name) for name in ("ring", "tree", "torus", "ps", "library"))
-    return replace(options, algorithms=named, every_algorithm=True)
+_CLASSES: Mapping[str, type[Options]] = {
+    PT2PT: Pt2ptOptions,
+    "sendrecv": SendrecvOptions,
+    "alltoallv": AlltoallvOptions,
+}
 
 
-def _threads(given: argparse.Namespace) -> int | None:
-    """Ranks that are threads of this process: ``--threads``, or nccl-tests' ``-t`` times ``-g``."""
-    threads: int | None = given.threads
-    product = int(given.nthreads or 1) * int(given.ngpus or 1)
-    if product == 1:
-        return threads
-    if product > MOST_RANKS:
-        raise Unsupported(f"-t x -g makes {product} ranks; at most {MOST_RANKS} are threads")
-    if threads not in (None, product):
-        raise Unsupported(f"--threads {threads}, but -t x -g makes {product}; give one of them")
-    return product
-
-
-def _chosen(given: argparse.Namespace) -> dict[str, str]:
-    """Values of transports' own options that were given, by name; -G is nccl-tests' --graph."""
-    names = (option.name for entry in transports().values() for option in entry.options)
-    chosen = {name: value for name in names if (value := vars(given)[name]) is not None}
-    if given.cudagraph is not None:
-        if "graph" in chosen:
-            raise Unsupported("-G and --graph exclude each other; give one of them")
-        chosen["graph"] = "on" if given.cudagraph else "off"
-    return chosen
-
-
-def _check_gpus(made: Options) -> None:
-    """Raise Unsupported where GPUs are named for a transport that takes none."""
-    entry = transports().get(made.transport)
-    if entry is None or entry.on_gpu:
-        return
-    without, option = "", entry.on_gpu_with
-    if option is not None:
-        if option.of(made.chosen) != option.default:
-            return
-        values = " or ".join(value for value in option.choices if value != option.default)
-        without = f"without {option.flag} {values}, "
-    if made.asks_for_gpus:
-        named = "--gpus" if made.gpus != () else "-g" if made.ngpus else "--oversubscribe-gpu"
-        raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
-
-
-def _check_launches(made: Options) -> None:
-    """Raise Unsupported for what cannot be had of several launches in one command."""
-    several = []
-    if made.rank_counts:
-        several.append(f"--ranks {','.join(map(str, made.rank_counts))}")
-        if made.threads is not None:
-            raise Unsupported(
-                f"{several[0]} and --threads (-t x -g) exclude each other; give one of them"
-            )
-    if made.launches > 1:
-        several.append(f"--launches {made.launches}")
-        if not made.cycles:
-            raise Unsupported(f"{several[-1]}: with -N 0 the first would never end")
-    for what in several:
-        if made.nccl_json is not None:
-            raise Unsupported(f"{what}: -J has room for one launch; --out FILE for all")
-        if made.split is not None:
-            raise Unsupported(f"{what} and --split exclude each other; give one of them")
-
-
-def _sizes(given: argparse.Namespace, step: int | None) -> tuple[int, ...]:
-    """The sizes to measure, rising, each of them once."""
-    if given.sizes is None:
-        low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
-        return tuple(sweep_sizes(low, high, factor=given.factor, step=step))
-    ends = (given.minbytes, given.maxbytes, given.factor, given.stepbytes)
-    if not all(end is None or isinstance(end, Unsaid) for end in ends):
-        raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")
-    return tuple(sorted({parse_size(part) for part in given.sizes.split(",")}))
-
-
-def as_given(given: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `Options` that a grammar gives under their names.
-
-    Raises Unsupported for a file without a name.
-    """
-    if "" in given.out:
-        raise Unsupported("--out '' names no file; ./ is this folder")
-    return {
-        **{name: vars(given)[name] for name in _AS_GIVEN if name in given},
-        "ranks": given.ranks[0] if len(given.ranks) == 1 else None,
-        "rank_counts": given.ranks if len(given.ranks) > 1 else (),
-        "tuning": given.tuning or TUNING,
-        "out": tuple(given.out),
-    }
+def make_parser(collective: str) -> Parser:
+    """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
+    title = TITLE if collective == PT2PT else catalogue.spec(collective).title
+    parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
+        prog=program(f"bench.{collective}"),
+        description=f"Measure {collective}: {title}.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
+        " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
+    )
+    add_flags(parser.add_argument)
+    for entry in transports().values():
+        for own in entry.options:
+            parser.group("GPUs").add_argument(
+                own.flag, action=_Own, const=own.name, choices=own.choices, help=own.help,
+                dest="chosen", default=argparse.SUPPRESS,
+            )  # fmt: skip
+    if collective != PT2PT:
+        known = (*catalogue.algorithms(collective), "worksharing", "library", "auto", "all")
+        offer(parser._option_string_actions["-A"], known)
+    return parser
 
 
 def parse(argv: Sequence[str], collective: str) -> Options:
@@ -265,41 +671,5 @@ def parse(argv: Sequence[str], collective: str) -> Options:
 
     ``--help`` prints and leaves through SystemExit, as argparse does.
     """
-    pairs = collective == PT2PT
-    title = TITLE if pairs else catalogue.spec(collective).title
-    given = parser(collective, title).parse_args(argv)
-    step = None if given.stepbytes is None else parse_size(given.stepbytes)
-    if step is not None and given.factor is not None:
-        raise Unsupported("-f and -i exclude each other; give one of them")
-    if getattr(given, "pattern", "ring") == "pairs":
-        collective = "sendrecv_pairs"
-    made = Options(
-        sizes=_sizes(given, step),
-        step=step,
-        algorithms=_choices(given.algorithm, collective)
-        + (Choice(NONBLOCKING),) * given.nonblocking,
-        collective=collective,
-        every_algorithm=given.algorithm == "all",
-        usual=given.algorithm is None,
-        dtypes=names(_canonical(given.datatype), DTYPES, "data type", FLOAT8),
-        ops=names(given.op, OPS, "operation"),
-        warmup=1 if given.warmup_iters is None else given.warmup_iters,
-        settle=given.warmup_iters is None and given.iterations is None,
-        across=ACROSS[given.average],
-        sync=sync(given),
-        arrivals=given.arrival or (ZERO,),
-        per_iteration=bool(given.per_iter_timing),
-        placements=("out", "in") if given.placement == "both" else (given.placement,),
-        ngpus=given.ngpus is not None,
-        threads=_threads(given),
-        chosen=_chosen(given),
-        pairing=Pairing(given.tests, given.window, given.pairs) if pairs else None,
-        **as_given(given),
-    )
-    _check_gpus(made)
-    _check_launches(made)
-    if made.check.timed and made.timing == "loop":
-        raise Unsupported(
-            "--check timed looks at a result between two iterations; leave out --timing loop"
-        )
-    return made
+    family = _CLASSES.get(collective, CollectiveOptions)
+    return family.parse(argv, make_parser(collective), collective=collective)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, parse_choice
-from bench.run.rules import load, lookup
+from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, RunOptions, parse_choice
+from bench.run.tuning_file import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
 from collectives.execution.transport import Reach
@@ -50,7 +50,7 @@ class Chosen:
     holds: int = 1
     reach: Reach | None = None
 
-    def __init__(self, spec: Collective, options: Options, choice: Choice, nranks: int) -> None:
+    def __init__(self, spec: Collective, options: RunOptions, choice: Choice, nranks: int) -> None:
         self.label, self._name = choice.label, choice.name
         self._spec, self._nranks = spec, nranks
         self._schedules: dict[int, Schedule] = {}
@@ -150,7 +150,7 @@ class BySize:
         return [text for one in self._made for text in one.digests()]
 
 
-def auto(spec: Collective, options: Options, ranks: RankSetup) -> BySize:
+def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> BySize:
     """``-A auto``: at each size what a tuning file says for these ranks and this transport.
 
     Raises Unsupported where the file cannot be read, or has no rules for them.
@@ -248,20 +248,3 @@ def _choose(
     if not found:
         raise Unsupported(reasons[0])
     return found, [f"left out: {reason}" for reason in reasons]
-
-
-def told_parameters(
-    wanted: BySize | Chosen,
-    chosen: Chosen,
-    said: Mapping[str, Mapping[str, object]],
-    overlaps: Mapping[str, Mapping[str, float]],
-) -> dict[str, object]:
-    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
-
-    ``said`` and ``overlaps``: by placement, what a transport said and what `bench.run.overlap`
-    found.
-    """
-    named = {} if wanted.label == chosen.label else {"algorithm": chosen.label}
-    heard = {placement: dict(one) for placement, one in said.items() if one}
-    more = {"said": heard, "overlap": dict(overlaps)}
-    return {**chosen.parameters, **named, **{name: one for name, one in more.items() if one}}

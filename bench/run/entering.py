@@ -7,16 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bench.clock.common import CommonClock
-from bench.clock.reading import Skew, skew
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.options import Options
+from bench.timing.clock import CommonClock, Skew, skew
 from bench.timing.starts import BarrierStart, HowToStart, WindowStart
 from busbar.errors import Unsupported
 from busbar.host import hostname
 from collectives.execution.transport import Transport
 from collectives.execution.world import Json, World
-from reports.records.record import Result
+from reports.records.measurement import Record
 
 
 class Entering:
@@ -58,10 +57,10 @@ class Entering:
         self._clock.check()
         return WindowStart(world, self._clock, arrival, slower=slower or 0.0)
 
-    def at(self, arrival: ArrivalPattern, size: int, results: Sequence[Result]) -> ArrivalPattern:
-        """A pattern for rows of a size; ``results``: the rows so far."""
+    def at(self, arrival: ArrivalPattern, size: int, rows: Sequence[Record]) -> ArrivalPattern:
+        """A pattern for rows of a size; ``rows``: those so far."""
         unknown = arrival.seconds is None
-        return arrival.on(self._world.size, fastest(results, size) if unknown else None)
+        return arrival.on(self._world.size, fastest(rows, size) if unknown else None)
 
     def facts(self) -> Mapping[str, Json]:
         """The clock in a record's environment."""
@@ -96,16 +95,15 @@ class Entering:
         ]
 
 
-def fastest(results: Sequence[Result], size: int) -> float:
+def fastest(rows: Sequence[Record], size: int) -> float:
     """The median time of the fastest algorithm of a size when no rank was late; 0 if unknown.
 
-    To two digits, which is what a pattern is called by.
+    Rounded to two digits, because arrival patterns are named by this time.
     """
     times = [
-        median(sample.times)
-        for result in results
-        for sample in (result.out, result.in_place)
-        if sample is not None and sample.times and result.size == size
-        and sample.sync.get("arrival") == str(ZERO)
+        median(row.times_s)
+        for row in rows
+        if row.times_s and row.size == size
+        and row.window is not None and row.window.arrival == str(ZERO)
     ]  # fmt: skip
     return float(f"{min(times, default=0.0):.2g}")

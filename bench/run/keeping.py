@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from bench.launch.line import Hotline
-from bench.options.options import Options
+from bench.launch.control_socket import ControlSocket
+from bench.options.options import RunOptions
 from bench.run.environment import machine
 from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
-from reports.readers.own import results, rows
-from reports.records.record import Result
+from reports.readers.codec import Writer, measurements
+from reports.records.measurement import Measurement
 from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
 
@@ -30,19 +29,22 @@ class Keeper:
     """Prints and keeps results on rank 0, and only collects them on the others.
 
     All ranks make it together; where a file cannot be written all of them raise Unsupported
-    (Unavailable where a library is missing). ``results``: the rows so far. ``failed``: a file could
-    not be written later on; measuring goes on without it then, and the other files go on, too.
+    (Unavailable where a library is missing). ``results``: the measurements so far. ``failed``: a
+    file could not be written later on; measuring goes on without it then, and the other files go
+    on, too.
 
     A run may be ended by one thread while another measures: a row is on disk and printed, or
     neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options, line: Hotline) -> None:
+    def __init__(
+        self, world: World, screen: Screen, options: RunOptions, line: ControlSocket
+    ) -> None:
         self._screen, self._line, self.failed = screen, line, False
-        self.results: list[Result] = []
+        self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
-        self._rank, self._lines = world.rank, Lines()
+        self._rank, self._lines = world.rank, Writer()
         problem, status = "", 0
         if world.rank == 0:
             try:
@@ -53,15 +55,15 @@ class Keeper:
         if status:
             raise (Unavailable if status == Unavailable.exit_status else Unsupported)(problem)
 
-    def row(self, result: Result, lines: Sequence[str]) -> None:
+    def row(self, row: Sequence[Measurement], lines: Sequence[str]) -> None:
         """Put a row on disk, then print it."""
         with self._lock:
             if self._over:
                 return
-            self._each(lambda store: store.add(result))
-            if self._rank == 0 and self._line.here:
-                self._line.record(self._lines.line(result))
-            self.results.append(result)
+            self._each(lambda store: store.add(row))
+            if self._rank == 0 and self._line.connected:
+                self._line.record(self._lines.lines(row))
+            self.results.extend(row)
             self._say(lines)
 
     def say(self, lines: Sequence[str]) -> None:
@@ -85,7 +87,7 @@ class Keeper:
             try:
                 self._say(closing())
                 if self._rank == 0 and reason is None:
-                    self._line.tell(reported=True)
+                    self._line.send(reported=True)
             finally:
                 self._each(lambda store: store.close())
                 if reason is not None:
@@ -110,26 +112,26 @@ class Keeper:
                 self._screen.note(f"busbar: {error}; measuring goes on without it")
 
 
-def closing(results: Sequence[Result], statistic: str) -> list[str]:
+def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The closing report: a table for each collective, as wide as the terminal."""
     from reports.tables.summary import summary  # not before the first row
 
-    levels = {r.environment.get("mpi_threads") for r in results if r.transport == "mpi"}
+    levels = {r.run.environment.get("mpi_threads") for r in rows if r.transport == "mpi"}
     lines = [f"# MPI thread level {level}" for level in levels if level]
-    for name in dict.fromkeys(result.collective for result in results):
-        mine = [r for r in results if r.collective == name]
+    for name in dict.fromkeys(row.collective for row in rows):
+        mine = [r for r in rows if r.collective == name]
         if name in TESTS:
             lines += pairs(mine, statistic)
             continue
         # Of several arrival patterns there is no one time of an algorithm.
-        lines += arrivals_table(mine) or summary(mine, rows(mine), statistic, report_width())
+        lines += arrivals_table(mine) or summary(mine, statistic, report_width())
     return lines
 
 
-def _opened(options: Options) -> list[Store]:
-    earlier: Sequence[Result] = ()
+def _opened(options: RunOptions) -> list[Store]:
+    earlier: Sequence[Measurement] = ()
     if options.after is not None and options.after.exists():
-        earlier = results(options.after.read_text())
+        earlier = measurements(options.after.read_text())
     stores: list[Store] = []
     try:
         stores += (Store([sink(target, machine, earlier)]) for target in options.out)

@@ -10,7 +10,7 @@ from bench.options.options import Options
 from busbar.launchers import launched
 from reports.exports import compact_table, nccl_table
 from reports.exports.nccl_table import Banner
-from reports.records.record import Result
+from reports.records.measurement import Placements
 
 #: The columns of the terminal that a run's starter prints to. Its ranks print into a pipe.
 COLUMNS = "BUSBAR_COLUMNS"
@@ -21,16 +21,16 @@ class Nccl:
     """nccl-tests' own, which other programs parse."""
 
     def __init__(self, options: Options) -> None:
-        self._statistic, self._iterations = options.statistic, options.per_iteration
+        self._statistic, self._iterations = options.statistic, bool(options.per_iteration)
         self._limit = options.limit == "column"
 
     def header(self, banner: Banner) -> list[str]:
         """The lines above the rows."""
         return nccl_table.header(banner, self._iterations, self._limit)
 
-    def row(self, result: Result) -> list[str]:
+    def row(self, pair: Placements) -> list[str]:
         """The lines of a row."""
-        return [nccl_table.row(result, self._statistic, self._iterations, self._limit)]
+        return [nccl_table.row(pair, self._statistic, self._iterations, self._limit)]
 
     @property
     def width(self) -> int:
@@ -50,12 +50,13 @@ class Compact:
         said = [f"{len(kind)} kinds" if len(kind) > 1 else kind[0] for kind in self._kinds]
         return compact_table.header(banner, ", ".join(said))
 
-    def row(self, result: Result) -> list[str]:
+    def row(self, pair: Placements) -> list[str]:
         """The lines of a row."""
-        each = (result.dtype, result.op)
+        first = pair.every[0]
+        each = (first.dtype, first.op)
         words = [word for word, kind in zip(each, self._kinds, strict=True) if len(kind) > 1]
-        words += [f"root {result.root}"] if self._roots and result.root >= 0 else []
-        return compact_table.rows(result, self._statistic, " ".join(words))
+        words += [f"root {first.root}"] if self._roots and (first.root or 0) >= 0 else []
+        return compact_table.rows(pair, self._statistic, " ".join(words))
 
 
 TableLayout = Nccl | Compact
@@ -68,7 +69,7 @@ def layout(options: Options) -> TableLayout:
     Columns about single iterations are in nccl-tests' only.
     """
     wide, room = Nccl(options), columns()
-    narrow = room is not None and room < wide.width and not options.per_iteration
+    narrow = room is not None and room < wide.width and not bool(options.per_iteration)
     compact = options.layout == "compact" or (options.layout == "auto" and narrow)
     return Compact(options) if compact else wide
 

@@ -17,7 +17,7 @@ from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
 from reports.records.gpus import warnings
-from reports.records.record import Result
+from reports.records.measurement import Measurement, Placements
 from reports.records.shown import PLACEMENT
 
 
@@ -88,47 +88,59 @@ def remarks(
     return [*found, *transport.remarks]
 
 
-def shown(result: Result, layout: TableLayout) -> list[str]:
+def shown(pair: Placements, layout: TableLayout) -> list[str]:
     """A row and what is to be said of it, a line each."""
-    lines = layout.row(result)
-    if "algorithm" in result.parameters:
-        chosen = f"{result.parameters['algorithm']} over {result.transport}"
-        lines.append(f"# at {result.size} B {result.algorithm} is {chosen}")
-    said = set[str]()
-    for placement in ("out", "in"):
-        sample = result.sample(placement)
-        if sample is not None and sample.skipped and sample.skipped not in said:
-            what = "" if result.out == result.in_place else f"{PLACEMENT[placement]} "
-            lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
-            said.add(sample.skipped)
-    for placement, told in result.parameters.get("said", {}).items():
-        words = "  ".join(f"{name} {value}" for name, value in told.items())
-        lines.append(f"# {PLACEMENT[placement]}: {words}")
-    for placement, found in result.parameters.get("overlap", {}).items():
-        lines.append(f"# {PLACEMENT[placement]}: {_overlapped(found)}")
+    lines, first = layout.row(pair), pair.every[0]
+    if first.chosen_algorithm:
+        chosen = f"{first.chosen_algorithm} over {first.transport}"
+        lines.append(f"# at {first.size} B {first.algorithm} is {chosen}")
+    reasons = dict.fromkeys(one.skipped for one in pair.every)
+    for reason in filter(None, reasons):
+        one = next(one for one in pair.every if one.skipped == reason)
+        alike = len(reasons) == 1 and len(pair.every) == len(pair)
+        what = "" if alike else f"{PLACEMENT[one.placement]} "
+        lines.append(f"# skipped {what}at {first.size} B: {reason}")
+    remarks = (_library_facts, _overlapped, _waits, _causes, _lost)
     lines += [
-        f"# {PLACEMENT[placement]}: waited for a core: {noted(shares)}"
-        for placement, shares in result.core_wait.items()
+        f"# {PLACEMENT[one.placement]}: {text}"
+        for remark in remarks
+        for one in pair.every
+        if (text := remark(one))
     ]
-    lines += [
-        f"# {PLACEMENT[placement]}: meanwhile {text}"
-        for placement, found in result.noise.items()
-        if (text := cause(found))
-    ]
-    lines += [
-        f"# {PLACEMENT[placement]}: {sample.sync['lost']} of {sample.sync['begun']} iterations do"
-        " not count, for some rank was late; windows up to"
-        f" {format_seconds(sample.sync['widest_s'])}"
-        for placement in ("out", "in")
-        if (sample := result.sample(placement)) is not None and sample.sync.get("lost")
-    ]
-    return lines + [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
+    for one in pair.every:
+        about = f"# at {first.size} B: {PLACEMENT[one.placement]}"
+        lines += [f"{about}: {text}" for text in warnings(one.gpus)]
+    return lines
 
 
-def _overlapped(found: Mapping[str, float]) -> str:
+def _library_facts(one: Measurement) -> str:
+    return "  ".join(f"{name} {value}" for name, value in one.library_facts.items())
+
+
+def _overlapped(one: Measurement) -> str:
     """The overlap of a collective with computation, in words."""
+    if (overlap := one.overlapped) is None:
+        return ""
     return (
-        f"with {format_seconds(found['computing'])} of computing"
-        f" {format_seconds(found['together'])}:"
-        f" overlap {100 * found['share']:.0f} %, exposed {format_seconds(found['exposed'])}"
+        f"with {format_seconds(overlap.computing)} of computing {format_seconds(overlap.together)}:"
+        f" overlap {100 * overlap.share:.0f} %, exposed {format_seconds(overlap.exposed)}"
+    )
+
+
+def _waits(one: Measurement) -> str:
+    return f"waited for a core: {noted(one.core_wait)}" if one.core_wait else ""
+
+
+def _causes(one: Measurement) -> str:
+    text = "" if one.noise is None else cause(one.noise)
+    return f"meanwhile {text}" if text else ""
+
+
+def _lost(one: Measurement) -> str:
+    window = one.window
+    if window is None or not window.lost:
+        return ""
+    return (
+        f"{window.lost} of {window.begun} iterations do not count, for some rank was late;"
+        f" windows up to {format_seconds(window.widest_s)}"
     )

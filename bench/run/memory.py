@@ -1,22 +1,34 @@
-"""Free memory now: of nodes, cgroups, address spaces and GPUs."""
+"""Memory of rows: what is free now (of nodes, cgroups, address spaces, GPUs), and their buffers."""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from collectives.execution.transport import Transport
+import numpy as np
+
+from collectives.execution.transport import Array, Transport
 from collectives.execution.world import World
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.spec import Collective
 
 # The share of free memory that a row may take. The rest is for page tables, MPI's own buffers and
 # other programs that start meanwhile.
 SHARE = 0.85
 # A cgroup without a limit shows a number near this, or a word.
 _NO_LIMIT = 2**60
+Sizes = Mapping[Buffer, tuple[int, ...]]
+"""Bytes of each buffer, a number a rank; in place there is one buffer, ``out``."""
+
+# Vectors that MPI libraries take for themselves on every rank (docs/measuring.md), where not 1.
+_VECTORS = {"reduce": 2, "reduce_scatter": 2}
+# For smaller vectors, a library's memory is dominated by its first messages.
+_LEAST_VECTOR = 16 << 20
 
 
 class Pool(NamedTuple):
@@ -236,3 +248,77 @@ class Room:
         """The memory that cannot hold this row, or None. ``need`` is this rank's own."""
         needs = [Need(*one) for one in self._world.gather(need)]
         return lack(needs, self.seen())
+
+
+def buffers(
+    spec: Collective, nranks: int, root: int, elements: Elements, itemsize: int, in_place: bool
+) -> Sizes:
+    """The bytes that all ranks need for ``in`` and ``out``, computed without communication."""
+    layout = Layout(spec, nranks, spec.parts(nranks), root)
+    own = {
+        buffer: tuple(layout.elements(r, buffer, elements) * itemsize for r in range(nranks))
+        for buffer in (Buffer.IN, Buffer.OUT)
+    }
+    return {Buffer.OUT: tuple(map(max, *own.values()))} if in_place else own
+
+
+def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> int:
+    """Bytes that a library's collective takes on a rank beside its buffers.
+
+    ``vectors``: how many vectors it took in earlier rows, where that is more than usual.
+    """
+    return int(max(_VECTORS.get(spec.name, 1), vectors) * _vector(sizes, rank))
+
+
+def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
+    """Vectors that a library took, from its bytes; 0 where vectors are too small to tell."""
+    vector = _vector(sizes, rank)
+    return nbytes / vector if vector >= _LEAST_VECTOR else 0.0
+
+
+def _vector(sizes: Sizes, rank: int) -> int:
+    return max(own[rank] for own in sizes.values())
+
+
+class Arena:
+    """Buffers for one row after the other; every method is called by all ranks alike.
+
+    A buffer is kept for the next row where that has the same sizes on all ranks. Otherwise it is
+    freed before free memory is looked at: a row neither pays for the rows before it nor finds its
+    pages elsewhere because of them.
+    """
+
+    def __init__(self, transport: Transport, rank: int) -> None:
+        self._transport, self._rank = transport, rank
+        self._sizes: dict[Buffer, tuple[int, ...]] = {}
+        self._held: dict[Buffer, Array] = {}
+
+    def keep(self, sizes: Sizes) -> int:
+        """Free buffers of other sizes. Returns the bytes that this rank still holds."""
+        for buffer, held in list(self._sizes.items()):
+            if sizes.get(buffer) != held:
+                del self._sizes[buffer], self._held[buffer]
+        return sum(own[self._rank] for own in self._sizes.values())
+
+    def take(self, sizes: Sizes) -> None:
+        """Allocate the missing buffers. Raises Unavailable where there is no memory."""
+        for buffer, own in sizes.items():
+            if buffer not in self._held:
+                self._held[buffer] = self._transport.allocate(own[self._rank])
+                self._sizes[buffer] = own
+
+    def __getitem__(self, buffer: Buffer) -> Array:
+        """A buffer's bytes on this rank."""
+        return self._held[buffer]
+
+
+def in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
+    """Where ``in`` and ``out`` start in the memory that they share."""
+    mine = layout.parts(rank, Buffer.IN).tolist()
+    want = layout.parts(rank, Buffer.OUT).tolist()
+    if not mine or not want:
+        return 0, 0
+    each = int(np.asarray(elements).flat[0])  # parts of unequal sizes are never in place
+    if len(mine) <= len(want):
+        return want.index(mine[0]) * each, 0
+    return 0, mine.index(want[0]) * each

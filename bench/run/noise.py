@@ -6,14 +6,16 @@ The counters are `busbar.counters`'.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 import native
 from busbar import counters
 from busbar.counters import Look, between, gathered, waiting
 from collectives.execution.world import World
+from reports.records.measurement import Noise
 
 # From these shares of all cores on, steal and others' load are named as causes; from this share of
 # a row's time on, a rank that waited for a core.
@@ -41,7 +43,7 @@ def look(
     return counters.look(proc, devices, clock)
 
 
-class Noise:
+class NoiseCounters:
     """The noise on one rank from creation to `stop`."""
 
     def __init__(self, world: World) -> None:
@@ -52,17 +54,18 @@ class Noise:
         """It is over."""
         self._after = look()
 
-    def gather(self) -> tuple[dict[str, Any], list[float]]:
-        """The record's entry, and each rank's share of time ready without a core.
+    def gather(self) -> tuple[Noise | None, tuple[float, ...]]:
+        """The noise, None without any, and each rank's share of time ready without a core.
 
         All ranks call this together and get the same.
         """
         everyone = self._world.gather(between(self._before, self._after))
-        waits = [waiting(one) for one in everyone]
+        waits = tuple(waiting(one) for one in everyone)
         # Threads of one process have their CPU time together.
         if self._world.name == "inproc":
             everyone = [one | {"mine": one["mine"] / len(everyone)} for one in everyone]
-        return gathered(everyone), waits
+        noise = gathered(everyone)
+        return (msgspec.convert(noise, Noise) if noise else None), waits
 
 
 def noted(shares: Sequence[float]) -> str:
@@ -70,21 +73,21 @@ def noted(shares: Sequence[float]) -> str:
     return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _WAITED)
 
 
-def cause(found: Mapping[str, Any]) -> str:
+def cause(noise: Noise) -> str:
     """The note on a row's noise: likely causes of unsteady times, the greatest first.
 
     Empty where nothing was above its threshold: steal 2 % of all cores, others 5 %, a core 10 %
     slower than another.
     """
     said: list[tuple[float, str]] = []
-    for name, least, text in (
-        ("steal", _STEAL, "steal {}"),
-        ("others", _OTHERS, "other programs took {} of all cores"),
+    for shares, least, text in (
+        (noise.steal, _STEAL, "steal {}"),
+        (noise.others, _OTHERS, "other programs took {} of all cores"),
     ):
-        share = max(found.get(name, [0.0]))
+        share = max(shares, default=0.0)
         if share >= least:
             said.append((share, text.format(f"{share:.0%}".replace("%", " %"))))
-    hz = found.get("hz", [])
+    hz = noise.hz
     if hz and min(hz) < (1 - _SLOWER) * max(hz):
         slow = 1 - min(hz) / max(hz)
         rank = hz.index(min(hz))
@@ -106,7 +109,7 @@ def not_quiet(
         before = looking()
         wait(_QUIET_S)
         everyone = world.gather(between(before, looking()))
-        why = cause(gathered(everyone))
+        why = cause(msgspec.convert(gathered(everyone), Noise))
         if not why:
             return ""
     return f"not quiet after {seconds:g} s: {why}; measuring all the same"

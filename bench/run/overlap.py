@@ -8,45 +8,17 @@ Computation Overlap".
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from statistics import median
 
 import numpy as np
 
 from collectives.execution.transport import Action, Start, Wrapper
 from collectives.execution.world import World
+from reports.records.measurement import Overlap
 
 _FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
 # A vector that stays in the nearest cache, and how much of it is timed to know its speed.
 _ELEMENTS, _TRIAL = 512, 200
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Seconds: of the collective alone, of computing meanwhile, and of both together."""
-
-    alone: float
-    computing: float
-    together: float
-
-    @property
-    def share(self) -> float:
-        """The overlap: (alone + computing - together) / min(alone, computing), from 0 to 1.
-
-        1: the two take no longer than the longer of them; 0: as long as one after the other.
-        """
-        least = min(self.alone, self.computing)
-        hidden = (self.alone + self.computing - self.together) / least if least > 0 else 0.0
-        return max(0.0, min(1.0, hidden))
-
-    @property
-    def exposed(self) -> float:
-        """Seconds that the collective adds to computing."""
-        return max(0.0, self.together - self.computing)
-
-    def as_dict(self) -> dict[str, float]:
-        """For a record: all figures, seconds and a share."""
-        return {**asdict(self), "share": self.share, "exposed": self.exposed}
 
 
 def measure_overlap(action: Action, world: World, alone: float, most: int) -> Overlap:

@@ -1,15 +1,17 @@
-"""The time of a sweep: the limit of each row, and the time that is left."""
+"""The rows of a sweep in their order, the time limit of each, and the time that is left."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
-from bench.run.arena import beside, buffers
-from bench.run.catalogue import Job
-from bench.run.memory import Need, Pool, lack
-from bench.run.work import rows
+from bench.run.catalogue import BySize, Chosen, Job
+from bench.run.memory import Need, Pool, Room, beside, buffers, lack
+from bench.run.work import SizeRow, rows
+from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 
 # Seconds of a row besides --budget: trial of stores, roofline, plan, the iteration that is checked.
@@ -107,3 +109,58 @@ class Pace:
         share, now = self._taken / self._granted, self.elapsed - self._begun
         rest = share * sum(self._limits[self._at + 1 :])
         return rest + max(0.0, share * self._limits[self._at] - now)
+
+
+class PlannedRow(NamedTuple):
+    """A row to measure, and the table that it is of.
+
+    ``slower``: by what share of itself an iteration is made longer; None times plans as they are.
+    """
+
+    job: Job
+    chosen: BySize | Chosen
+    line: SizeRow
+    arrival: ArrivalPattern
+    slower: float | None
+
+    @property
+    def table(self) -> tuple[object, ...]:
+        """Properties that the rows of a table share."""
+        return id(self.job), self.chosen, self.arrival, self.slower
+
+    @property
+    def block(self) -> tuple[object, ...]:
+        """Properties of rows that stand together where a launch draws their order."""
+        return self.job.spec.name, self.line.dtype, self.line.op, self.line.root, self.line.size
+
+
+def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
+    """The rows of all tables, a pattern of arrivals after the other."""
+    return [
+        PlannedRow(job, chosen, line, arrival, slower)
+        for arrival in jobs[0].options.arrivals
+        for slower in jobs[0].options.inject or (None,)
+        for job in jobs
+        for chosen in job.chosen
+        for line in rows(job.spec, job.options, nranks)
+    ]
+
+
+def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[int]:
+    """The order in which rows are measured: as they stand, or as a launch draws it."""
+    if options.launch is None:
+        return range(len(work))
+    return options.launch.order([row.block for row in work], cycle)
+
+
+def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
+    """Time limits of the rows, in the order of all cycles. Rank 0 computes them and decides."""
+    seen, options = room.seen(), jobs[0].options
+    width, seconds = len(options.placements), list[float]()
+    if world.rank == 0:
+        work, one_pass = all_work(jobs, world.size), limits(jobs, world.size, seen)
+        one_pass *= len(options.arrivals) * len(options.inject or (None,))
+        for cycle in range(max(1, options.cycles)):
+            for at in order(options, work, cycle):
+                seconds += one_pass[at * width : (at + 1) * width]
+    return Pace(seconds, bounded=options.iterations is None)

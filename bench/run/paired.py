@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from bench.links.exchange import ExchangePattern, exchange
-from bench.options.options import Choice, Options
-from bench.options.pairs import TWO_SIDED, Pairing
+from bench.options.options import TWO_SIDED, Choice, Options, Pairing
 from bench.run.catalogue import BySize, Chosen, Job, RankSetup, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported
 from collectives.execution.transport import Reach
 from collectives.schedule.layout import Elements
 from collectives.schedule.schedule import Schedule
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 # OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
 # trips of one iteration, which is run often.
@@ -105,7 +106,6 @@ class _Exchange(Chosen):
         ways = 1 if alone else len(pairs) * (1 + both)
         self.spec = replace(spec, name=test, title=_TITLES[test], bus_factor=lambda n: float(ways))
         super().__init__(self.spec, options, way, nranks)
-        self.parameters["per_iteration"] = self.holds
 
     def schedule(self, root: int) -> Schedule:
         """The exchange, which has no root."""
@@ -119,18 +119,24 @@ class _Exchange(Chosen):
         return sent * times, received * times
 
 
-def each(sample: Sample, holds: int) -> Sample:
-    """A sample whose times are those of one of what an iteration holds.
+def each(record: Record, holds: int) -> Record:
+    """A record whose times are those of one of what an iteration holds.
 
     What was counted is of whole iterations, and left out then.
     """
     if holds == 1:
-        return sample
+        return record
 
     def one(times: Sequence[float]) -> tuple[float, ...]:
         return tuple(round(t / holds, 12) for t in times)  # to the picosecond, as measured
 
-    own = tuple(map(one, sample.per_rank))
-    also = {name: one(times) for name, times in sample.also.items()}
-    whole = replace(sample, times=one(sample.times), per_rank=own, also=also)
-    return replace(whole, sent=None, received=None, total=None)
+    return structs.replace(
+        record,
+        times_s=one(record.times_s),
+        per_rank_s=tuple(map(one, record.per_rank_s)),
+        also={name: one(times) for name, times in record.also.items()},
+        sent_bytes=None,
+        received_bytes=None,
+        total_bytes=None,
+        per_iteration=holds,
+    )

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.options.arrival import ArrivalPattern
 from bench.run.case import Case
-from bench.run.catalogue import BySize, Chosen, told_parameters
+from bench.run.catalogue import BySize, Chosen
+from bench.run.context import Opened
 from bench.run.entering import Entering
 from bench.run.noise import noted
-from bench.run.opened import Opened
-from bench.run.order import PlannedRow
+from bench.run.pace import PlannedRow
 from bench.run.paired import each
-from bench.run.rows import Bench, Half
+from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from busbar.errors import Unsupported
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
+from reports.readers.codec import run_of
 from reports.records.cores import Load
-from reports.records.record import WORKSHARING, Result, Sample
+from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
+from reports.records.table import measured
 
 
 class RowResults:
@@ -44,6 +48,7 @@ class RowResults:
         self._opened, self._nranks = opened, opened.world.size
         self._bench, self._entering, self._gauges = bench, entering, gauges
         self._screen, self._environment, self._crowd = screen, environment, crowd
+        self._of_all: Run | None = None
         self.failed = False
 
     def through(self, chosen: BySize | Chosen) -> str:
@@ -54,8 +59,8 @@ class RowResults:
     def _carrier(self, chosen: Chosen) -> Transport:
         return self._opened.baseline if chosen.library else self._opened.transport
 
-    def result(self, work: PlannedRow, earlier: Sequence[Result]) -> Result:
-        """Measure a row. ``earlier``: the results so far, for arrivals that go by them."""
+    def result(self, work: PlannedRow, earlier: Sequence[Measurement]) -> Placements:
+        """Measure a row. ``earlier``: the rows so far, for arrivals that go by them."""
         options, spec = work.job.options, work.job.spec
         wanted, line = work.chosen, work.line
         chosen = wanted.at(line.size)
@@ -72,76 +77,76 @@ class RowResults:
             reach=chosen.reach,
             nonblocking=chosen.nonblocking,
         )
-        # A row that was slowed as was asked for is no time of ours.
-        injected = {} if work.slower is None else {"injected": work.slower}
         carrier = self._carrier(chosen)
-        halves: dict[str, Half] = {}
-        said: dict[str, dict[str, object]] = {}
+        blank = {
+            "collective": spec.name,
+            "algorithm": wanted.label,
+            "transport": carrier.name,
+            "ranks": self._nranks,
+            "size": line.size,
+            "count": line.count,
+            "dtype": line.dtype,
+            "op": line.op,
+            "root": line.shown_root,
+            "bus_factor": spec.bus_factor(self._nranks),
+            "alg_factor": spec.alg_factor(self._nranks),
+            "parameters": dict(chosen.parameters),
+            "chosen_algorithm": "" if wanted.label == chosen.label else chosen.label,
+            # A row that was slowed as was asked for is no time of ours.
+            "injected": work.slower,
+            "schedule": chosen.digest(line.root),
+            "ranks_per_core": None if self._crowd is None else self._crowd.per_core,
+            "worksharing": chosen.label == WORKSHARING,
+        }
+        pair = Placements()
         for placement in options.placements:
             self._bench.pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             arrival = self._entering.at(work.arrival, line.size, earlier)
-            halves[placement] = self._half(case, placement, work, chosen, arrival)
-            said[placement] = dict(carrier.said)
-        measured = {name: half for name, half in halves.items() if half.sample.times}
-        waits = {name: self._waits(half) for name, half in measured.items()}
-        overlaps = {name: one.as_dict() for name, h in measured.items() if (one := h.overlap)}
-        return Result(
-            collective=spec.name,
-            algorithm=wanted.label,
-            transport=carrier.name,
-            ranks=self._nranks,
-            size=line.size,
-            count=line.count,
-            dtype=line.dtype,
-            op=line.op,
-            root=line.shown_root,
-            bus_factor=spec.bus_factor(self._nranks),
-            alg_factor=spec.alg_factor(self._nranks),
-            out=halves["out"].sample if "out" in halves else None,
-            in_place=halves["in"].sample if "in" in halves else None,
-            parameters=told_parameters(wanted, chosen, said, overlaps) | injected,
-            environment=self._environment,
-            schedule=chosen.digest(line.root),
-            gpus=self._gauges.taken(),
-            core_wait={name: shares for name, shares in waits.items() if shares},
-            noise={name: dict(half.noise) for name, half in measured.items() if half.noise},
-            ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
-            worksharing=chosen.label == WORKSHARING,
-        )
+            in_place = placement == "in"
+            record = self._measure(case, in_place, work, chosen, arrival)
+            record = replace(record, **blank, placement=placement, library_facts=dict(carrier.said))
+            one = measured(record, self._run(spec.name))
+            pair = pair._replace(in_place=one) if in_place else pair._replace(out=one)
+        return pair
 
-    def _waits(self, half: Half) -> list[float]:
-        """Each rank's share of waiting for a core; empty where it is no news."""
-        crowded = self._crowd is not None and self._crowd.per_core > 1
-        shares = [round(share, 3) for share in half.waits]
-        return shares if noted(shares) and not crowded else []
+    def _run(self, collective: str) -> Run:
+        """The run of all rows, which is named after the first one's collective."""
+        if self._of_all is None:
+            self._of_all = run_of(self._environment, collective)
+        return self._of_all
 
-    def _half(
+    def _measure(
         self,
         case: Case,
-        placement: str,
+        in_place: bool,
         work: PlannedRow,
         chosen: Chosen,
         arrival: ArrivalPattern,
-    ) -> Half:
+    ) -> Record:
         try:
             how = self._entering.begin(arrival, work.slower)
-            half = self._bench.sample(case, placement == "in", how)
+            record = self._bench.measure(case, in_place, how)
         except Unsupported as error:  # this type on this library, say: the same on every rank
-            return Half(Sample(skipped=str(error)))
-        if half.complaint:
+            return Record(skipped=str(error))
+        if self._bench.complaint:
             self.failed = True
-            self._screen.note(f"{chosen.label}: wrong result: {half.complaint}")
-        if case.schedule is not None and half.sample.times:
-            self._compare(chosen, case, half.sample)
-        return half._replace(sample=each(half.sample, chosen.holds))
+            self._screen.note(f"{chosen.label}: wrong result: {self._bench.complaint}")
+        if case.schedule is not None and record.times_s:
+            self._compare(chosen, case, record)
+        crowded = self._crowd is not None and self._crowd.per_core > 1
+        shares = tuple(round(share, 3) for share in record.core_wait)
+        # No news where ranks share cores anyway.
+        waits = shares if noted(shares) and not crowded else ()
+        return replace(each(record, chosen.holds), core_wait=waits)
 
-    def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
+    def _compare(self, chosen: Chosen, case: Case, record: Record) -> None:
         """What was counted while running must be what the schedule says."""
         sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
-        if (sample.sent, sample.received) != (sent, received):
+        if (record.sent_bytes, record.received_bytes) != (sent, received):
             self.failed = True
             self._screen.note(
-                f"{chosen.label}: counted {sample.sent} bytes out and {sample.received} in on the"
-                f" busiest rank, but the schedule says {sent} and {received}"
+                f"{chosen.label}: counted {record.sent_bytes} bytes out and"
+                f" {record.received_bytes} in on the busiest rank, but the schedule says {sent}"
+                f" and {received}"
             )

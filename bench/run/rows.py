@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from statistics import median
-from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
-from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
 from bench.run.case import Case
+from bench.run.context import Opened
 from bench.run.data import Inputs
-from bench.run.memory import MemoryGrowth, Need, Room
-from bench.run.noise import Noise
-from bench.run.opened import Opened
-from bench.run.overlap import Overlap, measure_overlap
+from bench.run.memory import (
+    Arena,
+    MemoryGrowth,
+    Need,
+    Room,
+    Sizes,
+    beside,
+    buffers,
+    in_place_starts,
+    taken,
+)
+from bench.run.noise import NoiseCounters
+from bench.run.overlap import measure_overlap
 from bench.run.pace import Pace
 from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
@@ -31,26 +40,11 @@ from collectives.execution.transport import Action, Array, LibraryCall
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Unit
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 _LOST = (
     "of {} iterations in windows there is none that every rank began in time: use --sync barrier"
 )
-
-
-class Half(NamedTuple):
-    """One placement of a row, measured.
-
-    ``complaint`` names the first wrong element, if any. ``noise``: see `busbar.counters.gathered`;
-    ``waits``: each rank's share of the time in which it was ready but had no core. ``overlap``:
-    what computing hid of a non-blocking collective.
-    """
-
-    sample: Sample
-    complaint: str = ""
-    noise: Mapping[str, Any] = {}
-    waits: Sequence[float] = ()
-    overlap: Overlap | None = None
 
 
 class Bench:
@@ -81,19 +75,22 @@ class Bench:
         self._rules, self._arrived, self._check = rules, arrived, check
         self._room, self.pace = room, pace
         self._arena = Arena(opened.transport, opened.world.rank)
+        #: The first wrong element of the last placement; empty where none was.
+        self.complaint = ""
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
 
-    def sample(self, case: Case, in_place: bool, how: HowToStart | None = None) -> Half:
+    def measure(self, case: Case, in_place: bool, how: HowToStart | None = None) -> Record:
         """Measure one placement; ``how``: see `bench.timing.measure.measure`."""
+        self.complaint = ""
         if in_place and not case.spec.in_place:
-            return Half(Sample(skipped=f"{case.spec.name} has no in-place form"))
+            return Record(skipped=f"{case.spec.name} has no in-place form")
         layout = case.layout(self._world.size)
         sizes = self._sizes(case, in_place)
         program = self._program(case, layout, in_place)
         refusal = self._refusal(case, program, sizes, in_place) or self._taken(sizes)
         if refusal:
-            return Half(Sample(skipped=refusal))
+            return Record(skipped=refusal)
         source, target = self._buffers(case, layout, in_place)
         limit = self._rooflines.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
@@ -108,7 +105,7 @@ class Bench:
         try:
             timing = self._checked(case, action, proof) if self._check.timed else action
             self._gauges.begin()
-            noise, overlap = Noise(self._world), None
+            noise, overlapped = NoiseCounters(self._world), None
             timed = measure(
                 timing,
                 self._world,
@@ -120,11 +117,11 @@ class Bench:
             noise.stop()
             if case.nonblocking and timed.times:
                 alone = median(timed.times)
-                overlap = measure_overlap(action, self._world, alone, timed.iterations)
+                overlapped = measure_overlap(action, self._world, alone, timed.iterations)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
-            self._gauges.end("in" if in_place else "out", timed.runs + more)
+            gpus = self._gauges.end(timed.runs + more)
             moved = self._prove(case, action, proof)
             if case.schedule is None and not case.worksharing and self._room.on_host:
                 most = taken(sizes, self._world.rank, growth.nbytes())
@@ -132,8 +129,15 @@ class Bench:
         finally:
             self._follow(None)
             action.close()
-        sample, complaint = self._record(case, timed, proof, moved)
-        return Half(replace(sample, limit=limit), complaint, *noise.gather(), overlap)
+        others, waits = noise.gather()
+        return replace(
+            self._record(case, timed, proof, moved),
+            limit_s=limit,
+            noise=others if timed.times else None,
+            core_wait=waits if timed.times else (),
+            gpus=gpus,
+            overlapped=overlapped,
+        )
 
     # -- memory
 
@@ -286,30 +290,29 @@ class Bench:
 
     def _record(
         self, case: Case, timed: Timed, proof: ResultCheck, moved: tuple[int, int]
-    ) -> tuple[Sample, str]:
+    ) -> Record:
         wrong = proof.wrong
         everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
         count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
-        complaint = ""
         for rank, (w, _, _) in enumerate(everyone):
-            if w is not None and w[0] and not complaint:
-                complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
+            if w is not None and w[0] and not self.complaint:
+                self.complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
         ours = case.schedule is not None or case.worksharing
-        sample = Sample(
-            times=timed.times,
+        return Record(
+            times_s=timed.times,
             iterations=timed.iterations,
+            runs=timed.runs,
             timing=self._rules.timing,
             across=timed.across,
             stopped=timed.stopped,
             wrong=count,
             checked="" if count is None else str(self._check),
-            sent=max(s for _, s, _ in everyone) if ours else None,
-            received=max(r for _, _, r in everyone) if ours else None,
-            total=sum(s for _, s, _ in everyone) if ours else None,
-            per_rank=timed.per_rank,
-            warm_up=timed.warm_up,
-            also=timed.also,
-            sync=timed.sync,
+            sent_bytes=max(s for _, s, _ in everyone) if ours else None,
+            received_bytes=max(r for _, _, r in everyone) if ours else None,
+            total_bytes=sum(s for _, s, _ in everyone) if ours else None,
+            per_rank_s=timed.per_rank,
+            warm_up_s=timed.warm_up,
+            also=dict(timed.also),
+            window=timed.window,
             skipped="" if timed.times else _LOST.format(timed.runs),
         )
-        return sample, complaint

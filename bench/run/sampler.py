@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
+from reports.records.measurement import GpuSample
 
 if TYPE_CHECKING:
     from topology.sources.nvml import Gauge, State
@@ -62,7 +65,7 @@ class Sampler:
         self._open.set()
 
     def end(self, operations: int) -> dict[str, Any]:
-        """The window closes after so many operations; gives what `reports.records.gpus` has."""
+        """End the window after so many operations; gives the fields of a `GpuSample`."""
         self._open.clear()
         self.take()
         with self._lock:
@@ -141,7 +144,6 @@ class Gauges:
         everyone = world.gather([world.nodes[world.rank], *ids])
         self.active = any(busid or uuid for _, busid, uuid in everyone)
         self._mine: Sampler | None = None
-        self._entries: list[Mapping[str, Any]] = []
         if not self.active:
             self.why = "--energy: no GPU carries these rows, so no joules are told" * energy
             return
@@ -175,19 +177,16 @@ class Gauges:
         each = max(median(timed.times), 1e-7)
         return max(0, ceil(1.1 * LONG / each) - timed.iterations)
 
-    def end(self, placement: str, operations: int) -> None:
-        """They are over."""
+    def end(self, operations: int) -> tuple[GpuSample, ...]:
+        """Stop sampling for this row and placement; gives the sample of each GPU."""
         if not self.active:
-            return
-        mine = None if self._mine is None else self._mine.end(operations)
-        for rank, found in enumerate(self._world.gather(mine)):
-            if found is not None:
-                self._entries.append({"placement": placement, "rank": rank, **found})
-
-    def taken(self) -> tuple[Mapping[str, Any], ...]:
-        """The samples since the last call: one entry for each GPU and placement."""
-        found, self._entries = tuple(self._entries), []
-        return found
+            return ()
+        samples = self._world.gather(None if self._mine is None else self._mine.end(operations))
+        return tuple(
+            msgspec.convert({"rank": rank, **sample}, GpuSample)
+            for rank, sample in enumerate(samples)
+            if sample is not None
+        )
 
     def close(self) -> None:
         """The run is over."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.run.catalogue import Job
+from bench.run.context import Opened
 from bench.run.entering import Entering
 from bench.run.environment import describe, place
 from bench.run.groups import Group
@@ -18,8 +19,7 @@ from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
-from bench.run.opened import Opened
-from bench.run.order import PlannedRow, all_work, order, planned
+from bench.run.pace import PlannedRow, all_work, order, planned
 from bench.run.proof import remark as check_remark
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults
@@ -32,7 +32,7 @@ from bench.timing.measure import Timing
 from busbar.errors import RankFailure, Unsupported
 from reports.exports.nccl_table import footer
 from reports.records.cores import Load
-from reports.records.record import Result
+from reports.records.measurement import Placements
 
 
 class Session:
@@ -145,17 +145,17 @@ class Session:
     def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
         options = self._options
-        done: dict[int, Result] = {}
+        done: dict[int, Placements] = {}
         if options.launch is not None:
             for at in order(options, work, cycle):
                 done[at] = self._measured(work[at])
-                self._keeper.row(done[at], ())
+                self._keeper.row(done[at].every, ())
         for _, numbered in groupby(enumerate(work), lambda one: one[1].table):
             table = list(numbered)
             results = (done.get(at) or self._measured(row) for at, row in table)
             self._table(table[0][1], results, kept=bool(done))
 
-    def _table(self, first: PlannedRow, results: Iterable[Result], *, kept: bool) -> None:
+    def _table(self, first: PlannedRow, results: Iterable[Placements], *, kept: bool) -> None:
         """A table; ``kept``: its rows are on disk already."""
         options, chosen = first.job.options, first.chosen
         through = self._rows.through(chosen)
@@ -178,11 +178,11 @@ class Session:
             if kept:
                 self._keeper.say(lines)
             else:
-                self._keeper.row(result, lines)
-            measured.append(result)
+                self._keeper.row(result.every, lines)
+            measured += result.every
         self._keeper.say(footer(measured, program, options.statistic))
 
-    def _measured(self, work: PlannedRow) -> Result:
+    def _measured(self, work: PlannedRow) -> Placements:
         self._watch.row()
         if self._group is not None:
             self._group.together()

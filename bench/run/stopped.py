@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from bench.launch import child
-from bench.run.opened import Opened
+from bench.run.context import Opened
 from bench.run.watchdog import end_all
 from busbar.errors import RankFailure
 from busbar.host import boot
@@ -36,7 +36,7 @@ class StoppedNeighbour:
             return
         # A process number holds in its namespace; hosts may have the same.
         here = [boot(), _namespace()]
-        ranks = opened.world.gather([here, os.getpid(), opened.line.here])
+        ranks = opened.world.gather([here, os.getpid(), opened.line.connected])
         mine = [rank for rank, (where, _, _) in enumerate(ranks) if where == here]
         if len(mine) > 1 and here[1] and not any(started for _, _, started in ranks):
             self._rank = mine[(mine.index(opened.world.rank) + 1) % len(mine)]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from bench.launch.child import SOFTLY
-from bench.launch.line import Hotline, Phase
+from bench.launch.control_socket import ControlSocket, Phase
 from bench.launch.segments import Segments
 from bench.run.states import RankStates
 from collectives.execution.mpi.world import MpiWorld
@@ -93,7 +93,7 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
-def end_all(world: MpiWorld, line: Hotline, status: int) -> None:
+def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
     """End every rank, this one by its own will; none of MPI's segments stays. Does not return."""
     _forget_segments()
     line.leave(status)
@@ -115,7 +115,7 @@ class Watchdog:
         world: World,
         timeout: float | None,
         end: Callable[[str, bool], None],
-        line: Hotline,
+        line: ControlSocket,
         tick: Callable[[], None],
     ) -> None:
         """Made in the main thread a watch takes the process's signals.
@@ -151,7 +151,7 @@ class Watchdog:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
         self._explain = explain
         self._world.states[self._world.rank] = State(self._row, self._iteration)
-        self._line.tell(row=self._row)
+        self._line.send(row=self._row)
 
     def follow(self, action: Action | None) -> None:
         """See `bench.run.rows.Bench`: the action whose count of iterations is progress."""
@@ -204,8 +204,10 @@ class Watchdog:
 
     def _taken(self) -> tuple[int, str | None]:
         """The number of a signal that has come, or 0 after a while, and the starter's word."""
-        listening: list[socket.socket | Hotline] = [] if self._signals is None else [self._signals]
-        if self._line.here:
+        listening = list[socket.socket | ControlSocket]()
+        if self._signals is not None:
+            listening.append(self._signals)
+        if self._line.connected:
             listening.append(self._line)
         if self._states is not None:
             listening += self._states.ends()
@@ -218,7 +220,7 @@ class Watchdog:
             return 0, None
         if self._states is not None:
             self._hear(ready)
-        word = self._line.heard() if self._line in ready else None
+        word = self._line.stop_request() if self._line in ready else None
         if self._signals is None or self._signals not in ready:
             return 0, word
         return self._signals.recv(1)[0], word
@@ -247,9 +249,9 @@ class Watchdog:
             self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
             self._deaf = float("inf")
             self._world.states[self._world.rank] = state
-            if now >= self._next_word and self._line.here:
+            if now >= self._next_word and self._line.connected:
                 self._next_word = now + _WORD_EVERY_S
-                self._line.tell(row=state[0], signs=sum(signs))
+                self._line.send(row=state[0], signs=sum(signs))
             return
         if self._world.rank == 0:
             if now > self._since + timeout:
@@ -297,13 +299,13 @@ class Watchdog:
             self._leave("", 4)
 
     def _signalled(self, which: signal.Signals) -> None:
-        if self._line.here and select.select([self._line], [], [], _WORD_S)[0]:
-            word = self._line.heard()
+        if self._line.connected and select.select([self._line], [], [], _WORD_S)[0]:
+            word = self._line.stop_request()
             if word is not None:
                 self._told(word)
         # Rank 0 is likely to have got it too, has the report to print, and ends all then.
         if self._world.rank != 0 and which != SOFTLY:
-            self._line.tell(signalled=int(which))
+            self._line.send(signalled=int(which))
         name = "" if which == SOFTLY else f" by {which.name}"
         status = 128 + (signal.SIGINT if which == SOFTLY else which)
         self._leave(f"interrupted{name}", status, _GRACE_S)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.options.options import Options
+from bench.options.options import Options, RunOptions
 from busbar.errors import Unsupported
 from busbar.files import read_text
 from collectives.schedule.counts import busiest, matrix, spread
@@ -60,7 +60,7 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
     return matrix(table, nranks)
 
 
-def roots(spec: Collective, options: Options, nranks: int) -> range:
+def roots(spec: Collective, options: RunOptions, nranks: int) -> range:
     """The roots to sweep: all for ``-r all``, else the one that was given.
 
     Raises Unsupported for a root that is no rank. Where a collective has no root the one given

@@ -62,7 +62,7 @@ class Exchange:
         self._algorithm = name.partition(":")[0]
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
-        run, nranks = job.options.run, job.world.size
+        run, nranks = job.options, job.world.size
         self._chosen: BySize | Chosen | None = None
         if name == "library":
             if not job.baseline.has_library:

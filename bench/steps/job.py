@@ -13,7 +13,7 @@ from bench.steps.trace import Trace
 from bench.steps.workloads.workload import Workload
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class StepJob:
 class StepOutcome:
     """The result of an update's steps, the same on every rank.
 
-    ``sample``: raw seconds of each step (of each update, where a server sets the pace), and bytes
+    ``record``: raw seconds of each step (of each update, where a server sets the pace), and bytes
     of one. ``compute``: measured seconds of the same steps without any exchange; empty where they
     cannot be run so. ``kind``: synchronous, or the protocol's name. ``messages``: of one step, over
     all ranks. ``predicted``: the expected seconds of a step, None where nothing predicts them;
     ``model``: the fit, topology, formula or simulation that does. ``gradients``: how many ranks'
-    gradients a step of `sample` takes in, for samples/s. ``facts``: more for the record, as JSON
+    gradients a step of `record` takes in, for samples/s. ``facts``: more for the record, as JSON
     values under the update's own names. ``lines``: shown below the row. ``transport``: what carried
     it, where that is none of the job's.
     """
 
-    sample: Sample
+    record: Record
     kind: str
     compute: tuple[float, ...] = ()
     messages: int | None = None

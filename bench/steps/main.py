@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
 from bench.steps.gradients import GradientLayout
 from bench.steps.options import StepOptions, parse
@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
-    from bench.run.opened import Opened
+    from bench.run.context import Opened
 
 _MODULE = ("bench.step",)
 _LOST = (
@@ -30,39 +30,39 @@ _LOST = (
 )
 
 
-def main(argv: Sequence[str], line: Hotline) -> int:
+def main(argv: Sequence[str], line: ControlSocket) -> int:
     """Measure; gives the exit status. ``line``: to whoever started this rank."""
     return serve("busbar", lambda: _run(argv, line))
 
 
-def _run(argv: Sequence[str], line: Hotline) -> int:
+def _run(argv: Sequence[str], line: ControlSocket) -> int:
     options = parse(argv)
     if options.listing:
         return _list(options.listing)
     if options.join:
         return int(load("bench.steps.server.member:join")(options.join))
-    run, sign = options.run, launched()
-    for nranks in run.rank_counts or (_ranks(options),):
+    sign = launched()
+    for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)
-    if run.rank_counts:
+    if options.rank_counts:
         from bench.cli.several import several
 
         closing = scaling_lines if options.sweep == "ranks" else None
-        return several(_MODULE, argv, run, closing)
+        return several(_MODULE, options, closing)
     from bench.cli import start
 
-    if run.transport == "inproc" or run.threads is not None:
+    if options.transport == "inproc" or options.threads is not None:
         if sign is not None:
             raise Unsupported("--threads makes its own ranks; run it without mpirun")
-        return start.threads(run, partial(_measure, options))
-    if run.ranks is not None and sign is None:
+        return start.threads(options, partial(_measure, options))
+    if options.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
         alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
-        return start_ranks(_MODULE, argv, run.ranks, run, _LOST if alone else "")
+        return start_ranks(_MODULE, options.ranks, options, _LOST if alone else "")
     # While the first thread computes a second one exchanges; only one of them speaks MPI at a time.
     needed = "serialized" if options.overlap else NEEDED
-    return start.mpi(run, line, partial(_measure, options), needed)
+    return start.mpi(options, line, partial(_measure, options), needed)
 
 
 def _measure(options: StepOptions, opened: Opened) -> int:
@@ -75,8 +75,8 @@ def _ranks(options: StepOptions) -> int:
     """The number of ranks, as far as it is known before they start."""
     if options.learners:
         return options.servers + options.learners
-    sign, run = launched(), options.run
-    return sign.size if sign is not None else run.threads or run.ranks or 1
+    sign = launched()
+    return sign.size if sign is not None else options.threads or options.ranks or 1
 
 
 def check(options: StepOptions, nranks: int) -> None:

@@ -8,7 +8,8 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.options.options import Options, as_given
+from bench.options.argument_types import at_least, patience, ranks, seconds
+from bench.options.options import AFFINITIES, TUNING, RunOptions, mpi_threads, transport_names
 from bench.steps import fusion
-from bench.steps.arguments import MOST_MS, parser
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
 from bench.steps.fusion import Fusion
 from bench.steps.gradients import GradientLayout
@@ -29,13 +30,16 @@ from bench.steps.training.rates import rule
 from bench.steps.workloads.file import MOST_BYTES, PRECISIONS, read
 from bench.steps.workloads.models import model
 from bench.steps.workloads.workload import Tensor, Workload
+from busbar.arguments import number, program
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
+from busbar.options import Self, option, switch
+from busbar.units import MOST_RANKS
 
-# Fields of `StepOptions` that are what the grammar gives under their names.
-_AS_GIVEN = (
-    "batch", "fit", "join", "json", "learners", "plot", "seed", "servers", "sweep", "trace",
-)  # fmt: skip
+SPENDING = ("sleep", "burn")
+#: Milliseconds of a step at most: an hour.
+MOST_MS = 3.6e6
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST_ROWS = 100_000
 _MOST_RANKS = 1024
 
@@ -52,135 +56,316 @@ class UpdateChoice(NamedTuple):
         return f"{self.name}:{self.value}" if self.value else self.name
 
 
-@dataclass(frozen=True)
-class StepOptions:
-    """The options. ``run``: those that every benchmark has (ranks, transport, time, files).
+def duration(text: str) -> float:
+    """Seconds of ``5ms``, ``200us`` or ``1s``."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)(us|ms|s)", text, re.ASCII)
+    value = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
+    if not 1e-6 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: write a time such as 5ms, up to 60s")
+    return value
 
-    ``fusions``: those to try one after the other (``--sweep fusion``), of which ``fusion`` is one.
-    ``listing``: models or updates, where only their names were asked for. ``servers``: ranks that
-    serve, ``learners``: those that are processes of their own, ``join``: the run of which this
-    process is one. ``words``: the command line, of which such processes make the same options.
+
+class StepOptions(RunOptions):
+    """The options of ``bench.step``, checked as far as possible without knowing the ranks.
+
+    ``tried``: of several fusions (``--sweep fusion``) the one whose turn it is.
     """
 
-    run: Options
-    workload: Workload
-    updates: tuple[UpdateChoice, ...]
-    compute: Compute
-    fusion: Fusion
-    training: TrainingOptions
-    overlap: bool = True
-    fit: Path | None = None
-    topology: tuple[str, ...] = ()
-    dtype: str = "float"
-    batch: int = 32
-    burn: bool = False
-    seed: int = 0
-    json: bool = False
-    trace: Path | None = None
-    plot: Path | None = None
-    sweep: str = ""
-    fusions: tuple[Fusion, ...] = ()
-    listing: str = ""
-    servers: int = 1
-    learners: int = 0
-    join: str = ""
-    words: tuple[str, ...] = ()
+    tried: Fusion | None = None
+    launches: int = 1
+    statistic: str = "median"
+    timing: str = "each"
+    nccl_json: Path | None = None
+    grid: tuple[int, ...] | None = None
+    root: int | None = 0
+
+    model: str = option(
+        "--model NAME|FILE  a model by its name (--model list), or a .csv or .json file",
+        "resnet50",
+        title="the model",
+    )
+    scale: float = option(
+        "--scale F  exchange 1/F of every tensor, as if links were F times as fast",
+        1.0,
+        number(1, 1e9, "as scale"),
+    )
+    precision: str = option("--precision  the gradients' type", "fp32", choices=tuple(PRECISIONS))
+    batch: int = option(
+        "--batch N  samples per rank and step, for samples/s", 32, at_least(1, "samples")
+    )
+    law: str | None = option(
+        "--compute LAW  distribution of a rank's compute time per step: none, fixed:MS, exp:MS,"
+        " exp:MS,SHIFT, model (the times in the model's file), or a .csv file of milliseconds with"
+        " a row for each step and a column for each rank (default: model where its file has times,"
+        " else none)"
+    )
+    compute_by: str = option(
+        "--compute-by  sleep (default): the core is free, as when an accelerator computes; burn:"
+        " the core is busy",
+        "sleep",
+        choices=SPENDING,
+    )
+    stragglers: tuple[str, ...] = option(
+        "--straggler RANK:F  a rank whose compute takes F times as long; repeatable",
+        (),
+        action="append",
+    )
+    seed: int = option("--seed N  seed of all random numbers", 0, at_least(0, "as seed"))
+
+    update: str = option(
+        "--update NAMES  names joined by commas (--update list), such as ring, sharded_ps, library,"
+        " auto",
+        "ring,library",
+        title="the update",
+    )
+    buckets: str = option(
+        "--fusion HOW  bucket sizes: ddp (default: the first of 1M, the others of 25M),"
+        " ddp:FIRST,REST, one SIZE, none or all",
+        "ddp",
+    )
+    cycle: float | None = option(
+        "--cycle TIME  as Horovod: at this interval, such as 5ms, fill buffers of --fusion SIZE"
+        " with the gradients that are ready",
+        parse=duration,
+    )
+    overlapping: str = option(
+        "--overlap  exchange during the backward pass (default), or after it",
+        "on",
+        choices=("on", "off"),
+    )
+    sweep: str = option(
+        "--sweep  fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P"
+        " and show the scaling",
+        "",
+        choices=("fusion", "ranks"),
+    )
+    tuning: Path = option("--tuning FILE  the choices for --update auto", TUNING)
+    fit: Path | None = option("--fit FILE  predict with these costs (python -m collectives fit)")
+    topology: tuple[str, ...] = option(
+        "--topology FILE  predict for the machine that these files map", (), nargs="+"
+    )
+
+    problem: str | None = option(
+        "--problem NAME  train softmax or network (network:hidden=64:features=32:samples=4096) with"
+        " real gradients, instead of exchanging those of a --model",
+        title="real gradients",
+    )
+    rule: str = option(
+        "--rule NAME  learning-rate rule: fixed (default), staleness (--rate over the mean"
+        " staleness), distance:c=1 (c over the squared distance from the weights that were read, at"
+        " most --rate), adagrad",
+        "fixed",
+    )
+    rate: float = option("--rate R  learning rate", 0.1, number(1e-9, 1e9, "as rate"))
+    compress: str = option(
+        "--compress NAME  compression of gradients: none (default), fp16, bf16; for updates that"
+        " send a gradient once (one_shot, ps, sharded_ps, parameter servers) also int8, 1bit,"
+        " topk:fraction=0.01",
+        "none",
+    )
+    plot: Path | None = option(
+        "--plot FILE  draw time per update over K, and loss (.png, .svg, .pdf)"
+    )
+
+    transport: str = option(
+        "--transport  what moves the bytes (default auto, as for the other benchmarks)",
+        "auto",
+        choices=transport_names,
+        title="where it runs",
+    )
+    rank_list: tuple[int, ...] = option(
+        "--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after the"
+        " other",
+        (),
+        ranks(1),
+    )
+    thread_count: int | None = option(
+        "--threads N  run N ranks as threads of this process",
+        parse=at_least(1, "threads", MOST_RANKS),
+    )
+    servers: int = option(
+        "--servers S  with a parameter server (sync, async …): the first S ranks serve a part of"
+        " the weights each, the others learn",
+        1,
+        at_least(1, "servers", MOST_RANKS),
+    )
+    learners: int = option(
+        "--learners P  serve in this process and start P learners as processes, joined by sockets;"
+        " learners may be lost and others may join (default: none)",
+        0,
+        at_least(1, "learners", MOST_RANKS),
+    )
+    join: str = option(
+        "--join NAME  join a run with --learners on this host as a learner; that run prints its"
+        " NAME",
+        "",
+    )
+    mpi_threads: str | None = mpi_threads()
+    affinity: str = option("--affinity  pin ranks to cores", "none", choices=AFFINITIES)
+
+    iterations: int | None = option(
+        "-n --iters N  steps (default: until the median is within 2 % or the budget is spent)",
+        parse=at_least(1, "steps"),
+        title="how long",
+    )
+    warmup: int = option("-w --warmup_iters N  warm-up steps", 1, at_least(0, "warm-ups"))
+    budget: float = option("--budget SECONDS  time limit of an update, without -n", 5.0, seconds)
+    timeout: float | None = option(
+        "-T --timeout SECONDS  end an update that makes no progress for so long (default 0: never)",
+        parse=patience,
+    )
+
+    out: tuple[str, ...] = option(
+        "--out FILE  write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory"
+        " (DIR/)",
+        (),
+        action="append",
+        title="what is kept",
+    )
+    json: bool = switch("--json  print the records as JSON lines instead of a table")
+    trace: Path | None = option(
+        "--trace FILE.json  write a timeline for Perfetto or chrome://tracing; for one --update"
+        " only"
+    )
+    per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
+
+    @property
+    def listing(self) -> str:
+        """Models or updates, where only their names are asked for."""
+        return "models" if self.model == "list" else "updates" if self.update == "list" else ""
+
+    @cached_property
+    def training(self) -> TrainingOptions:
+        """The problem that is trained, its rule, and the code of gradients."""
+        return TrainingOptions(
+            None if self.problem is None else shape(self.problem, self.batch),
+            self.problem or "",
+            self.rule,
+            self.rate,
+            rule(self.rule, self.rate),
+            self.compress,
+            codec(self.compress),
+        )
+
+    @cached_property
+    def _whole(self) -> Workload:
+        """The model before ``--scale``: a problem's own tensors, or those of a name or a file."""
+        problem = self.training.problem
+        if problem is None:
+            return workload_of("toy" if self.listing else self.model)
+        tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in problem.tensors]
+        return Workload(self.training.problem_text, tuple(tensors[::-1]))
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The model whose gradients are exchanged."""
+        return self._whole.scaled(self.scale)
+
+    @cached_property
+    def updates(self) -> tuple[UpdateChoice, ...]:
+        """The updates to measure, one after the other."""
+        return tuple(_choice(text) for text in self.update.split(","))
+
+    @cached_property
+    def fusion(self) -> Fusion:
+        """How gradients are sent together."""
+        return self.tried or fusion.parse(self.buckets, self.cycle).scaled(self.scale)
+
+    @cached_property
+    def fusions(self) -> tuple[Fusion, ...]:
+        """The fusions to try one after the other."""
+        if self.sweep != "fusion":
+            return (self.fusion,)
+        nbytes = GradientLayout.of(self._whole, PRECISIONS[self.precision]).nbytes
+        tried = fusion.candidates(nbytes, self.cycle)
+        return tuple(one.scaled(self.scale) for one in tried)
+
+    @cached_property
+    def compute(self) -> Compute:
+        """When each rank's gradients are ready."""
+        return compute(self.law, self._whole.backward_s, self.seed, self.stragglers)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether gradients are exchanged during the backward pass."""
+        return self.overlapping == "on"
+
+    @property
+    def dtype(self) -> str:
+        """The element type of what is exchanged."""
+        return self.training.wire or PRECISIONS[self.precision]
+
+    @property
+    def burn(self) -> bool:
+        """Whether a rank that computes keeps its core busy."""
+        return self.compute_by == "burn"
+
+    def checked(self) -> Self:
+        """These options; with the rank counts of a sweep, or with servers as threads.
+
+        Raises Unsupported for what is wrong or does not go together.
+        """
+        # The launches of a sweep have a file that they go on with, and one rank count each.
+        counts = self.rank_list
+        if self.sweep == "ranks" and self.after is None:
+            if self.threads is not None:
+                raise Unsupported("--sweep ranks starts processes; give --ranks, not --threads")
+            counts = _counts(self.rank_list)
+        super().checked()
+        options = replace(self, rank_list=counts)
+        if self.learners:
+            options = options._of_processes()
+        options._check_training()
+        if self.compress != "none" and any(tensor.dtype for tensor in options._whole.tensors):
+            raise Unsupported(
+                f"--compress takes fp32; {options._whole.name} has tensors of other types"
+            )
+        if self.trace is not None and (len(options.updates) > 1 or options.rank_counts):
+            raise Unsupported("--trace has room for one run; name one --update and one rank count")
+        if self.plot is not None and options.rank_counts:
+            raise Unsupported("--plot draws one run; name one rank count")
+        _ = options.updates, options.fusion, options.fusions
+        if self.sweep and self.trace is not None:
+            raise Unsupported("--trace has room for one run; leave out --sweep")
+        _ = options.workload, options.compute
+        return options
+
+    def _of_processes(self) -> Self:
+        """With learners that are processes, servers are threads of this one."""
+        if self.rank_list or self.threads is not None:
+            raise Unsupported(
+                "--learners starts its own processes; leave out --ranks and --threads"
+            )
+        if self.transport not in ("auto", "inproc"):
+            raise Unsupported(
+                f"--learners are joined by sockets, not by --transport {self.transport}"
+            )
+        return replace(self, thread_count=self.servers, transport="inproc")
+
+    def _check_training(self) -> None:
+        """Raise Unsupported for options of real gradients that exclude others."""
+        for name in ("model", "scale", "precision") if self.problem is not None else ():
+            if name in self.given:
+                raise Unsupported(f"--{name} is of a model; --problem {self.problem} is trained")
+        if self.compress != "none" and self.precision != "fp32":
+            raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
+        if self.plot is not None and self.plot.suffix not in (".png", ".svg", ".pdf"):
+            raise Unsupported(f"--plot {self.plot}: its name ends with .png, .svg or .pdf")
+        if self.plot is not None and find_spec("matplotlib") is None:
+            raise MissingLibrary("matplotlib")  # before anything is measured
+        _ = self.training
 
 
 def parse(argv: Sequence[str]) -> StepOptions:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong."""
-    given = parser().parse_args(argv)
-    listing = "models" if given.model == "list" else "updates" if given.update == "list" else ""
-    # The launches of a sweep have a file that they go on with, and one rank count each.
-    sweeps = given.sweep == "ranks" and given.after is None
-    if sweeps and given.threads is not None:
-        raise Unsupported("--sweep ranks starts processes; give --ranks, not --threads")
-    if sweeps:
-        given.ranks = _counts(given.ranks)
-    run = Options(
-        sizes=(0,),
-        factor=None,
-        step=None,
-        algorithms=(),
-        collective="allreduce",
-        warmup=given.warmup_iters,
-        threads=given.threads,
-        **as_given(given) | {"seed": None},
+    parser = StepOptions.make_parser(
+        prog=program("bench.step"),
+        description="Measure training steps: a model's gradients exchanged as training exchanges"
+        " them, beside the formulas.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. See"
+        " docs/steps.md.",
     )
-    if given.learners:
-        run = _of_processes(run, given.servers)
-    training = _training(given)
-    workload = _problem(training) or workload_of("toy" if listing else given.model)
-    if training.compress != "none" and any(tensor.dtype for tensor in workload.tensors):
-        raise Unsupported(f"--compress takes fp32; {workload.name} has tensors of other types")
-    updates = tuple(_choice(text) for text in given.update.split(","))
-    if given.trace is not None and (len(updates) > 1 or run.rank_counts):
-        raise Unsupported("--trace has room for one run; name one --update and one rank count")
-    if given.plot is not None and run.rank_counts:
-        raise Unsupported("--plot draws one run; name one rank count")
-    how = fusion.parse(given.fusion, given.cycle)
-    fusions = [how]
-    if given.sweep == "fusion":
-        nbytes = GradientLayout.of(workload, PRECISIONS[given.precision]).nbytes
-        fusions = fusion.candidates(nbytes, given.cycle)
-    if given.sweep and given.trace is not None:
-        raise Unsupported("--trace has room for one run; leave out --sweep")
-    return StepOptions(
-        run=run,
-        workload=workload.scaled(given.scale),
-        updates=updates,
-        compute=compute(given.compute, workload.backward_s, given.seed, given.straggler),
-        training=training,
-        fusion=how.scaled(given.scale),
-        fusions=tuple(one.scaled(given.scale) for one in fusions),
-        overlap=given.overlap == "on",
-        topology=tuple(given.topology or ()),
-        dtype=training.wire or PRECISIONS[given.precision],
-        burn=given.compute_by == "burn",
-        listing=listing,
-        words=tuple(argv),
-        **{name: vars(given)[name] for name in _AS_GIVEN},
-    )
-
-
-def _of_processes(run: Options, servers: int) -> Options:
-    """With learners that are processes, servers are threads of this one."""
-    if run.ranks is not None or run.rank_counts or run.threads is not None:
-        raise Unsupported("--learners starts its own processes; leave out --ranks and --threads")
-    if run.transport not in ("auto", "inproc"):
-        raise Unsupported(f"--learners are joined by sockets, not by --transport {run.transport}")
-    return replace(run, threads=servers, transport="inproc")
-
-
-def _training(given: argparse.Namespace) -> TrainingOptions:
-    """The options of real gradients. Raises Unsupported for options that exclude each other."""
-    if given.problem is not None:
-        for name in ("model", "scale", "precision"):
-            if getattr(given, name) != parser().get_default(name):
-                raise Unsupported(f"--{name} is of a model; --problem {given.problem} is trained")
-    if given.compress != "none" and given.precision != "fp32":
-        raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
-    if given.plot is not None and given.plot.suffix not in (".png", ".svg", ".pdf"):
-        raise Unsupported(f"--plot {given.plot}: its name ends with .png, .svg or .pdf")
-    if given.plot is not None and find_spec("matplotlib") is None:
-        raise MissingLibrary("matplotlib")  # before anything is measured
-    return TrainingOptions(
-        None if given.problem is None else shape(given.problem, given.batch),
-        given.problem or "",
-        given.rule,
-        given.rate,
-        rule(given.rule, given.rate),
-        given.compress,
-        codec(given.compress),
-    )
-
-
-def _problem(training: TrainingOptions) -> Workload | None:
-    """The tensors of the problem that is trained."""
-    if training.problem is None:
-        return None
-    tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in training.problem.tensors]
-    return Workload(training.problem_text, tuple(tensors[::-1]))
+    return StepOptions.parse(argv, parser)
 
 
 def _counts(ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -257,14 +442,14 @@ def _straggler(text: str) -> tuple[int, float]:
 def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Seconds from a file of milliseconds: a row a step, a column a rank."""
     rows: list[list[float]] = []
-    for number, cells in enumerate(csv.reader(io.StringIO(read_text(path, MOST_BYTES))), 1):
-        if not cells or (number == 1 and not _number(cells[0])):
+    for line, cells in enumerate(csv.reader(io.StringIO(read_text(path, MOST_BYTES))), 1):
+        if not cells or (line == 1 and not _number(cells[0])):
             continue
         if not all(map(_number, cells)) or not all(0 <= float(c) <= MOST_MS for c in cells):
-            raise Unsupported(f"{path}:{number}: milliseconds from 0 to {MOST_MS:g} are needed")
+            raise Unsupported(f"{path}:{line}: milliseconds from 0 to {MOST_MS:g} are needed")
         rows.append([float(c) / 1e3 for c in cells])
         if len(cells) != len(rows[0]) or len(cells) > _MOST_RANKS:
-            raise Unsupported(f"{path}:{number}: {len(cells)} columns, but {len(rows[0])} before")
+            raise Unsupported(f"{path}:{line}: {len(cells)} columns, but {len(rows[0])} before")
         if len(rows) > _MOST_ROWS:
             raise Unsupported(f"{path}: more than {_MOST_ROWS} steps")
     if not rows:

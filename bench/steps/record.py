@@ -1,20 +1,31 @@
-"""A run of steps as a record of the common format, for show, compare and history."""
+"""A run of steps as a measurement, for show, compare and history."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
+from reports.readers.codec import run_of
 from reports.records.cores import Load
-from reports.records.record import STEP, Result
+from reports.records.measurement import STEP, Measurement
+from reports.records.steps import Step
+from reports.records.table import measured
 
 
-def record(
+class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Steps as this version writes them: a fact that has no field would be lost."""
+
+
+def measurement(
     job: StepJob, outcome: StepOutcome, environment: Mapping[str, Any], crowd: Load | None
-) -> Result:
-    """The record of one update.
+) -> Measurement:
+    """The measurement of one update.
 
     ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and how
     it was fused (``ring/ddp``): rows are alike where both are. An update of fewer gradients than
@@ -25,7 +36,7 @@ def record(
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
-    if outcome.sample.times and outcome.gradients != outcome.facts.get("learners", job.ranks):
+    if outcome.record.times_s and outcome.gradients != outcome.facts.get("learners", job.ranks):
         named += f"/{outcome.gradients:g} gradients"
     step = {
         "kind": outcome.kind,
@@ -45,7 +56,9 @@ def record(
         **options.training.facts,
         **outcome.facts,
     }
-    return Result(
+    known = {name: value for name, value in step.items() if value not in (None, "", [])}
+    record = replace(
+        outcome.record,
         collective=named,
         algorithm=_label(job, outcome),
         transport=outcome.transport
@@ -57,11 +70,10 @@ def record(
         op="sum",
         root=-1,
         bus_factor=0.0,  # a step has no busbw
-        out=outcome.sample,
-        environment=environment,
-        ranks_per_core=0.0 if crowd is None else crowd.per_core,
-        step={name: value for name, value in step.items() if value not in (None, "", [])},
+        ranks_per_core=None if crowd is None else crowd.per_core,
+        step=msgspec.json.decode(json.dumps(known), type=_Facts),
     )
+    return measured(record, run_of(environment, named))
 
 
 def _label(job: StepJob, outcome: StepOutcome) -> str:

@@ -13,7 +13,8 @@ from busbar.mpi import ThreadLevel, remarks
 from busbar.units import format_digits, format_seconds, format_size_argument
 from reports.analysis.steps import StepFigures, figures
 from reports.records.cores import Load
-from reports.records.record import Result
+from reports.records.measurement import Measurement, grouped
+from reports.records.steps import Step
 from reports.statistics.uncertain import Uncertain
 
 # The width of reduce+broadcast/ddp; a longer name has a line of its own.
@@ -53,31 +54,29 @@ def _exchanges(options: StepOptions) -> str:
     return f"all-reduce {when}, {pushes}" if any(fused) else pushes
 
 
-def row(result: Result) -> list[str]:
+def row(one: Measurement) -> list[str]:
     """The lines of an update: figures, their intervals below them, and what had no room beside."""
-    found, sample = figures(result), result.out
-    if found is None or sample is None:
-        return [
-            f"  {result.algorithm:<{_NAME}} skipped: {'' if sample is None else sample.skipped}"
-        ]
-    lines = list(_row(result, found, _table()))
-    if sample.wrong:
-        lines.append(f"# {result.algorithm}: {sample.wrong} gradients are not the ranks' average")
+    found = figures(one)
+    if found is None:
+        return [f"  {one.algorithm:<{_NAME}} skipped: {one.skipped}"]
+    lines = list(_row(one, found, _table()))
+    if one.wrong:
+        lines.append(f"# {one.algorithm}: {one.wrong} gradients are not the ranks' average")
     return lines
 
 
-def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
-    name = result.algorithm
+def _row(one: Measurement, found: StepFigures, table: _Table) -> Iterator[str]:
+    name = one.algorithm
     if len(name) > _NAME:
         yield f"  {name}"
         name = ""
-    both = [one.cell(result, found, table.wide) for one in table.columns]
-    widths = [one.width for one in table.columns]
+    both = [column.cell(one, found, table.wide) for column in table.columns]
+    widths = [column.width for column in table.columns]
     for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
         if any(cells):
             text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
             yield f"  {head:<{_NAME}}{text}".rstrip()
-    more = [text for one in table.rest if (text := one.words(result, found))]
+    more = [text for column in table.rest if (text := column.words(one, found))]
     margin = "    "
     yield from wrap(
         ", ".join(more),
@@ -88,32 +87,28 @@ def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
     )
 
 
-def best_fusion(results: Sequence[Result]) -> list[str]:
+def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     """For each update the fusion whose steps are shortest, and those not told from it.
 
     Two are told apart where the 95 % intervals of their medians do not meet.
     """
     lines: list[str] = []
-    for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
-        found = [
-            (one.step, result)
-            for result in results
-            if result.step.get("update") == name and (one := figures(result)) is not None
-        ]
-        if len(found) < 2:
+    steps = [(found.step, one.step or Step()) for one in rows if (found := figures(one))]
+    for name, alike in grouped(steps, lambda pair: pair[1].update).items():
+        if len(alike) < 2:
             continue
-        found.sort(key=lambda pair: pair[0].value)
-        best, at = found[0]
+        alike.sort(key=lambda pair: pair[0].value)
+        best, at = alike[0]
         meets = [
-            str(result.step.get("fusion"))
-            for one, result in found[1:]
-            if best.high is None or one.low is None or one.low <= best.high
+            step.fusion
+            for time, step in alike[1:]
+            if best.high is None or time.low is None or time.low <= best.high
         ]
-        last, worst = found[-1]
+        last, worst = alike[-1]
         lines.append(
-            f"# best fusion of {name}: {at.step.get('fusion')}, {format_seconds(best.value)}"
+            f"# best fusion of {name}: {at.fusion}, {format_seconds(best.value)}"
             + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst.step.get('fusion')}, {last.value / best.value:.2f} times as long"
+            + f"; worst: {worst.fusion}, {last.value / best.value:.2f} times as long"
         )
     return lines
 
@@ -127,23 +122,23 @@ class _StepColumn(NamedTuple):
     head: str
     width: int
     beside: int
-    figure: Callable[[Result, StepFigures], Uncertain | float | None]
+    figure: Callable[[Measurement, StepFigures], Uncertain | float | None]
     text: Callable[[float], str]
 
-    def cell(self, result: Result, found: StepFigures, wide: bool) -> tuple[str, str]:
+    def cell(self, one: Measurement, found: StepFigures, wide: bool) -> tuple[str, str]:
         """The figure, and its interval: how far the further end is away, or both ends."""
-        one = self.figure(result, found)
-        if not isinstance(one, Uncertain):
-            return "-" if one is None else self.text(one), ""
-        if one.ends is None or one.half is None:
-            return self.text(one.value), ""
+        figure = self.figure(one, found)
+        if not isinstance(figure, Uncertain):
+            return "-" if figure is None else self.text(figure), ""
+        if figure.ends is None or figure.half is None:
+            return self.text(figure.value), ""
         if wide:
-            return self.text(one.value), "..".join(map(self.text, one.ends))
-        return self.text(one.value), f"±{self.text(one.half)}"
+            return self.text(figure.value), "..".join(map(self.text, figure.ends))
+        return self.text(figure.value), f"±{self.text(figure.half)}"
 
-    def words(self, result: Result, found: StepFigures) -> str:
+    def words(self, one: Measurement, found: StepFigures) -> str:
         """Head, figure and interval, as words; empty where there is none."""
-        value, below = self.cell(result, found, wide=False)
+        value, below = self.cell(one, found, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
@@ -193,13 +188,9 @@ _COLUMNS = (
     _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
     # Where the terminal is wide enough.
     _StepColumn("speed-up", 9, 3, lambda r, f: f.speedup, lambda x: f"{x:.2f}"),
-    _StepColumn("messages", 9, 0, lambda r, f: r.step.get("messages"), str),
+    _StepColumn("messages", 9, 0, lambda r, f: r.step.messages if r.step else None, str),
+    _StepColumn("sent", 8, 0, lambda r, f: r.sent_bytes, lambda n: format_size_argument(int(n))),
     _StepColumn(
-        "sent",
-        8,
-        0,
-        lambda r, f: r.out.sent if r.out else None,
-        lambda n: format_size_argument(int(n)),
+        "buckets", 8, 0, lambda r, f: r.step.buckets if r.step else None, lambda x: f"{x:g}"
     ),
-    _StepColumn("buckets", 8, 0, lambda r, f: r.step.get("buckets"), lambda x: f"{x:g}"),
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 from busbar.errors import ReportError
 from busbar.units import format_percent, format_seconds
 from reports.analysis.steps import StepFigures, figures
-from reports.readers.own import results
-from reports.records.record import Result
+from reports.readers.codec import measurements
+from reports.records.measurement import Measurement
 
 _BAR = 20
 
@@ -17,21 +17,21 @@ _BAR = 20
 def scaling_lines(rows: Path) -> list[str]:
     """The closing table of a file of records; nothing where it has none."""
     try:
-        found = results(rows.read_text())
+        found = measurements(rows.read_text())
     except (OSError, ValueError, ReportError):
         return []
     return list(_table(found))
 
 
-def _table(found: Iterable[Result]) -> Iterable[str]:
-    groups: dict[tuple[str, str], dict[int, tuple[Result, StepFigures]]] = {}
-    for result in found:
-        one = figures(result)
+def _table(found: Iterable[Measurement]) -> Iterable[str]:
+    groups: dict[tuple[str, str], dict[int, tuple[Measurement, StepFigures]]] = {}
+    for row in found:
+        one = figures(row)
         if one is not None:
-            groups.setdefault((result.collective, result.algorithm), {})[result.ranks] = result, one
+            groups.setdefault((row.collective, row.algorithm), {})[row.ranks or 0] = row, one
     for (model, update), by_ranks in groups.items():
         base, against = by_ranks.get(1), ": scaling against 1 rank"
-        if base is not None and base[0].step.get("stragglers"):
+        if base is not None and base[0].step and base[0].step.stragglers:
             base, against = None, ": no speed-up, for the 1 rank measured is a straggler"
         yield "#"
         yield f"# {model}, {update}" + (against if 1 in by_ranks else "")

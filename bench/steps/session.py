@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bench.run.context import Opened
 from bench.run.environment import describe, load, place
 from bench.run.keeping import Keeper
-from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.record import record
+from bench.steps.record import measurement
 from bench.steps.rows import best_fusion, header, row
 from bench.steps.table import update
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
@@ -27,7 +26,8 @@ from busbar.files import check, write
 from busbar.host import boot
 from busbar.process import load as loaded
 from reports.analysis.steps import summaries
-from reports.records.record import Result, Sample
+from reports.readers.codec import Writer
+from reports.records.measurement import Measurement, Record
 
 
 def measure(options: StepOptions, opened: Opened) -> int:
@@ -43,7 +43,7 @@ class _StepSession:
         self._options, self._workload, self._opened = options, options.workload, opened
         world, transport = opened.world, opened.transport
         self._world = world
-        self._screen, self._status = Screen(world.rank), 0
+        self._screen, self._status, self._writer = Screen(world.rank), 0, Writer()
         self._trace = Trace(on=options.trace is not None)
         # The update that goes on, and how far it is.
         self._running: StepJob | None = None
@@ -56,16 +56,16 @@ class _StepSession:
         self._environment = (
             describe(opened.library, world, transport, places) if world.rank == 0 else {}
         )
-        self._keeper = Keeper(world, self._screen, options.run, opened.line)
+        self._keeper = Keeper(world, self._screen, options, opened.line)
         tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
-        self._watch = Watchdog(world, options.run.timeout, self._stop, opened.line, tick)
+        self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
 
     def run(self) -> int:
         """All updates, one after the other."""
         options = self._options
-        budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
+        budget = options.budget + 2 * options.warmup * options.compute.mean
         cases = _cases(options)
-        pace = Pace([budget] * len(cases), bounded=options.run.iterations is None)
+        pace = Pace([budget] * len(cases), bounded=options.iterations is None)
         self._screen.start(len(cases), pace)
         try:
             if not options.json:
@@ -121,12 +121,15 @@ class _StepSession:
         self._running = job
         outcome = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
-        result = record(job, outcome, self._environment, self._crowd)
-        lines = _as_json(result) if self._options.json else [*row(result), *outcome.lines]
-        self._keeper.row(result, lines)
-        if result.out is not None and result.out.wrong:
+        one = measurement(job, outcome, self._environment, self._crowd)
+        lines = self._as_json(one) if self._options.json else [*row(one), *outcome.lines]
+        self._keeper.row([one], lines)
+        if one.wrong:
             self._status = 1
         return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
+
+    def _as_json(self, one: Measurement) -> list[str]:
+        return self._writer.lines([one]).decode().splitlines()
 
     def _tell_far(self, far: Callable[[], Mapping[str, Any]]) -> None:
         self._far = far
@@ -139,10 +142,10 @@ class _StepSession:
         facts: dict[str, Any] = {"stuck": dict(self._far())}
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
-        outcome = StepOutcome(Sample(skipped=reason), job.choice.name, facts=facts)
-        result = record(job, outcome, self._environment, self._crowd)
+        outcome = StepOutcome(Record(skipped=reason), job.choice.name, facts=facts)
+        one = measurement(job, outcome, self._environment, self._crowd)
         # The reason is the run's last line, too.
-        self._keeper.row(result, _as_json(result) if self._options.json else [])
+        self._keeper.row([one], self._as_json(one) if self._options.json else [])
 
     def _draw(self) -> None:
         """Write the trace of all ranks.
@@ -198,11 +201,7 @@ class _StepSession:
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
     """Every update, with every fusion that is to be tried where it has any."""
     return [
-        (choice, replace(options, fusion=how))
+        (choice, replace(options, tried=how))
         for choice in options.updates
         for how in (options.fusions if update(choice.name).fused else options.fusions[:1])
     ]
-
-
-def _as_json(result: Result) -> list[str]:
-    return [json.dumps(result.as_dict())]

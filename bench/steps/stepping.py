@@ -49,7 +49,7 @@ class TrainingStep(Action):
         self._job, self._fusion, self._layout, self._gradients = job, how, layout, gradients
         self._first, *self._rest = exchanges
         self._training = training
-        self._number = -job.options.run.warmup
+        self._number = -job.options.warmup
         self._shares, self._count = job.workload.shares(), len(layout.kinds)
         self.messages = self.buckets = 0
         self._spans = [] if how.cycle else fusion.buckets(layout.sizes, how.limits, layout.kinds)

@@ -13,7 +13,8 @@ import numpy as np
 
 from bench.timing.starts import Arrived, BarrierStart, HowToStart
 from collectives.execution.transport import Action, unwatched
-from collectives.execution.world import How, Json, World
+from collectives.execution.world import How, World
+from reports.records.measurement import Window
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
 
@@ -58,7 +59,7 @@ class Timed:
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
     ``runs``: how often the plan was run in all, warm-ups and lost iterations among them.
-    ``across``, ``also``, ``sync`` and ``warm_up``: see `reports.records.record.Sample`.
+    ``across``, ``also``, ``window`` and ``warm_up``: see `reports.records.measurement.Record`.
     """
 
     times: tuple[float, ...]
@@ -68,7 +69,7 @@ class Timed:
     runs: int = 0
     across: str = "max"
     also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    sync: Mapping[str, Json] = field(default_factory=dict)
+    window: Window | None = None
     warm_up: tuple[float, ...] = ()
 
 
@@ -130,7 +131,7 @@ def measure(
                 rules.warmup + runs,
                 how.across,
                 {name: tuple(values[cut:]) for name, values in also.items()},
-                how.facts(),
+                how.window(),
                 tuple(times[:cut]),
             )
 

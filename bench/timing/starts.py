@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern
-from collectives.execution.transport import Action, Floats, Start
-from collectives.execution.world import How, Json, World
-from reports.records.record import LAST, OPERATION
+from bench.timing.clock import CommonClock
+from collectives.execution.transport import Action, Floats, Spans, Start
+from collectives.execution.world import How, World
+from reports.records.measurement import LAST, OPERATION, Window
 
 # More than this share of iterations begun too late by some rank, and windows grow.
 _LOST = 0.1
@@ -40,6 +40,12 @@ class Batch(NamedTuple):
     times: Floats
     own: Floats
     also: Mapping[str, Floats] = {}
+
+
+def _run(action: Action, n: int, before: int, arrived: Arrived, start: Start) -> Spans:
+    """Time n iterations after ``before`` others; ``arrived`` gets their numbers in the row."""
+    arrived(before)
+    return action.spans(n, start._replace(arrived=lambda i: arrived(before + i)))
 
 
 class BarrierStart:
@@ -69,18 +75,8 @@ class BarrierStart:
 
         ``once``: seconds that an iteration took this rank when it warmed up.
         """
-        arrived(before)
-        spans = action.spans(
-            n,
-            Start(
-                self._world.barrier,
-                loop=self._loop,
-                slower=self._slower,
-                arrived=lambda i: arrived(before + i),
-                clock=self.clock,
-            ),
-        )
-        combine = self._world.combine
+        start = Start(self._world.barrier, loop=self._loop, slower=self._slower, clock=self.clock)
+        spans, combine = _run(action, n, before, arrived, start), self._world.combine
         if self._loop:
             own = spans.seconds / n
             return Batch(combine(own, self.across), own)
@@ -92,9 +88,8 @@ class BarrierStart:
         operation = combine(spans.ends, "max") - combine(spans.begins, "min")
         return Batch(times, own, {OPERATION: np.round(operation, 12)})
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record: none for barriers."""
-        return {}
+    def window(self) -> None:
+        """What a record says of windows: nothing."""
 
 
 class WindowStart:
@@ -129,17 +124,9 @@ class WindowStart:
         delays = self._arrival.delays(world.size, n, before)
         window = float(delays.max(initial=0)) + self._room()
         starts = self._agreed() + window * np.arange(n) + delays[:, world.rank]
-        arrived(before)
-        spans = action.spans(
-            n,
-            Start(
-                world.barrier,
-                at=common.local(starts).tolist(),
-                slower=self._slower,
-                arrived=lambda i: arrived(before + i),
-                clock=self.clock,
-            ),
-        )
+        local = common.local(starts).tolist()
+        start = Start(world.barrier, local, slower=self._slower, clock=self.clock)
+        spans = _run(action, n, before, arrived, start)
         begins, ends = common.common(spans.begins), common.common(spans.ends)
         late = begins - starts > max(_LATE_S, _LATE * self._usual)
         return self._without_late(begins, ends, late, window)
@@ -178,17 +165,16 @@ class WindowStart:
         times = also.pop(OPERATION if self._arrival == ZERO else LAST)
         return Batch(times, np.round((ends - begins)[good], 12), also)
 
-    def facts(self) -> Mapping[str, Json]:
-        """The entry in a record."""
-        return {
-            "by": "window",
-            "arrival": str(self._arrival),
-            "pattern": self._arrival.pattern,
-            "begun": self._begun,
-            "lost": self._lost,
-            "widest_s": round(self._widest, 9),
-            "clock_error_s": round(self._common.line.error(self.clock()), 10),
-        }
+    def window(self) -> Window:
+        """What a record says of the windows."""
+        return Window(
+            arrival=str(self._arrival),
+            pattern=self._arrival.pattern,
+            begun=self._begun,
+            lost=self._lost,
+            widest_s=round(self._widest, 9),
+            clock_error_s=round(self._common.line.error(self.clock()), 10),
+        )
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,46 +16,83 @@ from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
 from bench.trials.pairs import UNDECIDED, PairedRows
 from bench.trials.sides import SharedLaunch, Side, launch, side, together
-from busbar.arguments import Parser, program
+from busbar.arguments import Parser
+from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.launchers import launched
-from busbar.process import serve
+from busbar.options import Self, option, switch
 from busbar.terminal import print_note
 from reports.analysis.expect import parse_share
 
-_MOST_ROUNDS = 1000
 
+class AbCommand(Command):
+    """Interleave two commands, in random order, until every row is decided or the time is up.
 
-def main(argv: Sequence[str]) -> int:
-    """Run it; 0 well, 2 a wrong option, or the status of a launch that failed (1 of a foreign)."""
-    return serve("busbar", lambda: _run(argv))
+    It says whether B is slower or faster than A. Two algorithms (-A) of one benchmark take turns
+    within each launch.
+    """
 
+    USAGE = "%(prog)s [options] -- A… -- B…"
 
-def _parser() -> argparse.ArgumentParser:
-    own = program("bench.ab")
-    p = Parser(
-        prog=own,
-        usage=f"{own} [options] -- A… -- B…",
-        description="Interleave two commands, in random order, until every row is decided or the"
-        " time is up, and say whether B is slower or faster than A. Two algorithms (-A) of one"
-        " benchmark take turns within each launch.",
-        epilog="A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any"
-        " command that writes our records or prints a log that reports read, such as that of"
-        " another build. See docs/measuring.md.",
+    EPILOG = (
+        "A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any command that"
+        " writes our records or prints a log that reports read, such as that of another build. See"
+        " docs/measuring.md."
     )
-    add = p.group()
-    most, seed = at_least(1, "rounds", _MOST_ROUNDS), at_least(0, "as seed", MOST_SEED)
-    time_limit = "time limit: no round begins that would end later (default 300)"
-    add("--budget SECONDS", time_limit, type=seconds, default=300.0)
-    add("--most N", "most rounds (default 1000)", type=most, default=_MOST_ROUNDS)
-    counts = "least difference that counts (default 1%%)"
-    add("--noise SHARE", counts, type=parse_share, default=0.01)
-    add("--seed N", "seed of the order of sides and rows (default: drawn)", type=seed)
-    kept = "keep the records of every launch: a-001.jsonl, b-001.jsonl, … or ab-001.jsonl, …"
-    add("--out DIR", kept, type=Path)
-    apart = "launch A and B on their own, even where one launch can measure both"
-    add("--separate", apart, action="store_true")
-    return p
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    budget: float = option(
+        "--budget SECONDS  time limit: no round begins that would end later", 300.0, seconds
+    )
+    most: int = option("--most N  most rounds", 1000, at_least(1, "rounds", 1000))
+    noise: float = option(
+        "--noise SHARE  least difference that counts (default 1%)", 0.01, parse_share
+    )
+    seed: int | None = option(
+        "--seed N  seed of the order of sides and rows (default: drawn)",
+        parse=at_least(0, "as seed", MOST_SEED),
+    )
+    out: Path | None = option(
+        "--out DIR  keep the records of every launch: a-001.jsonl, b-001.jsonl, … or ab-001.jsonl,"
+        " …"
+    )
+    separate: bool = switch(
+        "--separate  launch A and B on their own, even where one launch can measure both"
+    )
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """The options before the first ``--``; the commands after it and after the second."""
+        own, *commands = _parts(argv)
+        return super().parse(own, parser, commands=tuple(map(tuple, commands)), **more)
+
+    def run(self) -> int:
+        """Give 0, or the status of a launch that failed (1 of a foreign one)."""
+        if len(self.commands) != 2:
+            raise Unsupported("two commands are needed; write -- A… -- B…")
+        if launched() is not None:
+            raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
+        a, b = (side(name, words) for name, words in zip("AB", self.commands, strict=True))
+        both = None if self.separate else together(a, b)
+        seed = randbelow(MOST_SEED) if self.seed is None else self.seed
+        pairs, status = PairedRows(self.noise), 0
+        with ExitStack() as stack:
+            folder = self.out or Path(stack.enter_context(TemporaryDirectory(prefix="busbar-")))
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise Unsupported(f"{folder}: {error.strerror}") from None
+            try:
+                _rounds((a, b), both, pairs, folder, seed, self)
+            except Interrupted as end:
+                status = end.exit_status
+        if pairs.found:
+            Screen(0).lines([f"A: {a}", f"B: {b}", *pairs.lines()])
+            undecided = pairs.words.count(UNDECIDED)
+            if undecided:
+                of = f"{undecided} of {len(pairs.words)} rows"
+                print_note(f"{of} are undecided when --budget or --most ends")
+        return status
 
 
 def _parts(argv: Sequence[str]) -> list[list[str]]:
@@ -70,49 +106,19 @@ def _parts(argv: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def _run(argv: Sequence[str]) -> int:
-    mine, *commands = _parts(argv)
-    given = _parser().parse_args(mine)
-    if len(commands) != 2:
-        raise Unsupported("two commands are needed; write -- A… -- B…")
-    if launched() is not None:
-        raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
-    a, b = (side(name, words) for name, words in zip("AB", commands, strict=True))
-    both = None if given.separate else together(a, b)
-    seed = randbelow(MOST_SEED) if given.seed is None else given.seed
-    pairs, status = PairedRows(given.noise), 0
-    with ExitStack() as stack:
-        folder = given.out or Path(stack.enter_context(TemporaryDirectory(prefix="busbar-")))
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise Unsupported(f"{folder}: {error.strerror}") from None
-        try:
-            _rounds((a, b), both, pairs, folder, seed, given)
-        except Interrupted as end:
-            status = end.exit_status
-    if pairs.found:
-        Screen(0).lines([f"A: {a}", f"B: {b}", *pairs.lines()])
-        undecided = pairs.words.count(UNDECIDED)
-        if undecided:
-            of = f"{undecided} of {len(pairs.words)} rows"
-            print_note(f"{of} are undecided when --budget or --most ends")
-    return status
-
-
 def _rounds(
     sides: Sequence[Side],
     both: SharedLaunch | None,
     pairs: PairedRows,
     folder: Path,
     seed: int,
-    given: argparse.Namespace,
+    options: AbCommand,
 ) -> None:
     """Run rounds of both sides until all rows are decided or there is no time for another."""
     random, begin, longest = Random(seed), time.monotonic(), 0.0
-    for number in range(1, given.most + 1):
+    for number in range(1, options.most + 1):
         start = time.monotonic()
-        if start - begin + longest > given.budget and number > 1:
+        if start - begin + longest > options.budget and number > 1:
             return
         order = [both.side] if both else random.sample(sides, 2)
         which = LaunchTurn(number, 0, seed)

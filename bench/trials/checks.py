@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from statistics import mean, median, variance
 
 import numpy as np
+from msgspec.structs import replace
 
 from busbar.statistics import interval
 from busbar.units import format_seconds, format_size
 from reports.analysis.compare import compare, join
-from reports.records.rows import Row, grouped
+from reports.records.measurement import Measurement, grouped
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import launch_scatter, least_seen
 
@@ -41,7 +42,7 @@ class CheckLine:
         return f"{self.name}: {self.found} ({self.target}): {'kept' if self.kept else 'NOT KEPT'}"
 
 
-def words(a: Iterable[Row], b: Iterable[Row]) -> Counter[str]:
+def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
     """How often compare says what of the rows of A and of B, each row by itself.
 
     Without the correction for the number of rows, which would make false alarms rarer still.
@@ -105,9 +106,9 @@ class SlowedSides:
     #: The variance of launches, and that of the difference within them.
     between: dict[Cell, list[float]] = field(default_factory=dict)
     within: dict[Cell, list[float]] = field(default_factory=dict)
-    _before: dict[str, Sequence[Row]] = field(default_factory=dict)
+    _before: dict[str, Sequence[Measurement]] = field(default_factory=dict)
 
-    def add(self, shares: Mapping[float, Sequence[Row]]) -> None:
+    def add(self, shares: Mapping[float, Sequence[Measurement]]) -> None:
         """A set of launches over one transport: all rows by what they were slowed by, 0 for A."""
         base = shares[0.0]
         before = self._before.get(base[0].transport)
@@ -147,14 +148,14 @@ class SlowedSides:
         return CheckLine(f"  {cell[0]}, {format_size(cell[1])}", text)
 
 
-def _figures(rows: Iterable[Row]) -> list[Row]:
+def _figures(rows: Iterable[Measurement]) -> list[Measurement]:
     """The rows with a figure a visit: a bootstrap of all iterations takes minutes."""
     return [replace(r, times_s=()) for r in rows]
 
 
-def _turns(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
     """The first, third … visit of each launch to a row, and the second, fourth …."""
-    sides: tuple[list[Row], list[Row]] = [], []
+    sides: tuple[list[Measurement], list[Measurement]] = [], []
     for visits in grouped(rows, lambda r: (id(r.run), r.size)).values():
         for side, one in zip(sides, (visits[::2], visits[1::2]), strict=True):
             side.extend(one)
@@ -177,7 +178,7 @@ def _slower(found: Counter[str]) -> str:
     return f"{100 * found['slower'] / (total or 1):.1f} % of {total} pairs slower"
 
 
-def coverage(rows: Iterable[Row]) -> tuple[int, int]:
+def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:
     """How many windows of iterations have an interval that holds the median of those around it.
 
     Gives (hits, windows). Five windows before it and five after it are ten times as many

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,9 @@ class CLoop:
         addition = op("sum") if name == "allreduce" else None
         call = LibraryCall(spec(name), buffers, addition, part, in_place=in_place)
         ours = self._transport.library(call)
-        return self._turns(ours, "time_calls", _COLLECTIVES[name], source, target, self._world.size)
+        return self._turns(
+            ours, self._library.time_calls, _COLLECTIVES[name], source, target, self._world.size
+        )
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
         """An all-reduce by a schedule on two ranks, by the same messages on both sides."""
@@ -107,12 +110,11 @@ class CLoop:
         ours = Plan(
             schedule, spec("allreduce"), self._transport, rank, source, target, op("sum"), size // 4
         )
-        return self._turns(ours, "time_schedule", _SCHEDULES[name], source, target)
+        return self._turns(ours, self._library.time_schedule, _SCHEDULES[name], source, target)
 
     def _turns(
-        self, action: Action, name: str, kind: bytes, source: Floats, target: Floats, *more: int
+        self, action: Action, function: Any, kind: bytes, source: Floats, target: Floats, *more: int
     ) -> tuple[float, float, float]:
-        function = getattr(self._library, name)
         function.restype = ctypes.c_double
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in (source, target)]
 

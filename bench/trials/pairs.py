@@ -13,7 +13,7 @@ from busbar.errors import ReportError
 from busbar.tables import render_lines
 from busbar.units import format_seconds, format_size
 from reports.analysis.compare import samples
-from reports.records.rows import Row, grouped, level_of
+from reports.records.measurement import Measurement, grouped, level_of
 from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
 
@@ -32,7 +32,7 @@ Key = tuple[object, ...]
 class Pair:
     """A row: its times in seconds, of A and B, one of each a round."""
 
-    row: Row
+    row: Measurement
     a: list[float] = field(default_factory=list)
     b: list[float] = field(default_factory=list)
     #: The logarithm of B over A, one a round.
@@ -71,7 +71,7 @@ class PairedRows:
         #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
         self.against = ""
 
-    def add(self, a: Sequence[Row], b: Sequence[Row]) -> None:
+    def add(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> None:
         """A round's rows. Raises ReportError where the sides have none in common."""
         if self._dropped is None:
             self._dropped = self._compared(a, b)
@@ -90,7 +90,7 @@ class PairedRows:
             visits = ([r.times_s for r in rows] for rows in (left, right))
             pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
 
-    def _compared(self, a: Sequence[Row], b: Sequence[Row]) -> tuple[str, ...]:
+    def _compared(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> tuple[str, ...]:
         told = {}
         for name in _FIELDS:
             values = [{attrgetter(name)(row) for row in rows} for rows in (a, b)]
@@ -103,7 +103,7 @@ class PairedRows:
         self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
         return dropped
 
-    def _measured(self, rows: Sequence[Row]) -> dict[Key, list[Row]]:
+    def _measured(self, rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
         """The rows that have a time, by what they measured."""
         kept = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
         return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in kept))

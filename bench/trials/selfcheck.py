@@ -33,17 +33,18 @@ from bench.trials.checks import (
 )
 from bench.trials.sides import launch, side
 from bench.trials.stopping import stopping_lines
-from busbar.arguments import Parser, program, unknown
+from busbar.arguments import unknown
+from busbar.commands import Command
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
-from busbar.process import serve
+from busbar.options import option, switch
 from busbar.start import python
 from busbar.units import format_seconds as shown
 from busbar.units import format_size
-from reports.readers import own
-from reports.records.rows import Row, grouped
+from reports.readers import codec
+from reports.records.measurement import Measurement, grouped
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
@@ -74,60 +75,52 @@ _WHOLE = _Form(1140.0, 10, 14, 12, 7, 100)
 _QUICK = _Form(100.0, 2, 2, 2, 2, 20)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run it; 0 all is as it should be, 1 something is not or a launch failed, 2 a wrong option."""
-    return serve("busbar", lambda: _run(argv))
+class SelfcheckCommand(Command):
+    """Check the tool itself.
 
+    Measure equal sides, and sides slowed by a known share, and count how often compare is right.
+    Count how often confidence intervals hold the true median. Measure what the harness costs. This
+    takes at most 20 minutes and needs a quiet machine.
+    """
 
-def _run(argv: Sequence[str]) -> int:
-    p = Parser(
-        prog=program("bench.selfcheck"),
-        description="Check the tool itself. Measure equal sides, and sides slowed by a known"
-        " share, and count how often compare is right. Count how often confidence intervals hold"
-        " the true median. Measure what the harness costs. This takes at most 20 minutes and"
-        " needs a quiet machine.",
+    quick: bool = switch("--quick  only a few launches of each, in two minutes")
+    ranks: int = option("--ranks N", 2, at_least(2, "ranks", 1024))
+    transport: str = option("--transport NAMES", "shm,mpi")
+    budget: float | None = option(
+        f"--budget SECONDS  time limit of the whole check (default {_WHOLE.budget:g})",
+        parse=seconds,
     )
-    add = p.add_argument
-    add("--quick", action="store_true", help="only a few launches of each, in two minutes")
-    add("--ranks", type=at_least(2, "ranks", 1024), default=2, metavar="N", help="default 2")
-    add("--transport", default="shm,mpi", metavar="NAMES", help="default shm,mpi")
-    add(
-        "--budget",
-        type=seconds,
-        metavar="SECONDS",
-        help="time limit of the whole check (default 1140)",
+    parts: tuple[str, ...] = option(
+        f"--parts NAMES  these parts only, joined by commas: {', '.join(_PARTS)}",
+        (),
+        lambda text: tuple(text.split(",")),
     )
-    add(
-        "--parts",
-        type=lambda text: tuple(text.split(",")),
-        default=_PARTS,
-        metavar="NAMES",
-        help=f"these parts only, joined by commas: {', '.join(_PARTS)}",
-    )
-    add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N", help="of all orders")
-    given = p.parse_args(argv)
-    if launched() is not None:
-        raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
-    for name in given.parts:
-        if name not in _PARTS:
-            raise unknown("part", name, _PARTS)
-    form = _QUICK if given.quick else _WHOLE
-    form = form if given.budget is None else form._replace(budget=given.budget)
-    seed = randbelow(MOST_SEED) if given.seed is None else given.seed
-    transports, kept = given.transport.split(","), True
-    with TemporaryDirectory(prefix="busbar-") as folder:
-        check = _Check(Path(folder), given.ranks, transports, form, seed)
-        check.screen.lines([f"{given.ranks} ranks, {', '.join(transports)}, seed {seed}"])
-        try:
-            checks = (check.ends, check.equal, check.slowed, check.covers, check.harness)
-            parts = dict(zip(_PARTS, checks, strict=True))
-            for name in given.parts:
-                for line in parts[name]():
-                    check.screen.lines([str(line)])
-                    kept = kept and line.kept is not False
-        except Interrupted as end:
-            return end.exit_status
-    return 0 if kept else 1
+    seed: int | None = option("--seed N  of all orders", parse=at_least(0, "as seed", MOST_SEED))
+
+    def run(self) -> int:
+        """Give 0 where all is as it should be, else 1."""
+        if launched() is not None:
+            raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
+        for name in self.parts or _PARTS:
+            if name not in _PARTS:
+                raise unknown("part", name, _PARTS)
+        form = _QUICK if self.quick else _WHOLE
+        form = form if self.budget is None else form._replace(budget=self.budget)
+        seed = randbelow(MOST_SEED) if self.seed is None else self.seed
+        transports, kept = self.transport.split(","), True
+        with TemporaryDirectory(prefix="busbar-") as folder:
+            check = _Check(Path(folder), self.ranks, transports, form, seed)
+            check.screen.lines([f"{self.ranks} ranks, {', '.join(transports)}, seed {seed}"])
+            try:
+                checks = (check.ends, check.equal, check.slowed, check.covers, check.harness)
+                parts = dict(zip(_PARTS, checks, strict=True))
+                for name in self.parts or _PARTS:
+                    for line in parts[name]():
+                        check.screen.lines([str(line)])
+                        kept = kept and line.kept is not False
+            except Interrupted as end:
+                return end.exit_status
+        return 0 if kept else 1
 
 
 class _Check:
@@ -198,7 +191,7 @@ class _Check:
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
         for transport in self._sets(self._form.slowed, 1):
-            every: dict[float, list[Row]] = {}
+            every: dict[float, list[Measurement]] = {}
             for _ in range(_LAUNCHES):
                 file = self._launch("slowed sides", transport, *sizes, *shares)
                 for share, rows in _rows(file).items():
@@ -258,8 +251,6 @@ class _Check:
         return file.read_text()
 
 
-def _rows(file: Path) -> Mapping[float, Sequence[Row]]:
+def _rows(file: Path) -> Mapping[float, Sequence[Measurement]]:
     """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
-    results = own.results(file.read_text())
-    shares = [float(r.parameters.get("injected", 0.0)) for r in results]
-    return grouped(own.rows(results, str(file)), lambda row: shares[row.line - 1])
+    return grouped(codec.measurements(file.read_text()), lambda row: row.injected or 0.0)

@@ -17,7 +17,7 @@ from bench.options.options import Options, parse
 from busbar.errors import ReportError, Unsupported
 from busbar.start import python
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 _BENCH = "bench."
 
@@ -76,7 +76,7 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
     left, right = a.options, b.options
     if left is None or right is None or left == right:
         return None
-    if replace(left, algorithms=right.algorithms) != right:
+    if replace(left, algorithm=right.algorithm) != right:
         return None
     chosen = [choice.label for made in (left, right) for choice in made.algorithms]
     if len(chosen) != 2:
@@ -102,7 +102,7 @@ def launch(
     turn: LaunchTurn | None = None,
     more: Sequence[str] = (),
     env: Mapping[str, str] = os.environ,
-) -> Sequence[Row]:
+) -> Sequence[Measurement]:
     """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
 
     What is none of ours is read from what it prints. Raises LaunchFailed, also where there is

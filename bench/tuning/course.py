@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bench.launch.progress import far
-from bench.launch.showing import Heard, showing
+from bench.launch.launch import OnLine, parse_progress, show_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import pools
@@ -117,7 +116,7 @@ class Course:
         return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
 
     @contextmanager
-    def run(self, name: str) -> Iterator[Heard]:
+    def run(self, name: str) -> Iterator[OnLine]:
         """While the next run goes on: what to call with each of its lines."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
         left = self.remaining()
@@ -125,11 +124,11 @@ class Course:
         self._begun = self.elapsed
         seen = sys.stderr is not None and sys.stderr.isatty()
         try:
-            with showing(title, None) as show:
+            with show_progress(title, None) as show:
 
                 def heard(line: str) -> None:
                     show(line)
-                    at = far(line)
+                    at = parse_progress(line)
                     if at is not None and not seen:
                         passed = format_duration(self.elapsed)
                         self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")

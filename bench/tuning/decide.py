@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bench.run.rules import Range, Tunable
+from bench.run.tuning_file import Range, Tunable
 from reports.statistics.inference import between_runs, ratio_interval
 
 Times = Mapping[Tunable, Sequence[Sequence[float]]]

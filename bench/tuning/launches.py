@@ -107,7 +107,7 @@ def run(
         [*launch.argv, "--out", str(path), *more],
         command=launcher,
         variables=launch.variables,
-        heard=heard,
+        on_line=heard,
         within=within,
         stdout=subprocess.DEVNULL,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.run.rules import LIBRARY, Rules, Tunable
+from bench.run.tuning_file import LIBRARY, Rules, Tunable
 from busbar.errors import Unsupported
 
 PREFIX = f"{LIBRARY}/"

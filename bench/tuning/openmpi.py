@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.run.rules import LIBRARY, Range, Rules, Tunable
+from bench.run.tuning_file import LIBRARY, Range, Rules, Tunable
 from busbar.errors import Unsupported
 from collectives.schedule import catalogue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.run.rules import Tunable
+from bench.run.tuning_file import Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.series import Key, Series
 from collectives.formats.load import draft

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.run.rules import ANY, LIBRARY, Rules, Tunable
+from bench.run.tuning_file import ANY, LIBRARY, Rules, Tunable
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
 from busbar.errors import ReportError, Unsupported
 from reports.analysis.compare import samples
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 
 class Key(NamedTuple):
@@ -29,7 +29,7 @@ Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
 """For each key and size, seconds of each candidate's iterations, a list a launch or round."""
 
 
-def candidate(row: Row) -> Tunable:
+def candidate(row: Measurement) -> Tunable:
     """The contender of a row; a library with a forced algorithm is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
@@ -44,13 +44,13 @@ def candidate(row: Row) -> Tunable:
     return Tunable(name, row.transport)
 
 
-def collect(rows: Iterable[Row], placement: str) -> Series:
+def collect(rows: Iterable[Measurement], placement: str) -> Series:
     """Rows with raw times, by what they measured; ``placement`` is ``out`` or ``in``.
 
     Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
     work was shared among ranks: they do not time what a rank of a schedule has to do.
     """
-    found: dict[Key, dict[int, dict[Tunable, list[Row]]]] = {}
+    found: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
     for row in rows:
         if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
             continue
@@ -71,7 +71,7 @@ def collect(rows: Iterable[Row], placement: str) -> Series:
     }
 
 
-def _units(rows: Sequence[Row]) -> list[list[float]]:
+def _units(rows: Sequence[Measurement]) -> list[list[float]]:
     """The unit of a choice's times: launches if there are several, else rounds of one launch."""
     launches = [list(run) for run in samples(rows)]
     return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
@@ -82,7 +82,7 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
 
     Raises Unsupported when a file cannot be read or none has a row with raw times.
     """
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     notes: list[str] = []
     for path in paths:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.run.rules import ANY, Rules
+from bench.run.tuning_file import ANY, Rules
 from busbar.units import format_bytes
 
 

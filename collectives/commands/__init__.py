@@ -1,1 +1,18 @@
-"""The commands of ``python -m collectives``, a module each; `collectives.cli` has the table."""
+"""The commands of ``python -m collectives``, by the modules that have them."""
+
+from busbar.commands import CommandTable
+
+TABLE = CommandTable(
+    "Schedules of collectives: see, prove, cost.",
+    "collectives.commands.",
+    {
+        "list": "listing:ListCommand",
+        "show": "showing:ShowCommand",
+        "verify": "verifying:VerifyCommand",
+        "cost": "costing:CostCommand",
+        "fit": "fitting:FitCommand",
+        "simulate": "simulating:SimulateCommand",
+        "import": "foreign:ImportCommand",
+        "export": "foreign:ExportCommand",
+    },
+)

@@ -1,56 +1,77 @@
-"""What a command is, and what several of them share: options, names, rank counts, tables."""
+"""What several commands share: options, names, rank counts, tables."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
+from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
-from busbar.units import MOST_RANKS, Unsaid, parse_ranks
-from collectives.formats.load import from_file
-from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
+from busbar.units import MOST_RANKS, parse_ranks
+from collectives.formats.load import from_file, stated
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
+from collectives.schedule.layout import Layout
 
 if TYPE_CHECKING:
     pass
 
-
-class Subcommand(NamedTuple):
-    """A line of help, what adds options to a parser, and what runs and gives the exit status."""
-
-    text: str
-    options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+_NAME = (
+    "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
+    " file of MSCCL or MSCCL++"
+)
 
 
-def schedule_options(
-    parser: argparse.ArgumentParser,
-    *,
-    every: bool,
-    ranks: str,
-    ranks_help: str,
-    optional: bool = False,
-) -> None:
-    """The options that say which schedule is meant.
+class ScheduleOptions(OptionGroup):
+    """The options that say which schedule is meant."""
 
-    ``every``: NAME may be all; ``optional``: that is what a NAME left out means.
-    """
-    option = parser.add_argument
-    text = (
-        "an algorithm, with parameters as in chain:segments=4; or a composition like"
-        " halving+ring; or a file of MSCCL or MSCCL++"
-    )
-    if every:
-        text += "; or several with commas between, or all"
-    option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
-    option("-c", "--collective", help="which collective")
-    option("-n", "--ranks", default=Unsaid(ranks), help=ranks_help)
-    option("-r", "--root", type=int, default=0, help="root rank (default 0)")
-    for key, text in (("grid", "a torus, like 4x4"), ("segments", "pipeline segments")):
-        option(f"--{key}", help=text)
+    name: str = option(f"NAME  {_NAME}")
+    collective: str | None = option("-c --collective  which collective")
+    ranks: str = option("-n --ranks  rank count", "8")
+    root: int = option("-r --root  root rank", 0)
+    grid: str | None = option("--grid  a torus, like 4x4")
+    segments: str | None = option("--segments  pipeline segments")
+
+    def algorithm(self) -> tuple[Self, str, dict[str, object]]:
+        """These options, the algorithm's name and its parameters.
+
+        A file in the place of NAME states its collective, ranks and root; a parameter ``root`` is
+        as ``--root``. Raises Unsupported where the options say otherwise.
+        """
+        options = self._stated() if from_file(self.name) else self
+        extra = [f"{key}={value}" for key in ("grid", "segments") if (value := getattr(self, key))]
+        name, parameters = parse(":".join([self.name, *extra]))
+        root = parameters.pop("root", options.root)
+        if not isinstance(root, int):
+            raise Unsupported(f"root must be a rank, not {root!r}")
+        return replace(options, root=root), name, parameters
+
+    def _stated(self) -> Self:
+        layout = stated(path := Path(self.name))
+        self.check_layout(path, layout)
+        return replace(
+            self, collective=layout.spec.name, ranks=str(layout.nranks), root=layout.root
+        )
+
+    def check_layout(self, path: Path, layout: Layout) -> None:
+        """Raise Unsupported where options ask for something else than a file has."""
+        what = layout.spec
+        if self.collective is not None and spec(self.collective).name != what.name:
+            raise Unsupported(f"{path}: it is for {what.name}, not {self.collective}")
+        if "ranks" in self.given and layout.nranks not in parse_ranks(self.ranks):
+            raise Unsupported(f"{path}: it is for {layout.nranks} ranks, not {self.ranks}")
+        if what.rooted and self.root not in (0, layout.root):
+            raise Unsupported(f"{path}: its root is {layout.root}, not {self.root}")
+
+
+class SchedulesOptions(ScheduleOptions):
+    """The same, of several algorithms or all."""
+
+    name: str = option(f"NAME  {_NAME}; or several with commas between, or all")
 
 
 def one(text: str, most: int = MOST_RANKS) -> int:
@@ -61,7 +82,7 @@ def one(text: str, most: int = MOST_RANKS) -> int:
     return found[0]
 
 
-def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
+def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
     """(collective, algorithm) of all that was asked for: all, or names with commas between."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
     names = [name] if from_file(name) else name.split(",")

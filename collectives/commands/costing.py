@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.commands import Command
 from busbar.errors import Unsupported
+from busbar.options import option, redefine
 from busbar.tables import new_table
 from busbar.units import format_digits, parse_size, sweep_sizes
-from collectives.commands.command import Subcommand, one, pairs, schedule_options, show
-from collectives.commands.foreign import asked
+from collectives.commands.command import SchedulesOptions, one, pairs, show
 from collectives.formats.load import from_file
 from collectives.schedule.bounds import bound
 
@@ -27,21 +27,74 @@ _MOST_SIZES = 256
 FORMATS = ("table", "csv", "json")
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    text = f"rank count, up to {_MOST_RANKS} (default 8)"
-    schedule_options(parser, every=True, ranks="8", ranks_help=text, optional=True)
-    option = parser.add_argument
-    option("-b", "--minbytes", metavar="SIZE", help="smallest size to predict (default 1M)")
-    option("-e", "--maxbytes", metavar="SIZE", help="largest size to predict (default 1G)")
-    option("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
-    text = "map of the machine: any file that python -m topology --from reads; may be repeated"
-    option("--topology", action="append", metavar="FILE", help=text)
-    text = "costs of its links (python -m collectives fit)"
-    option("--fit", type=Path, metavar="FILE", help=text)
-    option("--format", choices=FORMATS, default="table", help="default table")
+class CostCommand(SchedulesOptions, Command):
+    """Steps, bytes, additions and predicted time beside the lower bounds."""
+
+    name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
+    ranks: str = option(f"-n --ranks  rank count, up to {_MOST_RANKS}", "8")
+    minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
+    maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 1G)")
+    stepfactor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
+    topology: tuple[str, ...] | None = option(
+        "--topology FILE  map of the machine: any file that python -m topology --from reads; may be"
+        " repeated",
+        action="append",
+    )
+    fit: Path | None = option("--fit FILE  costs of its links (python -m collectives fit)")
+    format: str = option("--format", "table", choices=FORMATS)
+
+    def run(self) -> int:
+        """Print the tables."""
+        from collectives.predict import compare as model
+
+        options, name, given = self.algorithm()
+        nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
+        predictor: CollectivePredictor | None = None
+        notes: Sequence[str] = ()
+        if sizes:
+            from collectives.predict.maps import load_machine
+            from collectives.predict.predictor import choose_predictor
+
+            machine = load_machine(options.topology, options.fit, nranks)
+            predictor, notes = choose_predictor(machine), machine.notes
+        groups: dict[str, list[str]] = {}
+        for collective, each in pairs(options, name):
+            groups.setdefault(collective, []).append(each)
+        shown: list[object] = []
+        rows: list[dict[str, object]] = []
+        for collective, names in groups.items():
+            contenders, refused = model.compare_algorithms(
+                collective,
+                names,
+                nranks,
+                root=options.root,
+                predictor=predictor,
+                sizes=sizes,
+                parameters=given,
+                strict=name != "all",
+            )
+            for reason in refused.values():
+                print(f"collectives: {collective}: {reason}", file=sys.stderr)
+            if options.format == "table":
+                shown += [_counts(collective, nranks, contenders, refused)]
+                if predictor is not None and contenders:
+                    from collectives.commands.predicted import tables
+
+                    shown += tables(collective, nranks, contenders, predictor, sizes)
+            else:
+                from collectives.commands.predicted import records
+
+                rows += records(collective, nranks, contenders, predictor, sizes)
+        if options.format == "table":
+            show(*shown, *_LEGEND, *notes)
+        else:
+            from collectives.commands.predicted import written
+
+            sys.stdout.write(written(rows, notes, options.format))
+        return 0
 
 
-def _sizes(options: argparse.Namespace) -> list[int]:
+def _sizes(options: CostCommand) -> list[int]:
     """The sizes to predict; none where nothing asks for a prediction."""
     ends = (options.minbytes, options.maxbytes, options.stepfactor, options.topology, options.fit)
     if all(end is None for end in ends):
@@ -60,56 +113,6 @@ def _sizes(options: argparse.Namespace) -> list[int]:
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
-
-
-def _cost(options: argparse.Namespace) -> int:
-    from collectives.predict import compare as model
-
-    name, given = asked(options)
-    nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
-    predictor: CollectivePredictor | None = None
-    notes: Sequence[str] = ()
-    if sizes:
-        from collectives.predict.maps import load_machine
-        from collectives.predict.predictor import choose_predictor
-
-        machine = load_machine(options.topology, options.fit, nranks)
-        predictor, notes = choose_predictor(machine), machine.notes
-    groups: dict[str, list[str]] = {}
-    for collective, each in pairs(options, name):
-        groups.setdefault(collective, []).append(each)
-    shown: list[object] = []
-    rows: list[dict[str, object]] = []
-    for collective, names in groups.items():
-        contenders, refused = model.compare_algorithms(
-            collective,
-            names,
-            nranks,
-            root=options.root,
-            predictor=predictor,
-            sizes=sizes,
-            parameters=given,
-            strict=name != "all",
-        )
-        for reason in refused.values():
-            print(f"collectives: {collective}: {reason}", file=sys.stderr)
-        if options.format == "table":
-            shown += [_counts(collective, nranks, contenders, refused)]
-            if predictor is not None and contenders:
-                from collectives.commands.predicted import tables
-
-                shown += tables(collective, nranks, contenders, predictor, sizes)
-        else:
-            from collectives.commands.predicted import records
-
-            rows += records(collective, nranks, contenders, predictor, sizes)
-    if options.format == "table":
-        show(*shown, *_LEGEND, *notes)
-    else:
-        from collectives.commands.predicted import written
-
-        sys.stdout.write(written(rows, notes, options.format))
-    return 0
 
 
 _LEGEND = (
@@ -145,6 +148,5 @@ def _counts(
     return table
 
 
-COMMAND = Subcommand(
-    "steps, bytes, additions and predicted time beside the lower bounds", _options, _cost
-)
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.files import write
+from busbar.options import option
 from busbar.tables import new_table
 from busbar.units import format_size_argument, without_exponent
-from collectives.commands.command import Subcommand, show
+from collectives.commands.command import show
 
 if TYPE_CHECKING:
     from collectives.predict.machine import Costs, Curve
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument
-    option(
-        "files",
+class FitCommand(Command):
+    """Costs of links from measured times, for predictions."""
+
+    files: tuple[str, ...] = option(
+        "MATRIX.json  saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json;"
+        " give several files for several rank counts or repeated measurements",
         nargs="+",
-        metavar="MATRIX.json",
-        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; give"
-        " several files for several rank counts or repeated measurements",
     )
-    option("--out", type=Path, metavar="FILE", help="write the fit here, for --fit")
+    out: Path | None = option("--out FILE  write the fit here, for --fit")
 
+    def run(self) -> int:
+        """Print the costs, and write them."""
+        from collectives.predict.fit import dump_fit
+        from collectives.predict.maps import fit_maps
 
-def _fit(options: argparse.Namespace) -> int:
-    from collectives.predict.fit import dump_fit
-    from collectives.predict.maps import fit_maps
-
-    costs = fit_maps(options.files)
-    if len({c.transport for c in costs}) > 1:
-        raise Unsupported("the files were measured over several transports; fit each by itself")
-    if options.out is not None:
-        write(options.out, dump_fit(costs).encode())
-        print(f"wrote {options.out}", file=sys.stderr)
-    for each in costs:
-        show(*_shown(each))
-    return 0
+        costs = fit_maps(self.files)
+        if len({c.transport for c in costs}) > 1:
+            raise Unsupported("the files were measured over several transports; fit each by itself")
+        if self.out is not None:
+            write(self.out, dump_fit(costs).encode())
+            print(f"wrote {self.out}", file=sys.stderr)
+        for each in costs:
+            show(*_shown(each))
+        return 0
 
 
 def _shown(costs: Costs) -> Iterator[object]:
@@ -95,5 +95,3 @@ _KINDS = ("trip", "swap", "add", "burst", "still", "sum")
 
 # Seconds to microseconds; seconds a byte to nanoseconds a KiB.
 _UNITS = (1e6, 1024e9)
-
-COMMAND = Subcommand("costs of links from measured times, for predictions", _options, _fit)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
+from busbar.commands import Command
+from busbar.options import option
 from busbar.tables import new_table
-from collectives.commands.command import Subcommand, show
+from collectives.commands.command import show
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 
@@ -15,19 +15,18 @@ def summary(collective: str, name: str) -> str:
     return doc[0].partition(" Raises ")[0] if doc else ""
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-c", "--collective", help="which collective")
+class ListCommand(Command):
+    """The collectives and their algorithms."""
 
+    collective: str | None = option("-c --collective  which collective")
 
-def _list(options: argparse.Namespace) -> int:
-    wanted = collectives() if options.collective is None else [spec(options.collective).name]
-    table = new_table("", "collective", "algorithm", "cost in brief", text=3)
-    for collective in wanted:
-        for i, name in enumerate(algorithms(collective)):
-            table.add_row(collective if i == 0 else "", name, summary(collective, name))
-        table.add_section()
-    show(table)
-    return 0
-
-
-COMMAND = Subcommand("the collectives and their algorithms", _options, _list)
+    def run(self) -> int:
+        """Print the table."""
+        wanted = collectives() if self.collective is None else [spec(self.collective).name]
+        table = new_table("", "collective", "algorithm", "cost in brief", text=3)
+        for collective in wanted:
+            for i, name in enumerate(algorithms(collective)):
+                table.add_row(collective if i == 0 else "", name, summary(collective, name))
+            table.add_section()
+        show(table)
+        return 0

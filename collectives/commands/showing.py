@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.commands import Command
 from busbar.errors import Unsupported
+from busbar.options import option, switch
 from busbar.tables import new_table
-from collectives.commands.command import Subcommand, one, schedule_options, show, width
-from collectives.commands.foreign import asked
+from collectives.commands.command import ScheduleOptions, one, show, width
 from collectives.formats.load import build, draft
 from collectives.schedule.catalogue import algorithm, algorithms
 from collectives.schedule.schedule import Schedule
@@ -23,45 +23,44 @@ if TYPE_CHECKING:
 _WIDEST = 8
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    schedule_options(parser, every=False, ranks="8", ranks_help="rank count (default 8)")
-    parser.add_argument(
-        "--placed",
-        action="store_true",
-        help="show where each chunk lies in the buffers in, out and scratch",
-    )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it (.svg, .png or .pdf)")
+class ShowCommand(ScheduleOptions, Command):
+    """A schedule step by step."""
 
+    placed: bool = switch("--placed  show where each chunk lies in the buffers in, out and scratch")
+    svg: Path | None = option("--svg FILE  draw it (.svg, .png or .pdf)")
 
-def _show(options: argparse.Namespace) -> int:
-    from busbar.figures import checked
-    from collectives.schedule.draw import described, picture
+    def run(self) -> int:
+        """Print the steps, or draw them."""
+        from busbar.figures import checked
+        from collectives.schedule.draw import described, picture
 
-    if options.svg is not None:
-        checked(options.svg)
-    name, given = asked(options)
-    if options.collective is None:
-        raise Unsupported(f"show {name}: give its --collective")
-    make = build if options.placed else draft
-    nranks = one(options.ranks)
-    schedule = make(options.collective, name, nranks, root=options.root, **given)
-    chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
-    title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
-    legend = "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
-    said = _about(options.collective, name)
-    if nranks <= _WIDEST:
-        show(_columns(schedule, title), legend, *said)
-    else:
-        columns = width()
-        show(title, "", " step   moves", f" {'─' * (columns - 2)}")
-        for number, step in enumerate(schedule.steps):
-            texts = [f"{src}{text}" for src, text in described(step.moves(), schedule.vector)]
-            sys.stdout.write(_lines(number, texts, columns))
-        show("", legend, *said)
-    if options.svg is not None:
-        picture(schedule, title, options.svg)
-        print(f"drawn to {options.svg}", file=sys.stderr)
-    return 0
+        if self.svg is not None:
+            checked(self.svg)
+        options, name, given = self.algorithm()
+        if options.collective is None:
+            raise Unsupported(f"show {name}: give its --collective")
+        make = build if options.placed else draft
+        nranks = one(options.ranks)
+        schedule = make(options.collective, name, nranks, root=options.root, **given)
+        chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
+        title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
+        legend = (
+            "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
+        )
+        said = _about(options.collective, name)
+        if nranks <= _WIDEST:
+            show(_columns(schedule, title), legend, *said)
+        else:
+            columns = width()
+            show(title, "", " step   moves", f" {'─' * (columns - 2)}")
+            for number, step in enumerate(schedule.steps):
+                texts = [f"{src}{text}" for src, text in described(step.moves(), schedule.vector)]
+                sys.stdout.write(_lines(number, texts, columns))
+            show("", legend, *said)
+        if options.svg is not None:
+            picture(schedule, title, options.svg)
+            print(f"drawn to {options.svg}", file=sys.stderr)
+        return 0
 
 
 def _about(collective: str, name: str) -> list[str]:
@@ -94,6 +93,3 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
     rows = ["   ".join(padded[i : i + wide]).rstrip() for i in range(0, len(padded), wide)]
     heads = [str(number), *[""] * len(rows)]
     return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
-
-
-COMMAND = Subcommand("a schedule step by step", _options, _show)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.figures import checked
+from busbar.options import option, switch
 from busbar.tables import new_table
 from busbar.units import (
     SIMULATED,
@@ -22,8 +24,7 @@ from busbar.units import (
     parse_size,
     sweep_sizes,
 )
-from collectives.commands.command import Subcommand, schedule_options, show
-from collectives.commands.foreign import asked
+from collectives.commands.command import ScheduleOptions, show
 from collectives.formats.load import draft, from_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -41,28 +42,65 @@ _MOST_WORK = 1.8e7
 _SHOWN_LINKS = 5
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    text = (
-        "rank count (default: as many as the machine or the grid has); with --sweep n a list,"
-        " 2-8,64"
+class SimulateCommand(ScheduleOptions, Command):
+    """What schedules take on a machine with shared links."""
+
+    ranks: str = option(
+        "-n --ranks  rank count (default: as many as the machine or the grid has); with --sweep n a"
+        " list, 2-8,64",
+        "",
     )
-    schedule_options(parser, every=False, ranks="", ranks_help=text)
-    option = parser.add_argument
-    text = (
-        "torus:8x8, fattree:32x32:taper=2, ring, full, dgx1, nvswitch, rail, dragonfly, each with"
-        " gbs=, latency_us=, overhead_us=, add_gbs=, buffer_kib=, burst_kib= …; or a"
-        " map's FILE (docs/simulation.md)"
+    machine: str = option(
+        "--machine SPEC  torus:8x8, fattree:32x32:taper=2, ring, full, dgx1, nvswitch, rail,"
+        " dragonfly, each with gbs=, latency_us=, overhead_us=, add_gbs=, buffer_kib=, burst_kib="
+        " …; or a map's FILE (docs/simulation.md)",
+        required=True,
     )
-    option("--machine", required=True, metavar="SPEC", help=text)
-    text = "size; with --sweep b the smallest (default 1M)"
-    option("-b", "--minbytes", default="1M", metavar="SIZE", help=text)
-    option("-e", "--maxbytes", metavar="SIZE", help="with --sweep b: up to this size")
-    text = "factor between the sizes of --sweep b (default 4)"
-    option("-f", "--stepfactor", type=float, default=4.0, metavar="F", help=text)
-    option("--sweep", choices=("n", "b"), help="simulate several rank counts (n) or sizes (b)")
-    text = "exact times, however long that takes; else large cases may be off by up to 10 %%"
-    option("--exact", action="store_true", help=text)
-    option("--svg", type=Path, metavar="FILE", help="draw link loads, or the sweep (.svg or .png)")
+    minbytes: str = option("-b --minbytes SIZE  size; with --sweep b the smallest", "1M")
+    maxbytes: str | None = option("-e --maxbytes SIZE  with --sweep b: up to this size")
+    stepfactor: float = option("-f --stepfactor F  factor between the sizes of --sweep b", 4.0)
+    sweep: str | None = option(
+        "--sweep  simulate several rank counts (n) or sizes (b)", choices=("n", "b")
+    )
+    exact: bool = switch(
+        "--exact  exact times, however long that takes; else large cases may be off by up to 10 %"
+    )
+    svg: Path | None = option("--svg FILE  draw link loads, or the sweep (.svg or .png)")
+
+    def run(self) -> int:
+        """Simulate every algorithm at every rank count or size, and show them in tables."""
+        sizes, names = _sizes(self), _names(self)
+        if self.svg is not None:
+            checked(self.svg)
+            if self.sweep is None and len(names) > 1:
+                raise Unsupported(
+                    "--svg draws the link loads of one algorithm; name one, or --sweep"
+                )
+        tables: dict[str, Table] = {}
+        points: list[tuple[str, float, float, float]] = []
+        for text in names:
+            for case, nbytes in _cases(self, text, sizes):
+                result = case.run(nbytes)
+                title, label = _labels(self, case, nbytes)
+                if title not in tables:
+                    tables[title] = _table(title, _FIRST[self.sweep])
+                tables[title].add_row(
+                    label, format_seconds(result.seconds, SIMULATED), *_rates(case, nbytes, result)
+                )
+                at = case.nranks if self.sweep == "n" else nbytes
+                points.append((text, at, result.seconds, _bandwidths(case, nbytes, result)[1]))
+        alone = [_links(result)] if self.sweep is None and len(names) == 1 else []
+        show(*tables.values(), *alone, *_LEGEND)
+        if self.svg is not None:
+            from collectives.predict.draw import draw_loads, draw_scaling
+
+            if self.sweep is None:
+                draw_loads(result.machine, result, f"{names[0]}: {title}", self.svg)
+            else:
+                title = f"{case.what.name}, {_fixed(self, case, nbytes)}"
+                draw_scaling(points, self.sweep, f"{title}, simulated on {self.machine}", self.svg)
+            print(f"drawn to {self.svg}", file=sys.stderr)
+        return 0
 
 
 class _Case(NamedTuple):
@@ -90,12 +128,12 @@ class _Case(NamedTuple):
         return result
 
 
-def _names(options: argparse.Namespace) -> list[str]:
+def _names(options: SimulateCommand) -> list[str]:
     text: str = options.name
     return [text] if from_file(text) else text.split(",")
 
 
-def _collective(options: argparse.Namespace, name: str) -> str:
+def _collective(options: SimulateCommand, name: str) -> str:
     """The collective that is meant; where nothing says it, all-reduce if it has the algorithm."""
     if options.collective is not None:
         return spec(options.collective).name
@@ -109,7 +147,7 @@ def _collective(options: argparse.Namespace, name: str) -> str:
     return known[0]
 
 
-def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
+def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
     from collectives.predict.compare import estimate_work
     from collectives.predict.interface import Operation
@@ -117,8 +155,7 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     from collectives.predict.named import build_network
     from collectives.predict.simulation import NetworkPredictor
 
-    own = argparse.Namespace(**{**vars(options), "name": text})
-    name, given = asked(own)
+    own, name, given = replace(options, name=text).algorithm()
     collective = _collective(own, name)
     if from_file(text) and nranks not in (None, int(own.ranks)):
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
@@ -138,7 +175,7 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     return _Case(spec(collective), text, simulation, network, nranks, options.exact)
 
 
-def _counted(options: argparse.Namespace, given: dict[str, object]) -> int | None:
+def _counted(options: SimulateCommand, given: dict[str, object]) -> int | None:
     """The rank count that the options say, or None."""
     if options.ranks:
         counts = parse_ranks(options.ranks, _MOST_RANKS)
@@ -149,43 +186,7 @@ def _counted(options: argparse.Namespace, given: dict[str, object]) -> int | Non
     return math.prod(sides) if isinstance(sides, tuple) else None
 
 
-def _simulate(options: argparse.Namespace) -> int:
-    """Simulate every algorithm at every rank count or size, and show them in tables."""
-    sizes, names = _sizes(options), _names(options)
-    if options.svg is not None:
-        checked(options.svg)
-        if options.sweep is None and len(names) > 1:
-            raise Unsupported("--svg draws the link loads of one algorithm; name one, or --sweep")
-    tables: dict[str, Table] = {}
-    points: list[tuple[str, float, float, float]] = []
-    for text in names:
-        for case, nbytes in _cases(options, text, sizes):
-            result = case.run(nbytes)
-            title, label = _labels(options, case, nbytes)
-            if title not in tables:
-                tables[title] = _table(title, _FIRST[options.sweep])
-            tables[title].add_row(
-                label, format_seconds(result.seconds, SIMULATED), *_rates(case, nbytes, result)
-            )
-            at = case.nranks if options.sweep == "n" else nbytes
-            points.append((text, at, result.seconds, _bandwidths(case, nbytes, result)[1]))
-    alone = [_links(result)] if options.sweep is None and len(names) == 1 else []
-    show(*tables.values(), *alone, *_LEGEND)
-    if options.svg is not None:
-        from collectives.predict.draw import draw_loads, draw_scaling
-
-        if options.sweep is None:
-            draw_loads(result.machine, result, f"{names[0]}: {title}", options.svg)
-        else:
-            title = f"{case.what.name}, {_fixed(options, case, nbytes)}"
-            draw_scaling(
-                points, options.sweep, f"{title}, simulated on {options.machine}", options.svg
-            )
-        print(f"drawn to {options.svg}", file=sys.stderr)
-    return 0
-
-
-def _sizes(options: argparse.Namespace) -> list[int]:
+def _sizes(options: SimulateCommand) -> list[int]:
     """The sizes to simulate, one unless --sweep b asks for several."""
     size = parse_size(options.minbytes)
     if options.sweep != "b":
@@ -200,14 +201,14 @@ def _sizes(options: argparse.Namespace) -> list[int]:
 
 
 def _cases(
-    options: argparse.Namespace, text: str, sizes: Sequence[int]
+    options: SimulateCommand, text: str, sizes: Sequence[int]
 ) -> Iterable[tuple[_Case, int]]:
     """What is simulated of one algorithm."""
     cases = _grown(options, text) if options.sweep == "n" else [_case(options, text, None)]
     return ((case, size) for case in cases for size in sizes)
 
 
-def _grown(options: argparse.Namespace, text: str) -> list[_Case]:
+def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     """An algorithm for every rank count that it serves."""
     if from_file(text):
         raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
@@ -231,12 +232,12 @@ def _grown(options: argparse.Namespace, text: str) -> list[_Case]:
 _FIRST = {None: "algorithm", "n": "ranks", "b": "size"}
 
 
-def _fixed(options: argparse.Namespace, case: _Case, nbytes: int) -> str:
+def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
     """What a sweep leaves as it is."""
     return f"{case.nranks} ranks" if options.sweep == "b" else format_bytes(nbytes)
 
 
-def _labels(options: argparse.Namespace, case: _Case, nbytes: int) -> tuple[str, str]:
+def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str]:
     """The title of the table that a simulation is shown in, and the first cell of its row."""
     name = case.what.name
     if options.sweep is None:
@@ -286,6 +287,3 @@ def _links(result: SimulationResult) -> Table:
         name = result.machine.link(group.link)
         table.add_row(name, str(group.links), format_bytes(group.nbytes), f"{group.busy:.1%}")
     return table
-
-
-COMMAND = Subcommand("what schedules take on a machine with shared links", _options, _simulate)

@@ -1,4 +1,4 @@
-"""One-sided programs: puts and gets, and the calls that carry them out."""
+"""One-sided programs: puts and gets of one step of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program, Span
-from collectives.execution.transport import Counted, Reach
+from collectives.execution.transport import CallList, Reach
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer
 
@@ -23,7 +23,7 @@ class RemoteAccess(NamedTuple):
 
 
 class Reaching:
-    """One rank's part of a one-sided program. All ranks create it together.
+    """The remote accesses of one rank in a one-sided program. All ranks create it together.
 
     ``exposed``: the buffer that others reach into: where data arrives with put, where it comes from
     with get. Raises Unsupported for programs of several steps, and where something is added.
@@ -53,22 +53,11 @@ class Reaching:
         """The ranks whose memory this rank accesses."""
         return list(dict.fromkeys(access.peer for access in self.accesses))
 
+    def action(self, itemsize: int, calls: Sequence[Callable[[], Any]]) -> CallList:
+        """The calls that carry the accesses out, ``times`` in a row."""
+        return CallList(list(calls) * self.times, *self.moved(itemsize))
 
-class OneSided(Counted):
-    """Calls that carry one rank's accesses out; see `Action`."""
-
-    def __init__(self, what: Reaching, itemsize: int, calls: Sequence[Callable[[], Any]]) -> None:
-        super().__init__(*(count * itemsize * what.times for count in what.elements))
-        self._calls, self._times = list(calls), what.times
-
-    def __call__(self) -> None:
-        """Reach into the memory of others, so many times in a row."""
-        self._runs += 1
-        calls = self._calls
-        for _ in range(self._times):
-            for call in calls:
-                call()
-
-    def close(self) -> None:
-        """Let go of other ranks' memory."""
-        self._calls = []
+    def moved(self, itemsize: int) -> tuple[int, int]:
+        """Bytes that an iteration sends and receives."""
+        sent, received = (count * itemsize * self.times for count in self.elements)
+        return sent, received

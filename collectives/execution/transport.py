@@ -122,20 +122,20 @@ class Reach:
 
 
 class Action(ABC):
-    """Something prepared that runs again and again, and counts what it moves."""
+    """A prepared operation that is run many times, and counts the bytes that it moves."""
 
     divides: bool = False
-    """Whether it carries an average's division out itself, on a GPU say."""
+    """Whether the transport divides an average itself, on a GPU say."""
 
     one_by_one: bool = False
-    """Whether something is done in `between`, for which a window of time has no room."""
+    """Whether `between` does something, for which a window of time has no room."""
 
     @abstractmethod
     def __call__(self) -> None:
         """Carry the operation out once; returns when this rank's part is complete."""
 
     def between(self) -> None:
-        """What follows an iteration that is run by `__call__`, outside the clock: nothing."""
+        """Do what follows an iteration, outside the clock: nothing by default."""
         return
 
     @property
@@ -158,7 +158,7 @@ class Action(ABC):
         return spans_from_python(self, n, start)
 
     def traced(self, tell: Tell) -> None:
-        """Run once and tell of every message; of none where there are no messages to be seen."""
+        """Run once and call ``tell`` with each message, where messages can be seen."""
         self()
 
     def over(self, work: Callable[[], None]) -> None:
@@ -171,7 +171,7 @@ class Action(ABC):
     def begun(self) -> int:
         """The iterations that have begun so far, also those inside `spans`.
 
-        Another thread, the watchdog's, asks while they go on. 0 where the transport cannot tell.
+        The watchdog's thread reads it while they run. 0 where the transport does not count them.
         """
         return 0
 
@@ -184,7 +184,7 @@ class Action(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what was taken; it runs no more."""
+        """Free the memory and the handles; the action is not run again."""
 
 
 def spans_from_python(action: Action, n: int, start: Start) -> Spans:
@@ -252,7 +252,7 @@ class Wrapper(Action):
 class Counted(Action):
     """An action that sends and receives the same bytes in every iteration.
 
-    Whoever runs it adds to ``_runs``.
+    A subclass adds its iterations to ``_runs``.
     """
 
     def __init__(self, sent: int, received: int) -> None:
@@ -273,6 +273,26 @@ class Counted(Action):
         return self._runs
 
 
+class CallList(Counted):
+    """Calls without arguments, carried out in turn; ``held`` is kept alive until `close`."""
+
+    def __init__(
+        self, calls: Sequence[Callable[[], Any]], sent: int, received: int, held: object = None
+    ) -> None:
+        super().__init__(sent, received)
+        self._calls, self._held = list(calls), held
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+        self._runs += 1
+        for call in self._calls:
+            call()
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        self._calls, self._held = [], None
+
+
 class Transport(ABC):
     """How bytes travel between ranks. All ranks make one together."""
 
@@ -281,11 +301,11 @@ class Transport(ABC):
     shares_memory: bool = False
     """Whether every rank maps the memory of all, so that there is `worksharing`."""
     has_library: bool = False
-    """Whether `library` gives anything."""
+    """Whether `library` is implemented."""
     library_executor: str | None = None
-    """What makes the library's calls: ``native``, the extension, or ``python``."""
+    """What calls the library: ``native``, the extension, or ``python``."""
     has_nonblocking: bool = False
-    """Whether it also gives them in their non-blocking form."""
+    """Whether `library` also has the non-blocking forms."""
     average_ulps: int = 0
     """By how many units in the last place the library's averages of floats may be off."""
     device_uuid: str | None = None
@@ -295,11 +315,11 @@ class Transport(ABC):
     device_index: int | None = None
     """Its number in this process."""
     device_name: str | None = None
-    """The product."""
+    """The GPU's product name."""
     facts: Mapping[str, Json] = _NOTHING
-    """What a record should say of the transport: library versions, what was chosen."""
+    """Facts of the transport for records: library versions, choices."""
     said: Mapping[str, Json] = _NOTHING
-    """What the library said of the last action."""
+    """What the library reported of the last action."""
     remarks: Sequence[str] = ()
     """Lines for the table."""
 
@@ -315,10 +335,10 @@ class Transport(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory that this transport is fastest on."""
+        """Allocate memory that this transport is fastest on."""
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that preparing the program would take beside its buffers.
+        """Bytes that preparing the program takes beside its buffers.
 
         Late messages are put aside: at most those of the step that has most of them.
         """
@@ -326,17 +346,17 @@ class Transport(ABC):
 
     @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """One rank's program bound to its buffers; built once, run often."""
+        """Bind one rank's program to its buffers; it is bound once and run often."""
 
     def library(self, call: LibraryCall) -> Action:
-        """The library's own collective, the baseline. Raises Unsupported where there is none."""
+        """Bind the library's own collective, the baseline. Raises Unsupported without one."""
         raise Unsupported(
             f"the {self.name} transport has no library collective to compare with; MPI's is had"
             " through the mpi transport, NCCL's through the nccl transport"
         )
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """The collective with its work shared among all processes, whatever rank it belongs to.
+        """Bind the collective with its work shared among all processes, whichever rank's it is.
 
         No schedule is carried out: this is the best that the ranks' common memory allows. Raises
         Unsupported where ranks have no memory in common.
@@ -347,7 +367,7 @@ class Transport(ABC):
         )
 
     def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
-        """A program of one step of plain messages, carried out by one end of each.
+        """Bind a program of one step of plain messages, carried out by one end of each.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's
         (get), ``how.times`` times an iteration; the other end takes no part. All ranks call this
@@ -359,14 +379,14 @@ class Transport(ABC):
         )
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """The most that this memory gives, from n sweeps of each kind; None where nobody can tell.
+        """The rates of this memory, from n sweeps of each kind; None where they are not known.
 
         ``target`` loses its content. Raises Unsupported with the reason where it is missing here.
         """
         return None
 
     def room(self) -> tuple[str, int] | None:
-        """The name and the free bytes of the memory that it allocates from; None for the host's."""
+        """The name and the free bytes of the memory it allocates from; None for the host's."""
         return None
 
     def rotation(self, nbytes: int) -> int:
@@ -374,7 +394,7 @@ class Transport(ABC):
         return 0
 
     def trim(self) -> None:
-        """Give back memory that nothing uses any more. All ranks call this together."""
+        """Free memory that nothing uses any more. All ranks call this together."""
         return
 
     def split(self, group: World) -> Transport | None:
@@ -382,7 +402,7 @@ class Transport(ABC):
         return None
 
     def give_up(self) -> None:
-        """End what this rank waits for and let the others know: it has failed."""
+        """End the waits of this rank, which has failed, and let the others know."""
         return
 
     def close(self) -> None:

@@ -7,14 +7,13 @@ from itertools import pairwise
 
 from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, winners
-from reports.records.record import LIBRARY
-from reports.records.rows import Row
+from reports.records.measurement import LIBRARY, Measurement
 
 UNSURE = "~: at one of these sizes, or at all, another may be as fast"
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
-def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
+def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
     """The best algorithm by size, in words, for each group of rows and rank count.
 
     Groups without a competitor are left out.

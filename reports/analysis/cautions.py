@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
-from reports.records.record import Result
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.records.shown import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
@@ -44,7 +43,7 @@ _SHORT: Mapping[Kind, str] = {
 }
 
 
-def unstable_rows(rows: Sequence[Row]) -> list[tuple[Row, tuple[Unstable, ...]]]:
+def unstable_rows(rows: Sequence[Measurement]) -> list[tuple[Measurement, tuple[Unstable, ...]]]:
     """The rows with a reason to distrust them, see `reports.statistics.stability`.
 
     Of more than 1000 rows that say something, 1000 evenly spread ones are looked at.
@@ -53,14 +52,14 @@ def unstable_rows(rows: Sequence[Row]) -> list[tuple[Row, tuple[Unstable, ...]]]
     return [(r, reasons) for r, reasons in found if reasons]
 
 
-def _reasons(row: Row) -> tuple[Unstable, ...]:
+def _reasons(row: Measurement) -> tuple[Unstable, ...]:
     if row.times_s:
         return unstable(row.times_s)
     found = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
     return () if found is None else (found,)
 
 
-def _telling(rows: Sequence[Row]) -> Sequence[Row]:
+def _telling(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     return [r for r in rows if r.times_s or r.cv is not None]
 
 
@@ -68,7 +67,7 @@ def _looked_at(given: Sequence[_One]) -> Sequence[_One]:
     return given if len(given) <= _MOST else [given[i * len(given) // _MOST] for i in range(_MOST)]
 
 
-def warnings_of(rows: Sequence[Row]) -> list[str]:
+def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     """Warnings about the rows of a run, one line per kind, wrong elements first."""
     timed = [r for r in rows if r.time_s is not None]
     # Of other benchmarks' tables this is no news: they have none.
@@ -96,7 +95,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
         found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)
     of = _of(len(_looked_at(telling)), len(telling))
-    by_kind: dict[Kind, list[tuple[Row, Unstable]]] = {}
+    by_kind: dict[Kind, list[tuple[Measurement, Unstable]]] = {}
     for row, reasons in unstable_rows(telling):
         for reason in reasons:
             by_kind.setdefault(reason.kind, []).append((row, reason))
@@ -109,7 +108,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def in_brief(results: Sequence[Result]) -> list[str]:
+def in_brief(rows: Sequence[Measurement]) -> list[str]:
     """The warnings that matter for the printed figures of a run: none, or a line or two.
 
     Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its
@@ -117,10 +116,9 @@ def in_brief(results: Sequence[Result]) -> list[str]:
     iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
     """
     timed = [
-        (f"{r.collective} {r.algorithm} {format_size(r.size)} {placement}", sample.times)
-        for r in results
-        for placement, sample in (("out", r.out), ("in", r.in_place))
-        if sample is not None and sample.times and sample.timing != "loop"
+        (f"{r.collective} {r.algorithm} {format_size(r.size)} {r.placement}", r.times_s)
+        for r in rows
+        if r.times_s and r.timing != "loop"
     ]
     looked_at = _looked_at(timed)
     found = [(where, unstable(times)) for where, times in looked_at]

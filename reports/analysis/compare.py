@@ -13,9 +13,8 @@ from math import exp, isnan
 from statistics import mean, median
 
 from busbar.errors import ReportError
-from reports.analysis.launches import LaunchedRow
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import Metric, metric_of
-from reports.records.rows import Row, grouped
 from reports.statistics.inference import (
     Samples,
     between_runs,
@@ -40,8 +39,8 @@ WORDS = (*VERDICTS, CANNOT_TELL, UNTESTED)
 class Joined:
     """A row of both sides, with a sample for each launch that measured it."""
 
-    base: Row
-    new: Row
+    base: Measurement
+    new: Measurement
     base_runs: Samples
     new_runs: Samples
     #: The median core clock of either side in Hz; None where it is not known.
@@ -128,29 +127,29 @@ class Comparison:
         return launch_scatter(self.row.base_runs, self.row.new_runs) if known else None
 
 
-def _over_launches(row: Row, runs: Samples) -> float | None:
+def _over_launches(row: Measurement, runs: Samples) -> float | None:
     """The geometric mean of several launches, or one launch's own figure."""
     return launch_center(runs) if len(runs) > 1 else cost(row)
 
 
-def row_key(r: Row) -> Key:
+def row_key(r: Measurement) -> Key:
     """The key of what a row measured: rows with equal keys are compared."""
     what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
     return (*what, r.placement, r.reading, metric_of(r))
 
 
-def cost(r: Row) -> float | None:
+def cost(r: Measurement) -> float | None:
     """Seconds; of a row with rates only, seconds per byte or message. None without any."""
     metric = metric_of(r)
     return metric.of_cost(metric.of(r))
 
 
-def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+def by_key(rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
     """The rows that have a time or a rate, by what they measured."""
     return grouped((r for r in rows if cost(r) is not None), row_key)
 
 
-def samples(rows: Sequence[Row]) -> Samples:
+def samples(rows: Sequence[Measurement]) -> Samples:
     """A sample a launch: its raw iterations, or the rows' own figures where some have none.
 
     A launch is what has an environment, or a table of a log, of its own; what one launch measured
@@ -165,7 +164,7 @@ def samples(rows: Sequence[Row]) -> Samples:
     return list(found.values())
 
 
-def within_launches(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, ...]:
+def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, ...]:
     """The logarithm of new over base in each launch; empty unless every launch measured both.
 
     What a launch measured several times (``-N``) is compared visit by visit (`within_run`). Empty
@@ -178,11 +177,11 @@ def within_launches(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, ...
     return () if any(map(isnan, found)) else found
 
 
-def _visits(rows: Sequence[Row]) -> dict[Hashable, list[Sequence[float]]]:
+def _visits(rows: Sequence[Measurement]) -> dict[Hashable, list[Sequence[float]]]:
     """The samples of each launch, a sample a visit."""
     found: dict[Hashable, list[Sequence[float]]] = {}
     for r in rows:
-        if isinstance(r, LaunchedRow):
+        if r.launches_s:
             for number, medians in r.visits_s:
                 found.setdefault((r.run.source, number), []).extend([t] for t in medians)
         else:
@@ -190,12 +189,14 @@ def _visits(rows: Sequence[Row]) -> dict[Hashable, list[Sequence[float]]]:
     return found
 
 
-def _clocks(base: Sequence[Row], new: Sequence[Row]) -> tuple[float, float] | None:
+def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, float] | None:
     sides = [[r.clock_core_hz for r in rows if r.clock_core_hz] for rows in (base, new)]
     return (median(sides[0]), median(sides[1])) if all(sides) else None
 
 
-def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
+def join(
+    base: Sequence[Measurement], new: Sequence[Measurement]
+) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
     """Rows of both sides, of base only and of new only. Raises ReportError when none are shared."""
     left, right = by_key(base), by_key(new)
     both = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.analysis.compare import Key, by_key, row_key
 from reports.records.cores import per_core_text
-from reports.records.rows import Row, flat, level_of
+from reports.records.measurement import Measurement, flat, level_of
 
 _KINDS = {
     "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
@@ -49,7 +49,7 @@ def _short(text: str) -> str:
     return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
 
 
-def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
+def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
     """Differences between the runs in machine, mapping and versions.
 
     And whether, of what both measured, ranks shared cores or each other's work on one side only,
@@ -63,7 +63,7 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
     return found + _levels(base, new) + _shared(by_key(base), by_key(new))
 
 
-def _levels(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
+def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
     """Whether rows over MPI that both measured ran at different thread levels."""
     over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
     shared = [key for key in over[0] if key in over[1]]
@@ -73,7 +73,7 @@ def _levels(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
 
 
 def _shared(
-    base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
+    base: Mapping[Key, Sequence[Measurement]], new: Mapping[Key, Sequence[Measurement]]
 ) -> list[Difference]:
     """Differences in what times include; the unknown is none."""
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
@@ -103,7 +103,7 @@ def _shared(
     return found
 
 
-def _timed(row: Row) -> str:
+def _timed(row: Measurement) -> str:
     """How a row came to its times; empty where its log does not say."""
     if not (row.timing and row.across):
         return ""
@@ -112,7 +112,7 @@ def _timed(row: Row) -> str:
     return f"--timing {row.timing}, {row.across} over ranks{checked}"
 
 
-def _facts(rows: Sequence[Row]) -> dict[str, str]:
+def _facts(rows: Sequence[Measurement]) -> dict[str, str]:
     facts: dict[str, dict[str, None]] = {}
     for run in {id(r.run): r.run for r in rows}.values():
         known: dict[str, Any] = {"library": run.library, "version": run.version}

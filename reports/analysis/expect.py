@@ -14,7 +14,7 @@ from math import inf
 
 from busbar.errors import ReportError
 from busbar.units import format_seconds, format_size
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.records.shown import named
 from reports.statistics.quantities import of_limit
 
@@ -73,7 +73,7 @@ class Selector:
     bound: int = 0
     names: tuple[str, ...] = ()
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: Measurement) -> bool:
         """Whether a row is so."""
         value = _field(row, self.name)
         if self.names:
@@ -100,7 +100,7 @@ class Expectation:
     metric: str
     bounds: tuple[Threshold, ...]
 
-    def concerns(self, row: Row) -> bool:
+    def concerns(self, row: Measurement) -> bool:
         """Whether a row is one that the rule speaks of."""
         return all(selector.fits(row) for selector in self.selectors)
 
@@ -109,7 +109,7 @@ class Expectation:
 class Failure:
     """A row that does not keep a rule, or a rule that no row speaks to."""
 
-    row: Row | None
+    row: Measurement | None
     text: str
 
     @property
@@ -118,7 +118,7 @@ class Failure:
         return ", ".join(self.row.run.hosts) if self.row and self.row.run.hosts else "unknown nodes"
 
 
-def _field(row: Row, name: str) -> str | int | None:
+def _field(row: Measurement, name: str) -> str | int | None:
     if name == "size":
         return row.nbytes
     value: str | int | None = getattr(row, name)
@@ -142,7 +142,7 @@ def parse_share(text: str) -> float:
 
 
 def check(
-    expectations: Sequence[Expectation], rows: Sequence[Row], limit: float | None = None
+    expectations: Sequence[Expectation], rows: Sequence[Measurement], limit: float | None = None
 ) -> list[Failure]:
     """The thresholds that are missed. A rule that applies to no row is missed too: a test was lost.
 
@@ -160,7 +160,9 @@ def check(
     return failures
 
 
-def _unspoken(rule: Expectation, rows: Sequence[Row], mine: Sequence[Row]) -> list[str]:
+def _unspoken(
+    rule: Expectation, rows: Sequence[Measurement], mine: Sequence[Measurement]
+) -> list[str]:
     """The part of a rule that no row matches, with the values that there are."""
     if not mine:
         for selector in rule.selectors:
@@ -179,7 +181,7 @@ def _unspoken(rule: Expectation, rows: Sequence[Row], mine: Sequence[Row]) -> li
     return found
 
 
-def _there_is(name: str, rows: Iterable[Row]) -> str:
+def _there_is(name: str, rows: Iterable[Measurement]) -> str:
     """The values that rows have, as far as they can be listed."""
     values = {v for v in (_field(row, name) for row in rows) if v not in (None, "")}
     if not values:
@@ -192,7 +194,7 @@ def _there_is(name: str, rows: Iterable[Row]) -> str:
     return f"there is {', '.join(map(str, listed[:_MOST_NAMED]))}{more}"
 
 
-def _broken(rule: Expectation, bound: Threshold, row: Row, limit: float | None) -> str:
+def _broken(rule: Expectation, bound: Threshold, row: Measurement, limit: float | None) -> str:
     """Why a row does not keep a bound of a rule; empty when it does."""
     wanted = bound.value
     value = getattr(row, METRICS[rule.metric][0])
@@ -207,7 +209,7 @@ def _broken(rule: Expectation, bound: Threshold, row: Row, limit: float | None) 
     return f"{what}: {rule.metric} is {shown(value)}, wanted {bound.comparison} {shown(wanted)}"
 
 
-def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> float:
+def _bound(rule: Expectation, row: Measurement, value: float, limit: float | None) -> float:
     """The limit in bytes per second: given, or what the row's rate would be in the least time."""
     if limit:
         return limit

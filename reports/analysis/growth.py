@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from busbar.units import format_size
 from reports.records.cores import per_core_text
-from reports.records.rows import Row, listed
+from reports.records.measurement import Measurement, listed
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import Samples, drawn_medians
 
@@ -116,7 +116,7 @@ class Verdict(NamedTuple):
         return f"{self.headline}. {self.details}"
 
 
-def verdict(growths: Sequence[Growth], rows: Sequence[Row]) -> Verdict:
+def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
     """Whether the law holds, or what cannot show it and why, in words.
 
     ``growths``: one an algorithm at one size and over the same rank counts; ``rows``: what they
@@ -150,7 +150,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Row]) -> Verdict:
     return Verdict("No verdict on the law", f"{found} {wide}; {remedy}")
 
 
-def _what_is_shared(rows: Sequence[Row]) -> tuple[str, str]:
+def _what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
     """Why times need not go with the bytes of a port; empty where nothing is known to be shared."""
     crowded = [r for r in rows if r.oversubscribed]
     nodes = max((_nodes(r) for r in rows), default=1)
@@ -179,6 +179,6 @@ def _seen(growths: Sequence[Growth]) -> str:
     return f"so that all times should go {law}, {seen}"
 
 
-def _nodes(row: Row) -> int:
+def _nodes(row: Measurement) -> int:
     each = listed(row.run.environment.get("ranks_per_node"))
     return max(len(each), len(row.run.hosts), 1)

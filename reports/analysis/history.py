@@ -12,8 +12,8 @@ from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports.analysis.compare import Key, by_key, samples
 from reports.analysis.differences import Difference, differences
+from reports.records.measurement import Measurement
 from reports.records.metrics import Metric, metric_of
-from reports.records.rows import Row
 from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
 
@@ -40,7 +40,7 @@ class Series:
     ordinary, but too few yet to be a change.
     """
 
-    row: Row
+    row: Measurement
     points: tuple[Point, ...]
     cuts: tuple[ChangePoint, ...]
     alarm: Alarm | None
@@ -74,18 +74,18 @@ class HistoryEvent:
 
 
 def in_order(
-    runs: Sequence[tuple[str, Sequence[Row]]],
-) -> list[tuple[str, Sequence[Row]]]:
+    runs: Sequence[tuple[str, Sequence[Measurement]]],
+) -> list[tuple[str, Sequence[Measurement]]]:
     """Runs in the order in which they were started; as given where one does not say when."""
 
-    def started(run: tuple[str, Sequence[Row]]) -> str:
+    def started(run: tuple[str, Sequence[Measurement]]) -> str:
         """UTC to the second, as records write it: the text has the order of the time."""
         return str(run[1][0].run.environment.get("started", "")) if len(run[1]) else ""
 
     return sorted(runs, key=started) if all(map(started, runs)) else list(runs)
 
 
-def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:
+def history(runs: Sequence[tuple[str, Sequence[Measurement]]], noise: float = 0.01) -> History:
     """The series of runs (name, rows) in their order, by `reports.statistics.change_points`.
 
     Raises ReportError for fewer than two runs, or when no two of them measured the same.
@@ -93,7 +93,7 @@ def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> H
     if len(runs) < 2:
         raise ReportError("a history needs two runs at least, in their order")
     points: dict[Key, list[Point]] = {}
-    latest: dict[Key, Row] = {}
+    latest: dict[Key, Measurement] = {}
     for number, (_, rows) in enumerate(runs):
         for key, mine in by_key(rows).items():
             points.setdefault(key, []).append(_point(number, mine))
@@ -117,7 +117,7 @@ def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> H
     return History(tuple(name for name, _ in runs), series, differing)
 
 
-def _point(run: int, rows: Sequence[Row]) -> Point:
+def _point(run: int, rows: Sequence[Measurement]) -> Point:
     values = [t for one in samples(rows) for t in one]
     low, high = (interval(values) if rows[0].times_s else None) or (None, None)
     return Point(run, float(np.median(values)), low, high, len(values))

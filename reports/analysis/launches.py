@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from math import isnan
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from reports.readers.columns import Times
-from reports.readers.folding import MEASURED
 from reports.readers.names import scaled
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
+from reports.records.table import KEYS, measured
 from reports.statistics.inference import launch_center, launch_interval
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchedRow(Row):
-    """A row of several launches: ``launches_s`` has the median of each, in their order.
-
-    ``visits_s`` has each launch's number, and the median of each of its visits to the row
-    (``-N``). ``time_s`` is the geometric mean of ``launches_s``, ``low_s`` and ``high_s`` its 95 %
-    interval over launches; all else is of their iterations together.
-    """
-
-    launches_s: tuple[float, ...] = ()
-    visits_s: tuple[tuple[int, tuple[float, ...]], ...] = ()
 
 
 def launch_of(run: Run) -> tuple[int, int, int] | None:
@@ -39,7 +24,7 @@ def launch_of(run: Run) -> tuple[int, int, int] | None:
     return found if all(type(one) is int for one in found) else None  # type: ignore[return-value]
 
 
-def over_launches(rows: Sequence[Row]) -> Sequence[Row]:
+def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     """The rows of all launches of one command as one row for each thing that they measured.
 
     They come by what was measured, in order of size; rows of other runs are passed on first, and
@@ -48,9 +33,9 @@ def over_launches(rows: Sequence[Row]) -> Sequence[Row]:
     places = {id(run): launch_of(run) for run in {id(r.run): r.run for r in rows}.values()}
     if not any(places.values()):
         return rows
-    what = attrgetter(*(name for name in MEASURED if name != "run"))
-    found: list[Row] = []
-    groups: dict[tuple[Any, ...], dict[int, list[Row]]] = {}
+    what = attrgetter(*KEYS)
+    found: list[Measurement] = []
+    groups: dict[tuple[Any, ...], dict[int, list[Measurement]]] = {}
     for row in rows:
         place = places[id(row.run)]
         if place is None:
@@ -64,7 +49,7 @@ def over_launches(rows: Sequence[Row]) -> Sequence[Row]:
     return [*found, *made]
 
 
-def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
+def _together(by_launch: Mapping[int, Sequence[Measurement]]) -> Measurement:
     """One row from those of each launch; a skipped row stays what it is."""
     every = [row for number in sorted(by_launch) for row in by_launch[number]]
     first = every[0]
@@ -75,30 +60,26 @@ def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
     middle = launch_center(runs)
     low, high = launch_interval(runs) or (None, None)
     times = tuple(t for run in runs for t in run)
-    found = Times.of([times]).statistics(np.array([False]))
-    known = {f.name: getattr(first, f.name) for f in fields(first)}
-    share = (first.time_s or middle) / middle if middle > 0 else 1.0
-    whole = {name: float(found[name][0]) for name in ("min_s", "max_s", "p99_s", "cv")}
-    known |= {name: None if isnan(value) else value for name, value in whole.items()}
-    known |= {
-        "time_s": middle,
-        "low_s": low,
-        "high_s": high,
-        "algbw_bytes_per_s": scaled(first.algbw_bytes_per_s, share),
-        "busbw_bytes_per_s": scaled(first.busbw_bytes_per_s, share),
-        "wrong": _sum([row.wrong for row in every]),
-        "iterations": sum(row.iterations or 0 for row in every),
-        "stopped": first.stopped if len({row.stopped for row in every}) == 1 else "",
-        "times_s": times,
-        "limit_s": min((row.limit_s for row in every if row.limit_s), default=None),
-        "per_rank_s": (),
-    }
     visits = (
         (number, tuple(float(np.median(r.times_s)) for r in by_launch[number] if r.times_s))
         for number in sorted(by_launch)
     )
-    return LaunchedRow(
-        **known,
+    whole = measured(replace(first, times_s=times, timing="each"), first.run)
+    share = (first.time_s or middle) / middle if middle > 0 else 1.0
+    return replace(
+        first,
+        time_s=middle,
+        low_s=low,
+        high_s=high,
+        **{name: getattr(whole, name) for name in ("min_s", "max_s", "p99_s", "cv")},
+        algbw_bytes_per_s=scaled(first.algbw_bytes_per_s, share),
+        busbw_bytes_per_s=scaled(first.busbw_bytes_per_s, share),
+        wrong=_sum([row.wrong for row in every]),
+        iterations=sum(row.iterations or 0 for row in every),
+        stopped=first.stopped if len({row.stopped for row in every}) == 1 else "",
+        times_s=times,
+        limit_s=min((row.limit_s for row in every if row.limit_s), default=None),
+        per_rank_s=(),
         launches_s=tuple(float(np.median(run)) for run in runs),
         visits_s=tuple((number, visit) for number, visit in visits if visit),
     )

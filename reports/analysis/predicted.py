@@ -20,8 +20,7 @@ from collectives.predict.predictor import FitPredictor, choose_predictor
 from collectives.schedule.catalogue import collectives
 from collectives.schedule.dtypes import dtype
 from reports.readers.text import read_bytes
-from reports.records.record import LIBRARY
-from reports.records.rows import Expected, Row
+from reports.records.measurement import LIBRARY, Expected, Measurement
 
 #: The fit of a file.
 open_fit = read_fit
@@ -70,7 +69,7 @@ def _itemsize(name: str) -> int:
         return 4
 
 
-def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
+def predictions(rows: Sequence[Measurement], fit: Fit) -> list[float | None]:
     """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
     predicted: list[float | None] = [None] * len(rows)
     predictor = FitPredictor(fit)
@@ -88,7 +87,7 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
     return predicted
 
 
-def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
+def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Expected]:
     """The prediction of each row, and the lower bound of any algorithm's time.
 
     Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound
@@ -104,7 +103,7 @@ def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
     return lambda row: expected.get(id(row), Expected())
 
 
-def _lower_bound(predictor: FitPredictor, row: Row) -> float | None:
+def _lower_bound(predictor: FitPredictor, row: Measurement) -> float | None:
     """Seconds that no algorithm can beat on the fit's links; None where no bound is known."""
     if row.collective not in collectives() or not row.ranks or row.ranks < 2 or not row.size:
         return None
@@ -129,7 +128,7 @@ def nccl_machine(log: Path, sm: int, ranks: int, nodes: int) -> Machine:
         raise ReportError(f"{log}: {error}") from None
 
 
-def nccl_seconds(row: Row, machine: Machine) -> float | None:
+def nccl_seconds(row: Measurement, machine: Machine) -> float | None:
     """NCCL's model for a row; None for a collective that it lacks."""
     if row.size is None:
         return None

@@ -14,10 +14,8 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
-from reports.analysis.launches import LaunchedRow
+from reports.records.measurement import LIBRARY, Measurement, Run, grouped, listed
 from reports.records.metrics import is_measured
-from reports.records.record import LIBRARY
-from reports.records.rows import Row, Run, grouped, listed
 
 State = Literal["kept", "not kept", "does not apply"]
 Verdict = tuple[State, str]
@@ -42,7 +40,7 @@ class Rule:
 
 
 def checklist(
-    rows: Sequence[Row], *, limit: float | None = None, words: Sequence[str] = ()
+    rows: Sequence[Measurement], *, limit: float | None = None, words: Sequence[str] = ()
 ) -> tuple[Rule, ...]:
     """The twelve rules, in their order, for a report that shows these rows.
 
@@ -71,23 +69,25 @@ def in_one_line(rules: Iterable[Rule]) -> str:
 class _Facts:
     """The facts about rows that the rules use."""
 
-    def __init__(self, rows: Sequence[Row], limit: float | None, words: Sequence[str]) -> None:
+    def __init__(
+        self, rows: Sequence[Measurement], limit: float | None, words: Sequence[str]
+    ) -> None:
         self.rows, self.limit, self.words = rows, limit, words
         self.timed = [r for r in rows if is_measured(r)]
         self.runs: list[Run] = list({id(r.run): r.run for r in rows}.values())
 
-    def settings(self, *left_out: str) -> list[list[Row]]:
+    def settings(self, *left_out: str) -> list[list[Measurement]]:
         """Timed rows that differ in nothing, or at most in what is left out."""
         names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root")
         kept = [n for n in (*names, "placement") if n not in left_out]
         return list(grouped(self.timed, attrgetter(*kept)).values())
 
-    def against_library(self) -> list[list[Row]]:
+    def against_library(self) -> list[list[Measurement]]:
         """Settings in which algorithms stand beside a library's own collective."""
         groups = self.settings("algorithm", "transport")
         return [g for g in groups if {r.algorithm for r in g} > {LIBRARY}]
 
-    def scaled(self) -> list[list[Row]]:
+    def scaled(self) -> list[list[Measurement]]:
         """Settings that were measured on several numbers of ranks."""
         groups = self.settings("ranks")
         return [g for g in groups if len({r.ranks for r in g if r.ranks}) > 1]
@@ -180,7 +180,7 @@ def _intervals(f: _Facts) -> Verdict:
 def _normality(f: _Facts) -> Verdict:
     ranked = [r for r in f.timed if r.low_s is not None]
     means = [r for r in f.timed if r.statistic == "mean"]
-    several = sum(isinstance(r, LaunchedRow) for r in f.timed)
+    several = sum(bool(r.launches_s) for r in f.timed)
     if several or any(w in VERDICTS for w in f.words):
         text = "Student's t holds the logarithms of launches' medians to be normal"
         return _BROKEN, text if f.words else _count(several, len(f.timed), f"{text}, in intervals")

@@ -1,18 +1,15 @@
-"""Training-step records: what is derived of each, time per update by protocol and K, loss curves.
-
-Records may come from anywhere, so malformed parts are left out.
-"""
+"""Training steps: what is derived of each, time per update by protocol and K, loss curves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import sqrt
 from statistics import fmean, median, stdev
-from typing import Any
 
 from busbar.statistics import interval
-from reports.records.record import Result
+from reports.records.measurement import Measurement
+from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
@@ -46,32 +43,32 @@ class StepFigures:
     over_predicted: Uncertain | None
 
 
-def figures(result: Result) -> StepFigures | None:
-    """The figures of a record; None where there are no steps."""
-    sample, step = result.out, result.step
-    middle = None if sample is None else center(sample)
-    if sample is None or not middle:
+def figures(row: Measurement) -> StepFigures | None:
+    """The figures of a measurement of steps; None where there are none."""
+    middle = center(row)
+    if not middle:
         return None
+    step = row.step or Step()
     # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
-    paced = sample.timing == "loop"
-    between = numbers(step.get("interval_s")) if paced else interval(sample.times) or ()
-    whole = Uncertain(middle, *(between if len(between) == 2 else ()))
-    gradients = number(step.get("gradients")) or 1.0
-    own, exchange = numbers(step.get("compute_s")), numbers(step.get("exchange_s"))
-    exposed = _kept(step, "exposed") or _exposed(sample.times, own)
+    paced = row.timing == "loop"
+    between = (step.interval_s if paced else interval(row.times_s)) or ()
+    whole = Uncertain(middle, *between)
+    gradients = step.gradients or 1.0
+    own, exchange = step.compute_s, step.exchange_s
+    exposed = _uncertain(step.exposed_s, step.exposed_interval_s) or _exposed(row.times_s, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None
-    if step.get("compute") != "none":  # nothing hides behind nothing, nor is one rank's any rate
-        alone = _kept(step, "one_rank")
+    if step.compute != "none":  # nothing hides behind nothing, nor is one rank's any rate
+        alone = _uncertain(step.one_rank_s, step.one_rank_interval_s)
         if exposed is not None and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
-    predicted = number(step.get("predicted_s")) or 0.0
-    learners = number(step.get("learners")) or result.ranks
+    predicted = step.predicted_s or 0.0
+    learners = step.learners or row.ranks or 1
     return StepFigures(
         whole,
-        whole.under(gradients * (number(step.get("batch")) or 1.0)),
+        whole.under(gradients * (step.batch or 1.0)),
         compute,
         exposed,
         hidden,
@@ -82,11 +79,9 @@ def figures(result: Result) -> StepFigures | None:
     )
 
 
-def _kept(step: Mapping[str, Any], name: str) -> Uncertain | None:
-    """A figure that the record itself has, with its interval; None where it has none."""
-    value = number(step.get(f"{name}_s"))
-    ends = numbers(step.get(f"{name}_interval_s"))
-    return None if value is None else Uncertain(value, *(ends if len(ends) == 2 else ()))
+def _uncertain(value: float | None, ends: tuple[float, float] | None) -> Uncertain | None:
+    """A figure of the record with its interval; None where it has none."""
+    return None if value is None else Uncertain(value, *(ends or ()))
 
 
 def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
@@ -109,28 +104,6 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
     return median_of([step - own for step, own in zip(steps, compute, strict=True)])
 
 
-def number(value: object) -> float | None:
-    """A finite number of a file, else None."""
-    return float(value) if isinstance(value, int | float) and isfinite(value) else None
-
-
-def numbers(values: object) -> tuple[float, ...]:
-    """Finite numbers of a file; none where one of them is something else."""
-    if not isinstance(values, list | tuple):
-        return ()
-    sound = [v for v in values if isinstance(v, int | float) and isfinite(v)]
-    return tuple(map(float, sound)) if len(sound) == len(values) else ()
-
-
-@dataclass(frozen=True)
-class LossLine:
-    """A curve of loss, column by column."""
-
-    seconds: tuple[float, ...]
-    updates: tuple[float, ...]
-    loss: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class StepSummary:
     """One update of a run. ``name``: as it was asked for; ``title``: of what, by how many learners.
@@ -147,40 +120,35 @@ class StepSummary:
     seconds: float
     wide: float
     predicted: float | None
-    loss: LossLine | None
+    loss: LossCurve | None
 
 
-def summaries(results: Sequence[Result]) -> list[StepSummary]:
-    """Those of the records that are steps and have times."""
-    found = (_summary(result) for result in results if result.step)
-    return [one for one in found if one is not None]
+def summaries(rows: Sequence[Measurement]) -> list[StepSummary]:
+    """Those of the measurements that are steps and have times."""
+    return [_summary(row, row.step) for row in rows if row.step is not None and row.times_s]
 
 
-def _summary(result: Result) -> StepSummary | None:
-    step, times = result.step, () if result.out is None else result.out.times
-    if not times:
-        return None
-    name = str(step.get("update", result.algorithm))
-    code = step.get("compress")
+def _summary(row: Measurement, step: Step) -> StepSummary:
+    times = row.times_s
+    name = step.update or row.algorithm
     kind, _, rest = name.partition(":")
-    learners = step.get("learners")
-    learners = learners if isinstance(learners, int) else result.ranks
+    learners = step.learners or row.ranks or 1
     family, k = _family(kind, rest, learners)
     # Formulas are about means; the mean of many updates is normal.
     wide = 1.96 * stdev(times) / sqrt(len(times)) if len(times) > _FEWEST else 0.0
     # Times of a server depend on each other; the record has an interval that allows for it.
-    ends = numbers(step.get("interval_s"))
-    wide = (ends[1] - ends[0]) / 2 if len(ends) == 2 else wide
-    law = "" if step.get("compute", "none") == "none" else f", compute {step['compute']}"
+    if step.interval_s is not None:
+        wide = (step.interval_s[1] - step.interval_s[0]) / 2
+    law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
-        name if code is None else f"{name} {code}",
-        f"{step.get('problem', step.get('model', ''))}, {learners} learners{law}",
+        f"{name} {step.compress}".rstrip(),
+        f"{step.problem or step.model}, {learners} learners{law}",
         family,
         k,
         fmean(times),
         wide,
-        number(step.get("predicted_s")),
-        _loss(step.get("curve")),
+        step.predicted_s,
+        step.curve if step.curve is not None and step.curve.is_whole else None,
     )
 
 
@@ -190,11 +158,3 @@ def _family(kind: str, rest: str, learners: int) -> tuple[str | None, int]:
     if kind.startswith("k-") and rest.isdecimal():
         return kind, int(rest)
     return None, learners
-
-
-def _loss(curve: Any) -> LossLine | None:
-    if not isinstance(curve, Mapping):
-        return None
-    columns = [numbers(curve.get(name)) for name in ("seconds", "updates", "loss")]
-    alike = columns[0] and len({len(column) for column in columns}) == 1
-    return LossLine(*columns) if alike else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from busbar.units import format_p_value, format_rate, format_seconds
 from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
 from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
-from reports.records.rows import Row, grouped, listed
+from reports.records.measurement import Measurement, grouped, listed
 from reports.records.shown import named
 
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
@@ -60,7 +60,7 @@ class Places:
     gpus: tuple[str, ...]
 
     @staticmethod
-    def of(row: Row) -> Places:
+    def of(row: Measurement) -> Places:
         """Read the mapping in a record's environment; nothing is known without one."""
         size, environment = len(row.per_rank_s), row.run.environment
         mapping, hosts = environment.get("mapping"), row.run.hosts
@@ -114,7 +114,7 @@ def _listing(ranks: Sequence[int]) -> str:
 
 
 def culprits(
-    rows: Sequence[Row], matrices: Sequence[Pairs] = (), margin: float = MARGIN
+    rows: Sequence[Measurement], matrices: Sequence[Pairs] = (), margin: float = MARGIN
 ) -> Findings:
     """Stragglers, slow by more than ``margin`` (relative), with the evidence.
 
@@ -219,7 +219,7 @@ def _end(id: str) -> str:
     return id
 
 
-def _looked_at(rows: Sequence[Row], observed: Sequence[Observation], matrix: bool) -> str:
+def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], matrix: bool) -> str:
     size = len(rows[0].per_rank_s)
     if not observed:
         return (

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import interval
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.statistics.distributions import chi_squared_p
 from reports.statistics.inference import holm, likeness
 
@@ -49,7 +49,7 @@ class Observation:
     for the number of rows (Holm).
     """
 
-    row: Row
+    row: Measurement
     seconds: Floats
     low: frozenset[int]
     high: frozenset[int]
@@ -66,9 +66,9 @@ class Observation:
         return self.row.collective in _ALL_WAIT
 
 
-def observe(rows: Iterable[Row], margin: float = MARGIN) -> list[Observation]:
+def observe(rows: Iterable[Measurement], margin: float = MARGIN) -> list[Observation]:
     """Observations of the rows with times of three ranks at least, six iterations each."""
-    found: list[tuple[Row, Floats]] = []
+    found: list[tuple[Measurement, Floats]] = []
     for row in rows:
         lengths = set(map(len, row.per_rank_s))
         if len(row.per_rank_s) >= _FEWEST_RANKS and len(lengths) == 1 and min(lengths) >= _FEWEST:

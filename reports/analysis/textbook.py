@@ -19,7 +19,7 @@ from busbar.statistics import interval
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.analysis.growth import Growth, Verdict, grown, verdict
-from reports.records.rows import Row, grouped
+from reports.records.measurement import Measurement, grouped
 
 ALGORITHMS = ("ps", "ring", "sharded_ps")
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
@@ -30,7 +30,7 @@ VOLUMES: Mapping[str, Callable[[int], float]] = {
     "sharded_ps": lambda p: 2.0 * (p - 1) / p,
 }
 Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
-Measured = Mapping[tuple[str, int, int], Sequence[Row]]
+Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
 """Rows by algorithm, ranks and size; several where it was measured several times."""
 
 
@@ -96,7 +96,7 @@ class LawComparison:
 
 
 def compare(
-    rows: Sequence[Row], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
+    rows: Sequence[Measurement], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
 ) -> LawComparison:
     """The comparison for what was measured (all-reduce by `ALGORITHMS`), ranks and sizes given.
 
@@ -133,7 +133,7 @@ def compare(
     return LawComparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
 
 
-def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
+def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
     """The rows that count, by case, and in words those that were left out."""
     mine = [
         r
@@ -152,17 +152,17 @@ def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
     return {key: _best(some) for key, some in found.items()}, notes
 
 
-def _best(rows: Sequence[Row]) -> list[Row]:
+def _best(rows: Sequence[Measurement]) -> list[Measurement]:
     """The best of several rows of one case: without work sharing, then out of place."""
     worth = min((r.worksharing, r.placement != "out") for r in rows)
     return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
 
 
-def _samples(rows: Sequence[Row]) -> list[Sequence[float]]:
+def _samples(rows: Sequence[Measurement]) -> list[Sequence[float]]:
     return [r.times_s or (r.time_s or 0.0,) for r in rows]
 
 
-def _times(rows: Sequence[Row]) -> tuple[float | None, float | None, float | None]:
+def _times(rows: Sequence[Measurement]) -> tuple[float | None, float | None, float | None]:
     """Time and its interval: a row's own, or of several rows' iterations together."""
     if len(rows) == 1:
         return rows[0].time_s, rows[0].low_s, rows[0].high_s

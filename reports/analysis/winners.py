@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
-from reports.analysis.launches import LaunchedRow
-from reports.records.record import LIBRARY
-from reports.records.rows import Row
+from reports.records.measurement import LIBRARY, Measurement
 from reports.records.shown import setting
 from reports.statistics.inference import Samples, between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
@@ -26,7 +26,7 @@ class Winner:
     """
 
     name: str
-    row: Row
+    row: Measurement
     margin: float | None = None
     low: float | None = None
     high: float | None = None
@@ -48,12 +48,12 @@ Cells = dict[tuple[int, int], Winner]
 """Winners by size and number of ranks."""
 
 
-def winners(rows: Sequence[Row]) -> dict[str, Cells]:
+def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     """The winners of each measured thing, by its name.
 
     Wrong results win nothing, and neither does shared work: it is no algorithm.
     """
-    groups: dict[str, dict[tuple[int, int], dict[str, list[Row]]]] = {}
+    groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
     several = _several_transports(rows)
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
@@ -69,14 +69,14 @@ def winners(rows: Sequence[Row]) -> dict[str, Cells]:
     }
 
 
-def _several_transports(rows: Sequence[Row]) -> set[str]:
+def _several_transports(rows: Sequence[Measurement]) -> set[str]:
     carried: dict[str, set[str]] = {}
     for r in rows:
         carried.setdefault(r.algorithm, set()).add(r.transport)
     return {name for name, transports in carried.items() if len(transports) > 1}
 
 
-def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
+def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
     times = {name: _launches(rows) for name, rows in contenders.items()}
     middle = {name: launch_center(runs) for name, runs in times.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
@@ -94,9 +94,9 @@ def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
     return Winner(first, row, margin, *bounds, others[0], against)
 
 
-def _launches(rows: Sequence[Row]) -> Samples:
+def _launches(rows: Sequence[Measurement]) -> Samples:
     """A sample a launch; of rows that stand for several launches, those launches' medians."""
-    medians = [[m] for r in rows if isinstance(r, LaunchedRow) for m in r.launches_s]
+    medians = [[m] for r in rows if r.launches_s for m in r.launches_s]
     return medians or samples(rows)
 
 

@@ -1,27 +1,22 @@
-"""The commands of ``python -m reports``: one module each, found by this table.
+"""The commands of ``python -m reports``, by the modules that have them."""
 
-A module's docstring is what ``--help`` says of it; ``add(parser)`` declares its options and
-``run(options)`` does it and gives the exit status. Modules import what is heavy inside functions,
-because the table is walked whenever the command line starts.
-"""
+from busbar.commands import CommandTable
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-__all__ = ["COMMANDS"]
-
-COMMANDS: Mapping[str, str] = {
-    "import": "reports.commands.import_",
-    "show": "reports.commands.show",
-    "compare": "reports.commands.compare",
-    "history": "reports.commands.history",
-    "scaling": "reports.commands.scaling",
-    "culprit": "reports.commands.culprit",
-    "plot": "reports.commands.plot",
-    "warmup": "reports.commands.warmup",
-    "html": "reports.commands.html",
-    "md": "reports.commands.md",
-    "model": "reports.commands.model",
-    "accuracy": "reports.commands.accuracy",
-}
+TABLE = CommandTable(
+    "Read logs and records; show, compare and draw them.",
+    "reports.commands.",
+    {
+        "import": "import_:ImportCommand",
+        "show": "show:ShowCommand",
+        "compare": "compare:CompareCommand",
+        "history": "history:HistoryCommand",
+        "scaling": "scaling:ScalingCommand",
+        "culprit": "culprit:CulpritCommand",
+        "plot": "plot:PlotCommand",
+        "warmup": "warmup:WarmupCommand",
+        "html": "html:HtmlCommand",
+        "md": "md:MdCommand",
+        "model": "model:ModelCommand",
+        "accuracy": "accuracy:AccuracyCommand",
+    },
+)

@@ -1,55 +1,97 @@
-"""NEW against BASE: faster, slower or indistinguishable."""
+"""``python -m reports compare``."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.arguments import Parser
+from busbar.commands import Command
 from busbar.errors import ReportError
-from reports.commands.expecting import add_expect, expect, wanted
-from reports.commands.output import add_ranks, console, note, print_table, read_noting
-from reports.commands.ruling import add_rules, print_rules
+from busbar.options import OptionGroup, Self, option, switch
+from reports.commands.expecting import ExpectOptions, expect, wanted
+from reports.commands.output import LogOptions, console, note, print_table, read_noting
+from reports.commands.ruling import RuleOptions, print_rules
 
 if TYPE_CHECKING:
     from reports.analysis.compare import Comparison
     from reports.analysis.differences import Difference
     from reports.analysis.quality import Rule
-    from reports.records.rows import Row
+    from reports.records.measurement import Measurement
 
 #: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
 AGAINST = "\0--"
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_ranks(parser)
-    parser.usage = f"{parser.prog} BASE NEW [options]\n       {parser.prog} BASE… -- NEW… [options]"
-    text = "a run or a folder of records for each side; -- between several launches a side"
-    parser.add_argument("files", nargs="+", metavar="RUN", help=text)
-    text = "exit with status 1 when a row is slower by more than this, such as 5%%"
-    parser.add_argument("--fail-slower", metavar="SHARE", help=text)
-    parser.add_argument("--format", choices=("table", "md"), default="table")
-    text = "exit with status 1 when BASE has rows that NEW lacks"
-    parser.add_argument("--fail-missing", action="store_true", help=text)
-    add_comparison(parser)
-    add_rules(parser)
-    add_expect(parser)
+class NoiseOptions(OptionGroup):
+    """How two runs are compared."""
+
+    noise: str = option("--noise SHARE  differences up to this do not count", "1%")
+    anyway: bool = switch("--anyway  compare even if machine or mapping differ")
 
 
-def add_comparison(parser: argparse.ArgumentParser) -> None:
-    """The options that say how two runs are compared."""
-    text = "differences up to this do not count (default 1%%)"
-    parser.add_argument("--noise", default="1%", metavar="SHARE", help=text)
-    text = "compare even if machine or mapping differ"
-    parser.add_argument("--anyway", action="store_true", help=text)
+class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Command):
+    """NEW against BASE: faster, slower or indistinguishable."""
+
+    USAGE = "%(prog)s BASE NEW [options]\n       %(prog)s BASE… -- NEW… [options]"
+
+    files: tuple[str, ...] = option(
+        "RUN  a run or a folder of records for each side; -- between several launches a side",
+        nargs="+",
+    )
+    fail_slower: str | None = option(
+        "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as 5%"
+    )
+    format: str = option("--format", "table", choices=("table", "md"))
+    fail_missing: bool = switch(
+        "--fail-missing  exit with status 1 when BASE has rows that NEW lacks"
+    )
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """The options; files may also stand behind an option, and ``--`` between files."""
+        words = [AGAINST if word == "--" else word for word in argv]
+        parsed, rest = parser.parse_known_args(words)
+        if any(word.startswith("-") for word in rest):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parsed.files += rest
+        return cls.of(parsed, argv, **more)
+
+    def run(self) -> int:
+        """Print the comparison; 1 past ``--fail-slower`` or when NEW misses an expectation."""
+        from reports.analysis.cautions import warnings_of
+        from reports.analysis.expect import parse_share
+
+        asked = wanted(self)
+        fail = None if self.fail_slower is None else parse_share(self.fail_slower)
+        base, new = (
+            [row for path in side for row in read_noting(path, self.ranks).rows]
+            for side in sides(self.files)
+        )
+        comparisons, differing, lost = compared(base, new, self)
+        rules = rules_of(base, new, comparisons, asked.limit)
+        if self.format == "md":
+            from reports.tables.markdown import comparison_markdown
+
+            sys.stdout.write(comparison_markdown(comparisons, differing, rules))
+        else:
+            _print(comparisons, rules, self)
+        if any(c.word == "untested" for c in comparisons):
+            note("untested: single figures have no interval; keep raw times to have a test")
+        for name, rows in (("BASE", base), ("NEW", new)):
+            for warning in warnings_of(rows):
+                note(f"{name}: {warning}")
+        missing = int(self.fail_missing and lost > 0)
+        if missing:
+            print(f"FAILED: {lost} rows of BASE are missing in NEW")
+        return max(_gate(comparisons, fail), missing, expect(asked, new))
 
 
 def compared(
-    base: Sequence[Row], new: Sequence[Row], options: argparse.Namespace
+    base: Sequence[Measurement], new: Sequence[Measurement], options: NoiseOptions
 ) -> tuple[list[Comparison], list[Difference], int]:
     """Every shared row's word, the differences of the runs, and how many rows NEW lacks.
 
@@ -100,39 +142,9 @@ def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
     return found[0], found[1]
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
-    from reports.analysis.cautions import warnings_of
-    from reports.analysis.expect import parse_share
-
-    asked = wanted(options)
-    fail = None if options.fail_slower is None else parse_share(options.fail_slower)
-    base, new = (
-        [row for path in side for row in read_noting(path, options.ranks).rows]
-        for side in sides(options.files)
-    )
-    comparisons, differing, lost = compared(base, new, options)
-    rules = rules_of(base, new, comparisons, asked.limit)
-    if options.format == "md":
-        from reports.tables.markdown import comparison_markdown
-
-        sys.stdout.write(comparison_markdown(comparisons, differing, rules))
-    else:
-        _print(comparisons, rules, options)
-    if any(c.word == "untested" for c in comparisons):
-        note("untested: single figures have no interval; keep raw times to have a test")
-    for name, rows in (("BASE", base), ("NEW", new)):
-        for warning in warnings_of(rows):
-            note(f"{name}: {warning}")
-    missing = int(options.fail_missing and lost > 0)
-    if missing:
-        print(f"FAILED: {lost} rows of BASE are missing in NEW")
-    return max(_gate(comparisons, fail), missing, expect(asked, new))
-
-
 def rules_of(
-    base: Sequence[Row],
-    new: Sequence[Row],
+    base: Sequence[Measurement],
+    new: Sequence[Measurement],
     comparisons: Sequence[Comparison],
     limit: float | None = None,
 ) -> tuple[Rule, ...]:
@@ -143,7 +155,7 @@ def rules_of(
 
 
 def _print(
-    comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
+    comparisons: Sequence[Comparison], rules: Sequence[Rule], options: CompareCommand
 ) -> None:
     from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from reports.records.rows import Row
+from busbar.options import OptionGroup, option
+from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
     from reports.analysis.expect import Expectation
@@ -20,17 +20,20 @@ class Wanted(NamedTuple):
     limit: float | None
 
 
-def add_expect(parser: argparse.ArgumentParser) -> None:
-    """Declare the three options."""
-    text = "exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >= 0.8*limit'"
-    parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
-    text = "a YAML file with such rules"
-    parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)
-    text = "the value of limit in rules, such as 480GB/s"
-    parser.add_argument("--limit", metavar="RATE", help=text)
+class ExpectOptions(OptionGroup):
+    """The rules that rows are held against."""
+
+    expect: tuple[str, ...] = option(
+        "--expect RULE  exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >="
+        " 0.8*limit'",
+        (),
+        action="append",
+    )
+    expect_file: Path | None = option("--expect-file FILE  a YAML file with such rules")
+    limit: str | None = option("--limit RATE  the value of limit in rules, such as 480GB/s")
 
 
-def wanted(options: argparse.Namespace) -> Wanted:
+def wanted(options: ExpectOptions) -> Wanted:
     """The rules in the options, parsed before anything is read or printed. Raises ReportError."""
     from reports.analysis.expect import parse_rate
     from reports.analysis.expect_text import from_file, parse
@@ -44,7 +47,7 @@ def wanted(options: argparse.Namespace) -> Wanted:
     return Wanted(rules, limit)
 
 
-def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
+def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
     """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
     from reports.analysis.expect import check
 
@@ -64,7 +67,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
     return 1 if failures else 0
 
 
-def _who(rows: Sequence[Row]) -> None:
+def _who(rows: Sequence[Measurement]) -> None:
     """Name the slow one of several nodes, if the ranks' own times show it."""
     if any(r.per_rank_s for r in rows):
         from reports.analysis.stragglers import culprits

@@ -1,57 +1,62 @@
-"""Many runs in their order, and where the times changed."""
+"""``python -m reports history``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from busbar.commands import Command
 from busbar.errors import ReportError
-from reports.commands.compare import add_comparison
-from reports.commands.output import add_runs, ascii_only, console, print_table, read_noting
-from reports.commands.ruling import add_rules, print_rules
+from busbar.options import option
+from reports.commands.compare import NoiseOptions
+from reports.commands.output import RunOptions, ascii_only, console, print_table, read_noting
+from reports.commands.ruling import RuleOptions, print_rules
 
 if TYPE_CHECKING:
     from reports.analysis.history import History
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    text = "one run each, a file or a folder of records; ordered by start time, else as given"
-    add_runs(parser, text=text)
-    text = "exit with status 1 when the latest change made a row slower by more, such as 5%%"
-    parser.add_argument("--fail-slower", metavar="SHARE", help=text)
-    parser.add_argument("--format", choices=("table", "csv"), default="table")
-    add_comparison(parser)
-    add_rules(parser)
+class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
+    """Many runs in their order, and where the times changed."""
 
+    files: tuple[Path, ...] = option(
+        "RUN  one run each, a file or a folder of records; ordered by start time, else as given",
+        (),
+        nargs="+",
+    )
+    fail_slower: str | None = option(
+        "--fail-slower SHARE  exit with status 1 when the latest change made a row slower by more,"
+        " such as 5%"
+    )
+    format: str = option("--format", "table", choices=("table", "csv"))
 
-def run(options: argparse.Namespace) -> int:
-    """Print series and changes; 1 past ``--fail-slower``."""
-    from reports.analysis.expect import parse_share
-    from reports.analysis.history import history, in_order
-    from reports.analysis.quality import checklist
-    from reports.statistics.change_points import LEAST
-    from reports.tables.history_show import history_csv
+    def run(self) -> int:
+        """Print series and changes; 1 past ``--fail-slower``."""
+        from reports.analysis.expect import parse_share
+        from reports.analysis.history import history, in_order
+        from reports.analysis.quality import checklist
+        from reports.statistics.change_points import LEAST
+        from reports.tables.history_show import history_csv
 
-    noise = parse_share(options.noise)
-    fail = None if options.fail_slower is None else parse_share(options.fail_slower)
-    runs = [(str(path), read_noting(path, options.ranks).rows) for path in options.files]
-    found = history(in_order(runs), noise)
-    forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
-    if forbidding and not options.anyway:
-        n, difference = forbidding[0]
-        more = f" and {len(forbidding) - 1} differences more" if len(forbidding) > 1 else ""
-        where = f"{found.runs[n]} is not the same setting as {found.runs[n - 1]}"
-        raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
-    if options.format == "csv":
-        sys.stdout.write(history_csv(found))
-    else:
-        _print(found)
-        words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in found.series]
-        rules = checklist([s.row for s in found.series], words=words)
-        print_rules(console(), rules, options)
-    return _gate(found, fail, sys.stderr if options.format == "csv" else sys.stdout)
+        noise = parse_share(self.noise)
+        fail = None if self.fail_slower is None else parse_share(self.fail_slower)
+        runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
+        found = history(in_order(runs), noise)
+        forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
+        if forbidding and not self.anyway:
+            n, difference = forbidding[0]
+            more = f" and {len(forbidding) - 1} differences more" if len(forbidding) > 1 else ""
+            where = f"{found.runs[n]} is not the same setting as {found.runs[n - 1]}"
+            raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
+        if self.format == "csv":
+            sys.stdout.write(history_csv(found))
+        else:
+            _print(found)
+            words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in found.series]
+            rules = checklist([s.row for s in found.series], words=words)
+            print_rules(console(), rules, self)
+        return _gate(found, fail, sys.stderr if self.format == "csv" else sys.stdout)
 
 
 def _print(found: History) -> None:

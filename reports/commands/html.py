@@ -1,48 +1,45 @@
-"""One page for the browser, of one run or several."""
+"""``python -m reports html``."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
+from busbar.commands import Command
 from busbar.errors import ReportError
-from reports.commands.output import add_machine, add_runs, read_noting
-from reports.readers.own import step_results
+from busbar.options import option
+from reports.commands.output import MachineOptions, RunOptions, read_noting
+from reports.readers.codec import step_measurements
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_runs(parser)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="file of the page (.html)"
-    )
-    add_machine(parser)
-    parser.add_argument("--title", default="", help="heading of the page")
+class HtmlCommand(MachineOptions, RunOptions, Command):
+    """One page for the browser, of one run or several."""
 
+    out: Path = option("--out FILE  file of the page (.html)", required=True)
+    title: str = option("--title  heading of the page", "")
 
-def run(options: argparse.Namespace) -> int:
-    """Write the page and print its name."""
-    from busbar.files import write
-    from reports.analysis.expect import parse_rate
-    from reports.analysis.launches import over_launches
-    from reports.analysis.machine import read_machine
-    from reports.page import page
-    from reports.page.payload import MOST_ROWS
-    from reports.readers.folding import folded
+    def run(self) -> int:
+        """Write the page and print its name."""
+        from busbar.files import write
+        from reports.analysis.expect import parse_rate
+        from reports.analysis.launches import over_launches
+        from reports.analysis.machine import read_machine
+        from reports.page import page
+        from reports.page.payload import MOST_ROWS
+        from reports.records.table import folded
 
-    if options.out.suffix not in (".html", ".htm"):
-        raise ReportError(f"{options.out}: name the page with .html at its end")
-    limit = None if options.limit is None else parse_rate(options.limit)
-    machine = read_machine(options.topology) if options.topology else None
-    files = [read_noting(path, options.ranks) for path in options.files]
-    steps = [one for path in options.files for one in step_results(path)]
-    notes = [str(note) for found in files for note in found.notes]
-    every, said = sum(len(found.rows) for found in files), ""
-    parts = [found.rows for found in files]
-    if every > MOST_ROWS:
-        parts = [folded(rows) for rows in parts]
-        said = f"{every:,} rows: those that measured one thing are one, with all iterations"
-    rows = over_launches([row for part in parts for row in part])
-    write(options.out, page(rows, machine, limit, options.title, notes, steps, said))
-    print(options.out)
-    return 0
+        if self.out.suffix not in (".html", ".htm"):
+            raise ReportError(f"{self.out}: name the page with .html at its end")
+        limit = None if self.limit is None else parse_rate(self.limit)
+        machine = read_machine(self.topology) if self.topology else None
+        files = [read_noting(path, self.ranks) for path in self.files]
+        steps = [one for path in self.files for one in step_measurements(path)]
+        notes = [str(note) for found in files for note in found.notes]
+        every, said = sum(len(found.rows) for found in files), ""
+        parts = [found.rows for found in files]
+        if every > MOST_ROWS:
+            parts = [folded(rows) for rows in parts]
+            said = f"{every:,} rows: those that measured one thing are one, with all iterations"
+        rows = over_launches([row for part in parts for row in part])
+        write(self.out, page(rows, machine, limit, self.title, notes, steps, said))
+        print(self.out)
+        return 0

@@ -1,15 +1,16 @@
-"""Parameter server and ring by ranks and sizes: measured, predicted, and the textbook's volumes."""
+"""``python -m reports model``."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from busbar import sizes as counts
+from busbar.commands import Command
 from busbar.errors import ReportError
-from busbar.units import parse_ranks, parse_size, sweep_sizes
-from reports.commands.output import add_runs, console, note, print_table, rows_of
+from busbar.options import option
+from reports.commands.output import RunOptions, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
     from busbar.tables import Column, RenderedTable
@@ -18,61 +19,51 @@ if TYPE_CHECKING:
 _MOST_RANKS = 256
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_runs(parser, "*")
-    option = parser.add_argument
-    option("-n", metavar="RANKS", help="rank counts to predict, like 2-8,16 (default those of RUN)")
-    option("-b", "--minbytes", metavar="SIZE", help="smallest size to predict (default 1M)")
-    option("-e", "--maxbytes", metavar="SIZE", help="largest size to predict (default 64M)")
-    option(
-        "-f",
-        "--stepfactor",
-        type=float,
-        default=8.0,
-        metavar="F",
-        help="factor between sizes (default 8)",
-    )
-    option(
-        "--fit", type=Path, metavar="FILE", help="predict with this fit (python -m collectives fit)"
-    )
-    option("--out", type=Path, metavar="FILE", help="draw a figure, .png or .svg")
+class ModelCommand(RunOptions, Command):
+    """Parameter server and ring by ranks and sizes: measured, predicted and by the textbook."""
 
+    files: tuple[Path, ...] = option("RUN", (), nargs="*")
+    n: str | None = option("-n RANKS  rank counts to predict, like 2-8,16 (default those of RUN)")
+    minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
+    maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 64M)")
+    stepfactor: float = option("-f --stepfactor F  factor between sizes", 8.0)
+    fit: Path | None = option("--fit FILE  predict with this fit (python -m collectives fit)")
+    out: Path | None = option("--out FILE  draw a figure, .png or .svg")
 
-def run(options: argparse.Namespace) -> int:
-    """Print the tables and the verdict, and draw the figure."""
-    from busbar.files import write
-    from reports.analysis.predicted import open_machine
-    from reports.analysis.textbook import compare
-    from reports.figures.textbook import picture
+    def run(self) -> int:
+        """Print the tables and the verdict, and draw the figure."""
+        from busbar.files import write
+        from reports.analysis.predicted import open_machine
+        from reports.analysis.textbook import compare
+        from reports.figures.textbook import picture
 
-    form = None
-    if options.out is not None:
-        form = options.out.suffix.removeprefix(".")
-        if form not in ("png", "svg"):
-            raise ReportError(f"{options.out}: no format for that ending; use .png or .svg")
-    rows = rows_of(options)
-    told = options.n or ("" if rows else "2-8,12,16")
-    ranks = parse_ranks(told, _MOST_RANKS) if told else []
-    sizes = []
-    if options.minbytes or options.maxbytes or not rows:
-        ends = (options.minbytes or "1M", options.maxbytes or "64M")
-        low, high = map(parse_size, ends)
-        sizes = sweep_sizes(low, high, factor=options.stepfactor, step=None)
-    # Beside measurements an assumed network would say nothing.
-    predict, notes = open_machine(options.fit, assume=not rows)
-    comparison = compare(rows, ranks, sizes, predict)
-    terminal = console()
-    for shown in (*_tables(comparison, terminal.width), *_growths(comparison, terminal.width)):
-        print_table(terminal, shown)
-    if comparison.verdict:
-        print(fill(str(comparison.verdict), max(40, terminal.width)))
-    for line in dict.fromkeys((*comparison.notes, *notes())):
-        note(line)
-    if form is not None:
-        write(options.out, picture(comparison, form))
-        print(options.out)
-    return 0
+        form = None
+        if self.out is not None:
+            form = self.out.suffix.removeprefix(".")
+            if form not in ("png", "svg"):
+                raise ReportError(f"{self.out}: no format for that ending; use .png or .svg")
+        rows = rows_of(self)
+        told = self.n or ("" if rows else "2-8,12,16")
+        ranks = counts.ranks(told, _MOST_RANKS) if told else []
+        sizes = []
+        if self.minbytes or self.maxbytes or not rows:
+            ends = (self.minbytes or "1M", self.maxbytes or "64M")
+            low, high = map(counts.parse_size, ends)
+            sizes = counts.sweep(low, high, factor=self.stepfactor, step=None)
+        # Beside measurements an assumed network would say nothing.
+        predict, notes = open_machine(self.fit, assume=not rows)
+        comparison = compare(rows, ranks, sizes, predict)
+        terminal = console()
+        for shown in (*_tables(comparison, terminal.width), *_growths(comparison, terminal.width)):
+            print_table(terminal, shown)
+        if comparison.verdict:
+            print(fill(str(comparison.verdict), max(40, terminal.width)))
+        for line in dict.fromkeys((*comparison.notes, *notes())):
+            note(line)
+        if self.out is not None and form is not None:
+            write(self.out, picture(comparison, form))
+            print(self.out)
+        return 0
 
 
 def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:

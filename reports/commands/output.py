@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
+from busbar.options import OptionGroup, option
 from busbar.terminal import make_printable, open_console
 from reports.readers.reading import read
 
@@ -15,34 +15,39 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from busbar.tables import RenderedTable
-    from reports.records.rows import Reading, Row
+    from reports.records.measurement import Measurement, Reading
 
 _MOST_NOTES = 20
 
 
-def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """The option ``--ranks``, for every command that reads logs."""
-    parser.add_argument("--ranks", type=int, help="rank count of a log that does not state it")
+class LogOptions(OptionGroup):
+    """How to read logs, for every command that does."""
+
+    ranks: int | None = option("--ranks  rank count of a log that does not state it")
 
 
-def add_runs(parser: argparse.ArgumentParser, nargs: str = "+", text: str | None = None) -> None:
+class RunOptions(LogOptions):
     """The files that a command reads, and how to read them."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs=nargs, type=Path, metavar="RUN", help=text)
+
+    files: tuple[Path, ...] = option("RUN", (), nargs="+")
 
 
-def rows_of(options: argparse.Namespace) -> list[Row]:
+def rows_of(options: RunOptions) -> list[Measurement]:
     """The rows of all files, whose notes are printed. Raises ReportError."""
     return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """The options of what is drawn beside the rows: a bound, and the machine."""
-    text = "bound on busbw for rows that have none of their own, such as 480GB/s"
-    parser.add_argument("--limit", metavar="RATE", help=text)
-    text = "map of the machine, or its measured matrices: any file that python -m topology reads"
-    parser.add_argument(
-        "--topology", action="append", default=[], type=Path, metavar="FILE", help=text
+class MachineOptions(OptionGroup):
+    """What is drawn beside the rows: a bound, and the machine."""
+
+    limit: str | None = option(
+        "--limit RATE  bound on busbw for rows that have none of their own, such as 480GB/s"
+    )
+    topology: tuple[Path, ...] = option(
+        "--topology FILE  map of the machine, or its measured matrices: any file that python -m"
+        " topology reads",
+        (),
+        action="append",
     )
 
 

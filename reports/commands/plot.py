@@ -1,56 +1,49 @@
-"""Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
+"""``python -m reports plot``."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
+from busbar.commands import Command
 from busbar.errors import ReportError
-from reports.commands.output import add_machine, add_runs, make_folder, rows_of
+from busbar.options import option
+from reports.commands.output import MachineOptions, RunOptions, make_folder, rows_of
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_runs(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(),
-        metavar="DIR",
-        help="folder (default .), created if it is missing",
-    )
-    parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
-    add_machine(parser)
+class PlotCommand(MachineOptions, RunOptions, Command):
+    """Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
+    out: Path = option("--out DIR  folder (default .), created if it is missing", Path())
+    format: str = option("--format", "png", choices=("png", "svg", "pdf"))
 
-def run(options: argparse.Namespace) -> int:
-    """Write the figures and print their names."""
-    from busbar.files import write
-    from reports.analysis.expect import parse_rate
-    from reports.analysis.launches import over_launches
-    from reports.analysis.machine import read_machine
-    from reports.analysis.steps import summaries
-    from reports.figures.plot import figures
-    from reports.figures.steps import bars, picture
-    from reports.readers.own import step_results
-    from reports.records.record import STEP
+    def run(self) -> int:
+        """Write the figures and print their names."""
+        from busbar.files import write
+        from reports.analysis.expect import parse_rate
+        from reports.analysis.launches import over_launches
+        from reports.analysis.machine import read_machine
+        from reports.analysis.steps import summaries
+        from reports.figures.plot import figures
+        from reports.figures.steps import bars, picture
+        from reports.readers.codec import step_measurements
+        from reports.records.measurement import STEP
 
-    limit = None if options.limit is None else parse_rate(options.limit)
-    if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
-        raise ReportError(f"{options.out}: is no folder, and none can be made there")
-    machine = read_machine(options.topology) if options.topology else None
-    records = [one for path in options.files for one in step_results(path)]
-    # Of steps neither sizes nor busbw say anything: they have figures of their own.
-    rows = [row for row in over_launches(rows_of(options)) if not row.collective.startswith(STEP)]
-    made = figures(rows, options.format, limit, machine) if rows or not records else {}
-    steps = summaries(records)
-    if any(one.family or one.loss for one in steps):
-        made["steps"] = picture(steps, options.format)
-    if (drawn := bars(records, options.format)) is not None:
-        made["steps-exposed"] = drawn
-    for name, data in made.items():
-        make_folder(options.out)
-        target = options.out / f"{name}.{options.format}"
-        write(target, data)
-        print(target)
-    return 0
+        limit = None if self.limit is None else parse_rate(self.limit)
+        if not self.out.is_dir() and (self.out.exists() or not self.out.parent.is_dir()):
+            raise ReportError(f"{self.out}: is no folder, and none can be made there")
+        machine = read_machine(self.topology) if self.topology else None
+        records = [one for path in self.files for one in step_measurements(path)]
+        # Of steps neither sizes nor busbw say anything: they have figures of their own.
+        rows = [row for row in over_launches(rows_of(self)) if not row.collective.startswith(STEP)]
+        made = figures(rows, self.format, limit, machine) if rows or not records else {}
+        steps = summaries(records)
+        if any(one.family or one.loss for one in steps):
+            made["steps"] = picture(steps, self.format)
+        if (drawn := bars(records, self.format)) is not None:
+            made["steps-exposed"] = drawn
+        for name, data in made.items():
+            make_folder(self.out)
+            target = self.out / f"{name}.{self.format}"
+            write(target, data)
+            print(target)
+        return 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from busbar.options import OptionGroup, switch
 from busbar.tables import new_table
 
 if TYPE_CHECKING:
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from reports.analysis.quality import Rule
 
 
-def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Declare the option."""
-    text = "print Hoefler and Belli's twelve rules, each with its verdict and the reason"
-    parser.add_argument("--rules", action="store_true", help=text)
+class RuleOptions(OptionGroup):
+    """Whether the rules are printed."""
+
+    rules: bool = switch(
+        "--rules  print Hoefler and Belli's twelve rules, each with its verdict and the reason"
+    )
 
 
-def print_rules(terminal: Console, rules: Sequence[Rule], options: argparse.Namespace) -> None:
+def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
     """Print the verdicts on what was just reported."""
     from reports.analysis.quality import in_one_line
 

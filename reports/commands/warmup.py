@@ -1,62 +1,64 @@
-"""Verdicts on when rows became steady, and graphs of time against iteration."""
+"""``python -m reports warmup``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.commands import Command
 from busbar.errors import ReportError
+from busbar.options import option
 from reports.commands.output import make_folder
 
 if TYPE_CHECKING:
     from reports.figures.warmup import Settling
-    from reports.records.record import Result
+    from reports.records.measurement import Measurement
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help="our records (.jsonl)")
-    text = "draw the graphs into this folder, created if it is missing"
-    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
-    parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
+class WarmupCommand(Command):
+    """Verdicts on when rows became steady, and graphs of time against iteration."""
+
+    files: tuple[Path, ...] = option("RUN  our records (.jsonl)", nargs="+")
+    out: Path | None = option(
+        "--out DIR  draw the graphs into this folder, created if it is missing"
+    )
+    format: str = option("--format", "png", choices=("png", "svg", "pdf"))
+
+    def run(self) -> int:
+        """Print a line a row, and the names of the figures."""
+        from reports.figures.warmup import settlings
+
+        for path in self.files:
+            found = settlings(_measurements(path))
+            if not found:
+                raise ReportError(f"{path}: no row with iterations")
+            wide = max(len(one.title) for one in found)
+            for one in found:
+                left = f", {one.left_out} left out" if one.left_out else ""
+                sys.stdout.write(f"{one.title:<{wide}}  {one.verdict} of {len(one.times)}{left}\n")
+            if self.out is not None:
+                _draw(self.out, self.format, path, found)
+        return 0
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print a line a row, and the names of the figures."""
-    from reports.figures.warmup import settlings
-
-    for path in options.files:
-        found = settlings(_results(path))
-        if not found:
-            raise ReportError(f"{path}: no row with iterations")
-        wide = max(len(one.title) for one in found)
-        for one in found:
-            left = f", {one.left_out} left out" if one.left_out else ""
-            sys.stdout.write(f"{one.title:<{wide}}  {one.verdict} of {len(one.times)}{left}\n")
-        if options.out is not None:
-            _draw(options, path, found)
-    return 0
-
-
-def _results(path: Path) -> list[Result]:
-    """The whole records of a file or a run directory. Raises ReportError."""
-    from reports.readers.own import results
+def _measurements(path: Path) -> list[Measurement]:
+    """The whole measurements of a file or a run directory. Raises ReportError."""
+    from reports.readers.codec import measurements
     from reports.readers.text import record_texts
 
     try:
-        return [one for text in record_texts(path) for one in results(text)]
+        return [one for text in record_texts(path) for one in measurements(text)]
     except ValueError as error:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 
 
-def _draw(options: argparse.Namespace, path: Path, found: list[Settling]) -> None:
+def _draw(folder: Path, form: str, path: Path, found: list[Settling]) -> None:
     from busbar.files import write
     from reports.figures.warmup import PANELS, drawn
 
-    make_folder(options.out)
+    make_folder(folder)
     for number, at in enumerate(range(0, len(found), PANELS), 1):
-        target = options.out / f"warmup-{path.name.split('.')[0]}-{number}.{options.format}"
-        write(target, drawn(found[at : at + PANELS], options.format))
+        target = folder / f"warmup-{path.name.split('.')[0]}-{number}.{form}"
+        write(target, drawn(found[at : at + PANELS], form))
         print(target)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reports.exports.nccl_table import Banner, number
-from reports.records.record import Result, Sample
+from reports.records.measurement import Measurement, Placements
 from reports.statistics.quantities import (
     LATENCY_BOUND,
     bandwidths,
@@ -39,13 +39,11 @@ def header(banner: Banner, setting: str) -> list[str]:
     return ["#", *lines, *(f"#{_line(heads)[1:]}" for heads in _HEADS)]
 
 
-def rows(result: Result, statistic: str = "median", setting: str = "") -> list[str]:
+def rows(pair: Placements, statistic: str = "median", setting: str = "") -> list[str]:
     """A line for each placement that was asked for; ``setting`` stands behind the first."""
-    halves = [("out", result.out), ("in", result.in_place)]
-    shown = [(name, sample) for name, sample in halves if sample is not None]
     lines = [
-        _line((str(result.size) if at == 0 else "", name, *_figures(result, sample, statistic)))
-        for at, (name, sample) in enumerate(shown)
+        _line((str(one.size) if at == 0 else "", one.placement, *_figures(one, statistic)))
+        for at, one in enumerate(pair.every)
     ]
     return [f"{lines[0]}  {setting}".rstrip(), *lines[1:]] if lines else []
 
@@ -54,16 +52,16 @@ def _line(cells: Sequence[str]) -> str:
     return "  ".join(f"{c:>{w}}" for c, w in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
-def _figures(result: Result, sample: Sample, statistic: str) -> tuple[str, ...]:
-    seconds = center(sample, statistic)
+def _figures(one: Measurement, statistic: str) -> tuple[str, ...]:
+    seconds = center(one, statistic)
     if seconds is None:
         return ("N/A",) * 5
     # Below this a call takes its latency, whatever it moves.
-    told = result.size >= LATENCY_BOUND
-    busbw = number(bandwidths(result, seconds)[1] / 1e9, 7).strip() if told else "-"
-    share = of_limit(seconds, sample.limit) if sample.limit and seconds else None
+    rated = (one.size or 0) >= LATENCY_BOUND
+    busbw = number(bandwidths(one, seconds)[1] / 1e9, 7).strip() if rated else "-"
+    share = of_limit(seconds, one.limit_s) if one.limit_s and seconds else None
     limit = "-" if share is None else f"{100 * share:.0f}" if share < 1e4 else f"{100 * share:.0e}"
-    width = relative_width(sample.times)
+    width = relative_width(one.times_s)
     either = f"{100 * width:.1f}" if width < 100 else "-"
-    wrong = "N/A" if sample.wrong is None else f"{sample.wrong:g}"
+    wrong = "N/A" if one.wrong is None else f"{one.wrong:g}"
     return (number(seconds * 1e6, 8).strip(), busbw, limit, either, wrong)

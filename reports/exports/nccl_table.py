@@ -12,7 +12,7 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from reports.records.record import Result, Sample
+from reports.records.measurement import Measurement, Placements
 from reports.statistics.quantities import bandwidths, center
 
 _LIMIT = 6
@@ -117,18 +117,18 @@ def columns(per_iteration: bool, limit: bool) -> list[str]:
     ]
 
 
-def _half(result: Result, sample: Sample | None, statistic: str, per_iteration: bool) -> str:
-    seconds = None if sample is None else center(sample, statistic)
-    if sample is None or seconds is None:
+def _half(one: Measurement | None, statistic: str, per_iteration: bool) -> str:
+    seconds = None if one is None else center(one, statistic)
+    if one is None or seconds is None:
         cells = "".join(f"  {'N/A':>{w}}" for w in (7, 6, 6, 6))
         return cells + (f"  {'N/A':>7}" * 4 if per_iteration else "")
-    algbw, busbw = bandwidths(result, seconds)
-    wrong = "   N/A" if sample.wrong is None else f"{sample.wrong:6g}"
+    algbw, busbw = bandwidths(one, seconds)
+    wrong = "   N/A" if one.wrong is None else f"{one.wrong:6g}"
     text = (
         f"  {number(seconds * 1e6, 7)}  {number(algbw / 1e9, 6)}  {number(busbw / 1e9, 6)}  {wrong}"
     )
     if per_iteration:
-        times = np.sort(np.asarray(sample.times)) * 1e6
+        times = np.sort(np.asarray(one.times_s)) * 1e6
         p99 = times[min(len(times) - 1, ceil(len(times) * 0.99) - 1)]
         spread = 100 * times.std() / times.mean() if times.mean() > 0 else 0.0
         text += "".join(f"  {number(x, 7)}" for x in (times[0], times[-1], p99, spread))
@@ -136,33 +136,31 @@ def _half(result: Result, sample: Sample | None, statistic: str, per_iteration: 
 
 
 def row(
-    result: Result, statistic: str = "median", per_iteration: bool = False, limit: bool = False
+    pair: Placements, statistic: str = "median", per_iteration: bool = False, limit: bool = False
 ) -> str:
     """One row. A placement that was not measured shows ``N/A``."""
-    ours = (_of_limit(result.out, statistic), _of_limit(result.in_place, statistic))
-    last = "  ".join(f"{cell:>{_LIMIT}}" for cell in ours)
+    first = pair.every[0]
+    last = "  ".join(f"{_of_limit(one, statistic):>{_LIMIT}}" for one in pair)
     return (
-        f"{result.size:12d}  {result.count:12d}  {result.dtype:>8}  {result.op:>6}"
-        f"  {result.root:6d}"
-        + _half(result, result.out, statistic, per_iteration)
-        + _half(result, result.in_place, statistic, per_iteration)
+        f"{first.size:12d}  {first.count:12d}  {first.dtype:>8}  {first.op:>6}  {first.root:6d}"
+        + "".join(_half(one, statistic, per_iteration) for one in pair)
         + (f"  {last}" if limit else "")
     )
 
 
-def _of_limit(sample: Sample | None, statistic: str) -> str:
+def _of_limit(one: Measurement | None, statistic: str) -> str:
     """The share of what the measured memory roofline allows, in per cent."""
-    seconds = None if sample is None else center(sample, statistic)
-    if sample is None or sample.limit is None or not seconds:
+    seconds = None if one is None else center(one, statistic)
+    if one is None or one.limit_s is None or not seconds:
         return "N/A"
-    return f"{100 * sample.limit / seconds:.0f}"
+    return f"{100 * one.limit_s / seconds:.0f}"
 
 
-def footer(results: Sequence[Result], program: str, statistic: str = "median") -> list[str]:
+def footer(rows: Sequence[Measurement], program: str, statistic: str = "median") -> list[str]:
     """The lines below the rows: wrong values, and the mean busbw over rows and placements."""
-    halves = [(r, s) for r in results for s in (r.out, r.in_place) if s is not None and s.times]
-    wrong = sum(s.wrong or 0 for _, s in halves)
-    rates = [bandwidths(r, center(s, statistic) or 0.0)[1] / 1e9 for r, s in halves]
+    timed = [one for one in rows if one.times_s]
+    wrong = sum(one.wrong or 0 for one in timed)
+    rates = [bandwidths(one, center(one, statistic) or 0.0)[1] / 1e9 for one in timed]
     mean = sum(rates) / len(rates) if rates else 0.0
     return [
         f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",

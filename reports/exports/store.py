@@ -19,8 +19,9 @@ from typing import Protocol
 from busbar.errors import StoreError
 from busbar.filelock import Claim
 from busbar.files import GrowingFile, check, replace, special, write
-from reports.exports.formats import CsvLines, Lines, nccl_json, to_json, to_object
-from reports.records.record import Result
+from reports.exports.formats import CsvLines, nccl_json, to_object
+from reports.readers.codec import Writer, to_json
+from reports.records.measurement import Measurement
 
 __all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]
 
@@ -30,8 +31,10 @@ RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
 )  # fmt: skip
 
 
+Row = Sequence[Measurement]
+"""The measurements of one case: its placements."""
 #: What makes the bytes to append for a row.
-Line = Callable[[Result], bytes]
+Lines = Callable[[Row], bytes]
 
 
 class Sink(Protocol):
@@ -39,7 +42,7 @@ class Sink(Protocol):
 
     path: Path
 
-    def add(self, result: Result) -> None:
+    def add(self, row: Row) -> None:
         """Put a row on disk. Raises OSError."""
         ...
 
@@ -58,8 +61,8 @@ class Appended:
     def __init__(
         self,
         path: Path,
-        form: Callable[[], Line],
-        earlier: Sequence[Result] = (),
+        form: Callable[[], Lines],
+        earlier: Row = (),
         packed: bool = False,
     ) -> None:
         check(path)
@@ -67,34 +70,34 @@ class Appended:
         self._claim = Claim(path)
         self._file = _growing(path, self._anew)
         # A pipe or terminal has received them already.
-        self._results = [] if self._file.special else list(earlier)
+        self._rows = [] if self._file.special else list(earlier)
         self._begin()
 
     def _begin(self) -> None:
-        self._line = self._form()
+        self._lines = self._form()
         self._packer = zlib.compressobj(wbits=31) if self._packed else None
 
     def _anew(self) -> bytes:
         """The whole file; no other run may have begun to write it meanwhile."""
         self._claim.renew()
         self._begin()
-        return self._bytes(self._results)
+        return self._bytes(self._rows)
 
-    def _bytes(self, results: Iterable[Result]) -> bytes:
-        data = b"".join(map(self._line, results))
+    def _bytes(self, row: Row) -> bytes:
+        data = self._lines(row)
         if self._packer is not None:  # flushed, so that all up to here can be unpacked
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         return data
 
-    def add(self, result: Result) -> None:
+    def add(self, row: Row) -> None:
         """See `Sink.add`."""
-        self._results.append(result)
-        self._file.grow(lambda: self._bytes([result]))
+        self._rows.extend(row)
+        self._file.grow(lambda: self._bytes(row))
 
     def close(self) -> None:
         """See `Sink.close`."""
         try:
-            if self._file.began and self._results:
+            if self._file.began and self._rows:
                 self._file.grow(lambda: b"")  # written anew where it is gone
                 if self._packer is not None:
                     self._file.grow(partial(self._packer.flush, zlib.Z_FINISH))
@@ -109,32 +112,32 @@ class Rewritten:
     def __init__(
         self,
         path: Path,
-        export: Callable[[Sequence[Result]], bytes],
-        earlier: Sequence[Result] = (),
+        export: Callable[[Row], bytes],
+        earlier: Row = (),
     ) -> None:
         self.path, self._export = path, export
-        self._results: list[Result] = list(earlier)
+        self._rows: list[Measurement] = list(earlier)
         check(path)
         self._claim = Claim(path)
         self._file = _growing(path, lambda: b"") if special(path) else None
 
-    def add(self, result: Result) -> None:
+    def add(self, row: Row) -> None:
         """See `Sink.add`; a pipe or device cannot be written anew, and gets all at the end."""
-        self._results.append(result)
+        self._rows.extend(row)
         if self._file is None:
             self._write()
 
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)  # it was there at the start
         self._claim.renew()
-        replace(self.path, self._export(self._results))
+        replace(self.path, self._export(self._rows))
 
     def close(self) -> None:
         """See `Sink.close`."""
         try:
-            if self._file is not None and self._results:
-                self._file.grow(lambda: self._export(self._results))
-            elif self._results and not self.path.exists():
+            if self._file is not None and self._rows:
+                self._file.grow(lambda: self._export(self._rows))
+            elif self._rows and not self.path.exists():
                 self._write()
         finally:
             if self._file is not None:
@@ -156,7 +159,7 @@ class Directory:
             self._number = self._claimed()
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
-        self._records = Appended(self._named(RECORDS), lambda: Lines().line)
+        self._records = Appended(self._named(RECORDS), lambda: Writer().lines)
         self._said: list[str] = []
         self._output = _growing(self._named(OUTPUT), self._printed)
         #: What stands there once, from the first row on.
@@ -174,15 +177,15 @@ class Directory:
         stem, ending = name.split(".")
         return self.path / (name if self._number == 1 else f"{stem}-{self._number}.{ending}")
 
-    def add(self, result: Result) -> None:
+    def add(self, row: Row) -> None:
         """See `Sink.add`."""
         if not self._facts:
-            self._facts[self._named(ENVIRONMENT)] = to_object(result.environment)
+            self._facts[self._named(ENVIRONMENT)] = to_object(row[0].run.environment)
             topology = self._topology()
             if topology is not None:
                 self._facts[self._named(TOPOLOGY)] = topology.encode()
         self._write_facts()
-        self._records.add(result)
+        self._records.add(row)
 
     def _write_facts(self) -> None:
         for path, data in self._facts.items():
@@ -214,17 +217,17 @@ def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
+def _parquet(path: Path, earlier: Row) -> Sink:
     from reports.readers.parquet import library, to_parquet
 
     library(str(path))
     return Rewritten(path, to_parquet, earlier)
 
 
-SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
-    ".jsonl": lambda path, earlier: Appended(path, lambda: Lines().line, earlier),
-    ".jsonl.gz": lambda path, earlier: Appended(path, lambda: Lines().line, earlier, packed=True),
-    ".csv": lambda path, earlier: Appended(path, lambda: CsvLines().line, earlier),
+SINKS: dict[str, Callable[[Path, Row], Sink]] = {
+    ".jsonl": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier),
+    ".jsonl.gz": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier, packed=True),
+    ".csv": lambda path, earlier: Appended(path, lambda: CsvLines().lines, earlier),
     ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
     ".parquet": _parquet,
 }
@@ -233,7 +236,7 @@ SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
 def sink(
     target: str,
     topology: Callable[[], str | None] = lambda: None,
-    earlier: Sequence[Result] = (),
+    earlier: Row = (),
 ) -> Sink:
     """The sink that ``--out`` names: a file by its ending, or a run directory (``DIR/``, existing).
 
@@ -269,9 +272,9 @@ class Store:
         self._sinks = list(sinks)
         self._lock = Lock()
 
-    def add(self, result: Result) -> None:
+    def add(self, row: Row) -> None:
         """Keep a row: on return it is on disk everywhere."""
-        self._each(lambda one: one.add(result))
+        self._each(lambda one: one.add(row))
 
     def say(self, lines: Sequence[str]) -> None:
         """Keep what the run printed, in run directories."""

@@ -14,13 +14,13 @@ from reports.figures.canvas import canvas, faint_grid, saved
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.series import Palette
 from reports.records.cores import oversubscription
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import is_measured
-from reports.records.rows import Row, grouped
 from reports.records.shown import PLACEMENT
 
 
 def figures(
-    rows: Sequence[Row],
+    rows: Sequence[Measurement],
     form: str = "png",
     limit: float | None = None,
     machine: MachinePart | None = None,
@@ -51,10 +51,12 @@ def figures(
     return made
 
 
-def _groups(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
+def _groups(
+    rows: Sequence[Measurement], names: Sequence[str]
+) -> dict[tuple[str, ...], list[Measurement]]:
     """Rows by what they measured, in words."""
 
-    def words(r: Row) -> tuple[str, ...]:
+    def words(r: Measurement) -> tuple[str, ...]:
         said = {name: str(getattr(r, name) or "") for name in names}
         said["collective"] = r.collective or "unnamed"
         if said.get("ranks"):
@@ -65,7 +67,11 @@ def _groups(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[str, ...], 
 
 
 def _group(
-    words: tuple[str, ...], rows: Sequence[Row], palette: Palette, form: str, limit: float | None
+    words: tuple[str, ...],
+    rows: Sequence[Measurement],
+    palette: Palette,
+    form: str,
+    limit: float | None,
 ) -> dict[str, bytes]:
     """The figures of one measured thing, a panel a placement."""
     made = {}
@@ -92,7 +98,7 @@ def _group(
     return made
 
 
-def _title(words: Sequence[str], rows: Sequence[Row]) -> str:
+def _title(words: Sequence[str], rows: Sequence[Measurement]) -> str:
     return ", ".join(w for w in (*words, oversubscription(rows)) if w)
 
 

@@ -12,8 +12,8 @@ from busbar.units import format_seconds, format_size
 from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, sizes_axis
 from reports.figures.series import Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked
+from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, Metric
-from reports.records.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def _marks(series: Sequence[PlotLine]) -> list[str]:
 
 
 def _hollow(
-    axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[float], ys: Sequence[float]
+    axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[float], ys: Sequence[float]
 ) -> None:
     """Empty the marks of points whose ranks shared cores."""
     at = [n for n, r in enumerate(rows) if r.oversubscribed]
@@ -54,13 +54,13 @@ def _legend(axes: Axes, *more: str, below: bool = False) -> None:
     axes.legend(**common, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
 
 
-def _rates(r: Row) -> tuple[float, float]:
+def _rates(r: Measurement) -> tuple[float, float]:
     """The interval of the time as one of busbw, in GB/s."""
     fixed = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / 1e9
     return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
 
 
-def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[int]) -> None:
+def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int]) -> None:
     """Busbw in GB/s, with its intervals as a band in the colour of the line."""
     rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
     axes.plot(xs, rates, label=s.name, **s.style)
@@ -99,7 +99,7 @@ def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
     axes.plot(at, [bounds[x] for x in at], label=label, **style)
 
 
-def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Row]) -> None:
+def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
     """The fitted time as busbw: the bus factor is that of the rows themselves."""
     timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
     fit = fitted(timed)
@@ -142,7 +142,9 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     return True
 
 
-def _with_bars(axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[int], label: str) -> None:
+def _with_bars(
+    axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int], label: str
+) -> None:
     """Times in us, with their intervals as bars."""
     times = [(r.time_s or 0.0) * 1e6 for r in rows]
     axes.plot(xs, times, label=label, **s.style)
@@ -215,7 +217,7 @@ FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] 
 }
 
 
-def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
+def scaling(rows: Sequence[Measurement], palette: Palette) -> Figure | None:
     """Time at the least size and busbw at the largest that most rank counts have, against ranks.
 
     Out-of-place where both placements were measured. None for fewer than two rank counts.

@@ -18,8 +18,7 @@ from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
 from reports.records.cores import marked
-from reports.records.record import LIBRARY
-from reports.records.rows import Row, grouped
+from reports.records.measurement import LIBRARY, Measurement, grouped
 
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
 #: white) and with a brown; black stands apart for the library's own collective, the base.
@@ -32,7 +31,7 @@ Floats = NDArray[np.float64]
 _MOST_SIZES = 64
 
 
-def algorithm_of(row: Row) -> str:
+def algorithm_of(row: Measurement) -> str:
     """The key of a colour: the algorithm, or the library with its own choice."""
     return row.algorithm or row.run.library or "measured"
 
@@ -60,7 +59,7 @@ class PlotLine:
     """Rows that one line joins, with the style of that line."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[Measurement, ...]
     style: Mapping[str, Any]
 
     def placed(self, placement: str) -> PlotLine:
@@ -75,23 +74,23 @@ class Palette:
     places: Mapping[str, int]
 
     @staticmethod
-    def of(rows: Sequence[Row]) -> Palette:
+    def of(rows: Sequence[Measurement]) -> Palette:
         """The palette for these rows."""
         return Palette(colours(algorithm_of(r) for r in rows))
 
-    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[PlotLine]:
+    def series(self, rows: Sequence[Measurement], ranks: bool = False) -> list[PlotLine]:
         """Rows by what a line joins, in order of size (of ranks when ``ranks``).
 
         Runs of one input are one series as long as no point comes twice, as in a script's sweep.
         """
 
-        def along(r: Row) -> int:
+        def along(r: Measurement) -> int:
             return (r.ranks if ranks else r.size) or 0
 
         points = [(_label(r), along(r), r.size, r.placement) for r in rows]
         repeated = len(set(points)) < len(points)
         several = len({r.run.source for r in rows}) > 1
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Measurement]] = {}
         for r in sorted(rows, key=along):
             run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
             found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
@@ -114,11 +113,11 @@ def _style(place: int, nth: int) -> dict[str, Any]:
     }
 
 
-def _label(row: Row) -> str:
+def _label(row: Measurement) -> str:
     return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
 
 
-def bound_of(row: Row, limit: float | None = None) -> float | None:
+def bound_of(row: Measurement, limit: float | None = None) -> float | None:
     """The busbw, in bytes per second, that the row cannot pass.
 
     That of the row's own limit, the least time that its run's memory roofline allows; else
@@ -138,7 +137,7 @@ class Trend:
     times: tuple[float, ...]
 
 
-def fitted(rows: Sequence[Row]) -> Trend | None:
+def fitted(rows: Sequence[Measurement]) -> Trend | None:
     """Time = alpha + beta x size, in as many ranges of the size as times ask for.
 
     By `fit_curve` through the median of each size, of many sizes through some of them.

@@ -11,7 +11,7 @@ from busbar.units import format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
 from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, saved
 from reports.figures.series import COLOURS, MARKERS
-from reports.records.record import Result
+from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ _DASHES = ("-", "--", ":", "-.")
 _WIDE = 8
 _COMPUTE, _EXPOSED = "#0072B2", "#D55E00"
 _MOST = 40
-_Steps = list[tuple[Result, StepFigures]]
+_Steps = list[tuple[Measurement, StepFigures]]
 
 
 def picture(steps: Sequence[StepSummary], form: str) -> bytes:
@@ -113,7 +113,7 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
         axes.set_ylim(0, None)
 
 
-def bars(steps: Sequence[Result], form: str) -> bytes | None:
+def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
     """PNG, SVG or PDF: a row a model, bars of its updates and efficiency over ranks.
 
     None where no record has compute that was measured without exchange. Raises MissingLibrary
@@ -165,7 +165,7 @@ def _efficiency(axes: Axes, group: _Steps) -> None:
     names = dict.fromkeys(one.algorithm for one, _ in group)
     drawn = False
     for n, name in enumerate(names):
-        rates = {one.ranks: f.rate.value for one, f in group if one.algorithm == name}
+        rates = {one.ranks or 1: f.rate.value for one, f in group if one.algorithm == name}
         if 1 not in rates:
             continue
         points = [(p, 100 * rate / p / rates[1]) for p, rate in sorted(rates.items())]
@@ -175,7 +175,7 @@ def _efficiency(axes: Axes, group: _Steps) -> None:
     if not drawn:
         axes.set_axis_off()
         return
-    ranks_axis(axes, (one.ranks for one, _ in group))
+    ranks_axis(axes, (one.ranks or 1 for one, _ in group))
     axes.set_ylim(0, None)
     axes.set_ylabel("efficiency (% of as many times one rank)")
     faint_grid(axes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from busbar.units import format_size
 from reports.figures.canvas import canvas, faint_grid, saved
-from reports.records.record import Result
+from reports.records.measurement import Measurement
 from reports.statistics.steady import Steady, steady
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ class Settling:
     verdict: Steady
 
 
-def settlings(results: Sequence[Result]) -> list[Settling]:
-    """The verdict on every row and placement that has iterations."""
-    found = []
-    for r in results:
-        for placement, half in (("", r.out), (" in place", r.in_place)):
-            if half is not None and len(half.times) > 1:
-                what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
-                title, times = f"{what} {format_size(r.size)}{placement}", half.warm_up + half.times
-                found.append(Settling(title, times, len(half.warm_up), steady(times)))
-    return found
+def settlings(rows: Sequence[Measurement]) -> list[Settling]:
+    """The verdict on every row that has iterations."""
+    verdicts = []
+    for r in rows:
+        if len(r.times_s) > 1:
+            placement = " in place" if r.placement == "in" else ""
+            what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
+            title, times = f"{what} {format_size(r.size)}{placement}", r.warm_up_s + r.times_s
+            verdicts.append(Settling(title, times, len(r.warm_up_s), steady(times)))
+    return verdicts
 
 
 def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:

@@ -9,14 +9,14 @@ from reports.analysis.answer import UNSURE, answers, cell, counts, crossovers, h
 from reports.analysis.winners import Cells, Stretch, Winner, winners
 from reports.figures.series import algorithm_of, colours
 from reports.page.markup import details, grid, section, table, text
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 #: More than these are folded away.
 _AT_ONCE = 4
 _MOST = 60
 
 
-def answer_part(rows: Sequence[Row]) -> str:
+def answer_part(rows: Sequence[Measurement]) -> str:
     """The section; nothing where no algorithm has a competitor."""
     won = sorted(winners(rows).items())
     places = colours(algorithm_of(r) for r in rows)

@@ -20,9 +20,8 @@ from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
 from reports.page.steps_part import steps_part
 from reports.records.cores import oversubscription
+from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, Metric, is_measured, present
-from reports.records.record import Result
-from reports.records.rows import Row
 
 _SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
 _PLOTS = (
@@ -44,12 +43,12 @@ _LINKS = {
 
 
 def page(
-    rows: Sequence[Row],
+    rows: Sequence[Measurement],
     machine: MachinePart | None = None,
     limit: float | None = None,
     title: str = "",
     notes: Sequence[str] = (),
-    steps: Sequence[Result] = (),
+    steps: Sequence[Measurement] = (),
     folded: str = "",
 ) -> bytes:
     """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
@@ -103,7 +102,7 @@ def page(
     return "\n".join((*parts, "</body>\n</html>\n")).encode()
 
 
-def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, bool]) -> str:
+def _header(title: str, rows: Sequence[Measurement], said: str, there: Mapping[str, bool]) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
     words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
@@ -121,7 +120,7 @@ def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, bool
     )
 
 
-def _banner(rows: Sequence[Row]) -> str:
+def _banner(rows: Sequence[Measurement]) -> str:
     """The warning at the top of a page: ranks shared cores."""
     crowded = [r for r in rows if r.oversubscribed]
     if not crowded:

@@ -12,8 +12,8 @@ from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
+from reports.records.measurement import Measurement, Run, flat, grouped
 from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, is_measured, present
-from reports.records.rows import Row, Run, flat, grouped
 from reports.records.shown import PLACEMENT
 
 _MOST_TILES = 8
@@ -35,7 +35,7 @@ _METHOD = (
 )
 
 
-def tiles(rows: Sequence[Row]) -> str:
+def tiles(rows: Sequence[Measurement]) -> str:
     """The answer first: for each measured thing the best rate, the least time, their rows."""
     told = filter(is_measured, rows)
     groups = grouped(told, lambda r: (r.collective, r.dtype, r.op, r.ranks))
@@ -75,13 +75,15 @@ def tiles(rows: Sequence[Row]) -> str:
     return f'<ul class="tiles">{"".join(made)}</ul>{more}'
 
 
-def _where(r: Row) -> str:
+def _where(r: Measurement) -> str:
     size = format_size(r.nbytes)
     words = (marked(r) or r.run.library, size, PLACEMENT[r.placement], oversubscription([r]))
     return ", ".join(w for w in words if w)
 
 
-def findings_part(rows: Sequence[Row], machine: MachinePart | None, notes: Sequence[str]) -> str:
+def findings_part(
+    rows: Sequence[Measurement], machine: MachinePart | None, notes: Sequence[str]
+) -> str:
     """Warnings about the figures, worst first, and what could not be read."""
     found = [_suspect(s) for s in culprits(rows, machine.matrices if machine else ()).suspects]
     found += [text(w) for w in warnings_of(rows)]
@@ -102,7 +104,7 @@ def _suspect(s: Suspect) -> str:
     return f"<strong>{head}: {text(s.name)}</strong>: {text('; '.join(s.evidence))}"
 
 
-def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:
+def method_part(rows: Sequence[Measurement], names: Mapping[int, str], limit: float | None) -> str:
     """The environment of each run, the method, and the twelve rules as kept or not."""
     runs = {id(r.run): r.run for r in rows}
     listed = list(runs.items())[:_MOST_FINDINGS]
@@ -132,7 +134,7 @@ def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [shared, table("Environment: what differs", ["", *facts], other)]
 
 
-def _rules(rows: Sequence[Row], limit: float | None) -> str:
+def _rules(rows: Sequence[Measurement], limit: float | None) -> str:
     rules = checklist(rows, limit=limit)
     lines = ([f"{r.number}. {r.title}", r.state, r.why] for r in rules)
     kept = sum(r.state == "kept" for r in rules)

@@ -12,9 +12,8 @@ from typing import Any
 from busbar.tables import draw_sparkline
 from busbar.units import format_percent, format_seconds
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
+from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import BESIDE, ERROR, present
-from reports.records.record import LIBRARY
-from reports.records.rows import Row
 
 MOST_ROWS = 100_000
 _MOST_FITS = 500
@@ -52,7 +51,7 @@ _KINDS: Mapping[Callable[[float], str], str] = {
 _Key = tuple[str | int | None, ...]
 
 
-def run_names(rows: Sequence[Row]) -> dict[int, str]:
+def run_names(rows: Sequence[Measurement]) -> dict[int, str]:
     """A short name for each run of the input, by its identity: the file, and the table's number."""
     runs = list({id(r.run): r.run for r in rows}.values())
     several = {s for s in (r.source for r in runs) if sum(r.source == s for r in runs) > 1}
@@ -73,26 +72,26 @@ def _tail(source: str, all_: Sequence[str]) -> str:
     return source
 
 
-def _key(r: Row, runs: dict[int, str]) -> _Key:
+def _key(r: Measurement, runs: dict[int, str]) -> _Key:
     words = {name: getattr(r, name) for name in _DIMENSIONS}
     if words["root"] == -1:  # some logs write that there is none, others nothing
         words["root"] = None
     return (*words.values(), runs[id(r.run)])
 
 
-def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:
+def reduced(rows: Sequence[Measurement]) -> tuple[list[Measurement], str]:
     """At most ``MOST_ROWS`` rows, and a remark on the others ("" if there are none)."""
     if len(rows) <= MOST_ROWS:
         return list(rows), ""
     return list(rows[:MOST_ROWS]), f"of {len(rows):,} rows the first {MOST_ROWS:,} are in this page"
 
 
-def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
+def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str, Any]:
     """The page's data; ``limit`` (bytes per second) bounds busbw where a row has no bound."""
     runs = run_names(rows)
     keys = [_key(r, runs) for r in rows]
     numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
-    members: list[list[Row]] = [[] for _ in numbers]
+    members: list[list[Measurement]] = [[] for _ in numbers]
     for r, key in zip(rows, keys, strict=True):
         members[numbers[key]].append(r)
     names = colours(algorithm_of(r) for r in rows)
@@ -139,10 +138,10 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
     }
 
 
-def _library(rows: Sequence[Row]) -> list[float | None]:
+def _library(rows: Sequence[Measurement]) -> list[float | None]:
     """The library's time over each row's, for the same thing in the same run."""
 
-    def what(r: Row) -> tuple[Any, ...]:
+    def what(r: Measurement) -> tuple[Any, ...]:
         return (id(r.run), r.collective, r.dtype, r.op, r.root, r.ranks, r.placement, r.size)
 
     base = {what(r): r.time_s for r in rows if r.algorithm == LIBRARY and r.time_s}
@@ -163,7 +162,7 @@ def _short(value: float | None) -> float | None:
     return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _samples(rows: Sequence[Row]) -> tuple[list[list[float | None] | None], int]:
+def _samples(rows: Sequence[Measurement]) -> tuple[list[list[float | None] | None], int]:
     """Each row's sorted iterations, or quantiles of them; how many rows get none for lack of room.
 
     The largest sizes come first: there the distribution is what bandwidth depends on.

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from busbar.units import format_digits, format_percent, format_seconds
 from reports.analysis.steps import StepFigures, figures
 from reports.page.markup import section, table, text
-from reports.records.record import Result
-from reports.records.rows import grouped
+from reports.records.measurement import Measurement, grouped
 from reports.statistics.uncertain import Uncertain
 
 _HEAD = (
@@ -19,7 +18,7 @@ _MOST = 200
 _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
 
 
-def steps_part(steps: Sequence[Result]) -> str:
+def steps_part(steps: Sequence[Measurement]) -> str:
     """The section; nothing without records of steps."""
     known = [(one, found) for one in steps[:_MOST] if (found := figures(one)) is not None]
     groups = grouped(known, lambda pair: pair[0].collective)
@@ -37,8 +36,8 @@ def steps_part(steps: Sequence[Result]) -> str:
     return section("steps", "Training steps", said, *parts)
 
 
-def _cells(one: Result, found: StepFigures) -> list[str]:
-    messages = one.step.get("messages")
+def _cells(one: Measurement, found: StepFigures) -> list[str]:
+    messages = None if one.step is None else one.step.messages
     return [
         one.algorithm,
         str(one.ranks),
@@ -51,7 +50,7 @@ def _cells(one: Result, found: StepFigures) -> list[str]:
         _with_ends(found.efficiency, format_percent),
         "-" if found.predicted is None else format_seconds(found.predicted),
         _with_ends(found.over_predicted, lambda x: f"{x:.3f}"),
-        str(messages) if isinstance(messages, int) else "-",
+        "-" if messages is None else str(messages),
     ]
 
 
@@ -67,7 +66,7 @@ def _signed(value: float) -> str:
     return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
 
 
-def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
+def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
     """A bar an update: compute, then what is exposed, on one scale."""
     longest = max(found.step.value for _, found in group)
     lines = []

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from reports.readers.text import Line
-from reports.records.rows import Note
+from reports.records.measurement import Note
 
 #: How the note begins.
 SAYS = "the run failed: "

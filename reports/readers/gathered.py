@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from reports.readers import names
-from reports.records.rows import Note, Reading, Row, Run
+from reports.records.measurement import Measurement, Note, Reading, Run
 
 
 class Gathered:
@@ -14,7 +14,7 @@ class Gathered:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.rows: list[Row] = []
+        self.rows: list[Measurement] = []
         self.notes: list[Note] = []
         self._header = 0
 
@@ -22,7 +22,7 @@ class Gathered:
         """Add a note on a line (0: no single one)."""
         self.notes.append(Note(self.source, line, text))
 
-    def take(self, line: int, row: Row | str, what: str = "row") -> None:
+    def take(self, line: int, row: Measurement | str, what: str = "row") -> None:
         """Add a row; a text says why ``what`` is none."""
         self._header = 0
         if isinstance(row, str):
@@ -59,7 +59,7 @@ def message_row(
     message: int,
     ranks: int | None,
     **fields: Any,
-) -> Row | str:
+) -> Measurement | str:
     """A row of a log that counts one rank's ``message``, with size and rates of the collective.
 
     ``fields``: the other fields of the row. A text says why there is no row.
@@ -69,11 +69,11 @@ def message_row(
         return "no column of a time or a rate"
     size = names.whole(collective, message, ranks)
     algbw, busbw = names.rates(collective, ranks, size, seconds)
-    return Row(
-        run,
-        line,
-        collective,
-        size,
+    return Measurement(
+        run=run,
+        line=line,
+        collective=collective,
+        size=size,
         message=message,
         ranks=ranks,
         algbw_bytes_per_s=algbw,

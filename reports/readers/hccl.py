@@ -10,7 +10,7 @@ from reports.readers.gathered import Gathered
 from reports.readers.osu import launched_ranks
 from reports.readers.text import Line
 from reports.readers.whole import agrees, open_line, places
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "hccl"
 _COLUMNS = re.compile(r"data_size\(Bytes\)|a\w*g\w*_time\(us\)|alg_bandwidth\(GB/s\)|check_result")
@@ -53,14 +53,14 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
                 continue
             row = _row(run, line, columns, names.collective(name), ranks, options)
             found.take(line.number, row)
-            if isinstance(row, Row) and row.wrong:
+            if isinstance(row, Measurement) and row.wrong:
                 found.note(line.number, _FAILED)
     return found.close()
 
 
 def _row(
     run: Run, line: Line, columns: list[str], name: str, ranks: int | None, options: dict[str, str]
-) -> Row | str:
+) -> Measurement | str:
     cells = [cell.strip() for cell in line.text.strip().strip("|").split("|")]
     if len(cells) != len(columns):
         return f"{len(cells)} cells for {len(columns)} columns"
@@ -83,11 +83,11 @@ def _row(
     known = ranks or (share if share > 1 else None)
     _, busbw = names.rates(name, known, whole, seconds, rate)
     kind = options.get("d", "").lower()
-    return Row(
-        run,
-        line.number,
-        name,
-        whole,
+    return Measurement(
+        run=run,
+        line=line.number,
+        collective=name,
+        size=whole,
         message=message,
         ranks=known,
         dtype=_KINDS.get(kind, names.dtype(kind)),

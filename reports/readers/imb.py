@@ -9,8 +9,8 @@ from typing import Any
 from reports.readers import names, oneccl
 from reports.readers.gathered import Gathered, figure, message_row, signed
 from reports.readers.text import Line
+from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import PURE
-from reports.records.rows import Reading, Row, Run
 
 _SUITE = re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite)?,? ?(?:V(?:ersion)? ?)?([\w. ]+)?")
 _NAME = re.compile(r"#\s*Benchmarking\s+(\S+)")
@@ -83,7 +83,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
     return found.close()
 
 
-def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
+def _row(run: Run, line: int, tokens: list[str], state: _State) -> Measurement | str:
     if len(tokens) < len(state.columns):
         return f"{len(tokens)} figures for {len(state.columns)} columns"
     figures: dict[str, float] = {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 _GAP = re.compile(r"[\s,]*")
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 # With what a row of ours, of nccl-tests, of rccl-tests begins.
-_ROW = re.compile(r'\{\s*"(?:collective|size|numCycle)"')
+_ROW = re.compile(r'\{\s*"(?:format|collective|size|numCycle)"')
 # The last word of a text that was cut: a literal, a number, an escape.
 _LONGEST_REST = 8
 _MOST_SAID = 5

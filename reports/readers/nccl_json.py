@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from reports.readers import names
 from reports.readers.gathered import Gathered
 from reports.readers.printed import agreed, contradiction, micros
+from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import CPU
-from reports.records.rows import Reading, Row, Run
 
 _MOST = 1 << 63  # what a column of whole numbers holds
 
@@ -124,7 +124,7 @@ def _result(
     ranks: int | None,
     factor: float | None,
     config: Mapping[str, Any],
-) -> list[Row] | str:
+) -> list[Measurement] | str:
     size, count = whole(result.get("size")), whole(result.get("count"))
     if size is None or size < 0:
         return "it has no size"
@@ -133,7 +133,8 @@ def _result(
     words = [_text(tuning.get(k)) for k in ("algo", "proto")]
     algorithm = _text(result.get("algorithm")) or " ".join(w.lower() for w in words if w)
     rows = []
-    for key, placement in (("out_of_place", "out"), ("in_place", "in")):
+    keys: dict[str, Literal["out", "in"]] = {"out_of_place": "out", "in_place": "in"}
+    for key, placement in keys.items():
         half, each = _mapping(result.get(key)), _mapping(result.get(f"{key}_per_iter"))
         on_cpu = "time" not in half
         microseconds = number(half.get("cpu_time" if on_cpu else "time"))
@@ -145,7 +146,7 @@ def _result(
         if wrong := contradiction(size, time, *rates, factor):
             return f"{placement}: {wrong}: a figure was changed"
         rows.append(
-            Row(
+            Measurement(
                 run=run,
                 line=0,
                 collective=collective,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isclose
+
+from msgspec.structs import replace
 
 from reports.readers import names
 from reports.readers.nccl_lines import CPU_TIME, Header, Start, number
 from reports.readers.printed import agreed, contradiction, span
+from reports.records.measurement import Measurement, Note, Run
 from reports.records.metrics import CPU
-from reports.records.rows import Note, Row, Run
 from reports.records.shown import PLACEMENT
 
 _OURS = re.compile(r"(\S+) (.+) \(([\w, ]+)\)$")
@@ -49,7 +51,7 @@ class PartialTable:
 
 def rows_of(
     source: str, n: int, table: PartialTable, notes: list[Note], guesses: dict[str, list[int]]
-) -> list[Row]:
+) -> list[Measurement]:
     """The rows of the ``n``-th table of a file; inferences go to ``guesses``, text to lines."""
     ours = _OURS.match(table.program)
     name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
@@ -119,7 +121,7 @@ def _half(
     collective: str,
     ranks: int | None,
     unit_s: float,
-) -> Row | None:
+) -> Measurement | None:
     figure = {name: number(cell) for name, cell in _cells(start, half).items()}
     time = figure.get("time", figure.get(CPU_TIME))
     if time is None or time < 0:
@@ -127,7 +129,7 @@ def _half(
     wrong = figure.get("#wrong", figure.get("wrong"))
     after = dict(zip(start.header.after, map(number, start.after), strict=False))
     iterations = after.get("#iters")
-    return Row(
+    return Measurement(
         run=run,
         line=start.line,
         collective=collective,
@@ -207,7 +209,9 @@ def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
     return 1e-6
 
 
-def _check_values(source: str, table: PartialTable, rows: list[Row], notes: list[Note]) -> None:
+def _check_values(
+    source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
+) -> None:
     """Notes on wrong values that no row shows: stars, and the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
@@ -218,7 +222,9 @@ def _check_values(source: str, table: PartialTable, rows: list[Row], notes: list
         notes.append(Note(source, line, f"the log counts {values} values out of bounds"))
 
 
-def _check_average(source: str, table: PartialTable, rows: list[Row], notes: list[Note]) -> None:
+def _check_average(
+    source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
+) -> None:
     """The log's own mean over rows and placements must be that of what was read."""
     rates = [r.busbw_bytes_per_s / 1e9 for r in rows if r.busbw_bytes_per_s is not None]
     if table.average is None or not rates:

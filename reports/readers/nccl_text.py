@@ -9,7 +9,7 @@ from reports.readers import names
 from reports.readers.nccl_lines import Start, cells, header, row_start, without_messages
 from reports.readers.nccl_tables import PartialTable, rows_of
 from reports.readers.text import Line
-from reports.records.rows import Note, Reading, Row
+from reports.records.measurement import Measurement, Note, Reading
 
 _DEVICE = re.compile(
     r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ "
@@ -232,7 +232,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
         stream.end_of_table()
         tables += stream.tables
     tables.sort(key=lambda table: table.rows[0].line)
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     guesses: dict[str, list[int]] = {}
     for n, table in enumerate(tables):
         rows += rows_of(source, n, table, notes, guesses)

@@ -12,7 +12,7 @@ from reports.readers import names
 from reports.readers.gathered import Gathered, message_row
 from reports.readers.text import Line
 from reports.readers.whole import fixed
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "oneccl"
 #: What distinguishes the header of a table from IMB's.
@@ -49,7 +49,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
 
 def _row(
     run: Run, line: Line, columns: list[str], name: str, ranks: int | None, facts: dict[str, str]
-) -> Row | str:
+) -> Measurement | str:
     tokens = line.text.split()
     if len(tokens) != len(columns):
         return f"{len(tokens)} figures for {len(columns)} columns"

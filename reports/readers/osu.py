@@ -9,8 +9,8 @@ from typing import Any
 from reports.readers import names
 from reports.readers.gathered import Gathered, figure, message_row, signed
 from reports.readers.text import Line
+from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import PURE
-from reports.records.rows import Reading, Row, Run
 
 _TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
@@ -79,7 +79,7 @@ class _Table:
         self.dtype = ""
         self.columns: list[str] = []
 
-    def row(self, line: Line) -> Row | str | None:
+    def row(self, line: Line) -> Measurement | str | None:
         """A row, the reason why a line that looks like one is none, or None."""
         tokens = line.text.split()
         if not self.columns or not tokens or not re.match(r"[\d.]+$", tokens[0]):
@@ -157,7 +157,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
                 found.note(line.number, left_out)
         elif row := table.row(line):
             found.take(line.number, row)
-            if isinstance(row, Row) and row.wrong:
+            if isinstance(row, Measurement) and row.wrong:
                 found.note(line.number, _FAILED)
     first = next((row.line for row in found.rows if row.size is None), None)
     if first is not None:

@@ -10,10 +10,11 @@ from typing import Any
 from busbar.tables import unescape_cell
 from reports.readers.gathered import Gathered
 from reports.readers.upgrade import shared_work
-from reports.records.rows import KINDS, Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
+from reports.records.table import COLUMNS
 
-#: The columns: fields of a `Row`, but for the two that say which figure a time is. Files of before
-#: format 3 end with ``schedule`` or earlier.
+#: The columns: fields of a `Measurement`, but for the two that say which figure a time is. Files
+#: of before format 3 end with ``schedule`` or earlier.
 CSV = (
     "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
     "placement", "iterations", "median_s", "low_s", "high_s", "mean_s", "algbw_bytes_per_s",
@@ -41,17 +42,20 @@ def read_csv(source: str, text: str) -> Reading:
     return found.close()
 
 
-def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
+def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Measurement:
     if cells["placement"] not in ("out", "in"):
         raise ValueError(f"placement {cells['placement'][:20]!r} is neither out nor in")
-    told = {name: cells[name] for name in CSV if name in cells and name in KINDS}
-    known: dict[str, Any] = {name: _READ[KINDS[name]](name, text) for name, text in told.items()}
+    known: dict[str, Any] = {
+        name: _READ[COLUMNS[name].kind](name, cells[name])
+        for name in CSV
+        if name in cells and name in COLUMNS
+    }
     if "worksharing" not in known:  # written before format 3
         what = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))
         known["worksharing"] = shared_work(*what)
     time_s = _figure("median_s", cells["median_s"])
-    message = known["size"]
-    return Row(run=run, line=line, **known, message=message, statistic="median", time_s=time_s)
+    known |= {"message": known["size"], "statistic": "median", "time_s": time_s}
+    return Measurement(run=run, line=line, **known)
 
 
 def _figure(name: str, text: str) -> float | None:
@@ -62,8 +66,8 @@ def _figure(name: str, text: str) -> float | None:
 
 
 _READ: Mapping[str, Callable[[str, str], Any]] = {
-    "str": lambda name, text: text,
-    "int | None": lambda name, text: int(text) if text else None,
-    "float | None": _figure,
-    "bool": lambda name, text: text == "1",
+    "text": lambda name, text: text,
+    "count": lambda name, text: int(text) if text else None,
+    "real": _figure,
+    "truth": lambda name, text: text == "1",
 }

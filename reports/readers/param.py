@@ -11,7 +11,7 @@ from reports.readers import names
 from reports.readers.gathered import Gathered, message_row
 from reports.readers.text import Line
 from reports.readers.whole import agrees, fixed
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "param"
 _ROW = re.compile(r"COMMS-RES-(?!QUANT)([a-z]\w*)-([a-z]+\d*)(\S*)\s+(\d.*)$")
@@ -77,7 +77,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _rows(state: _State, line: int, match: re.Match[str]) -> list[Row | str]:
+def _rows(state: _State, line: int, match: re.Match[str]) -> list[Measurement | str]:
     cells = match[4].split()
     size, rest = cells[0], cells[1:]
     collective = names.collective(re.sub(r"_base$", "", match[1]))
@@ -112,7 +112,7 @@ def _collective(
     of: dict[str, str],
     figures: dict[str, float],
     fields: dict[str, Any],
-) -> Row | str:
+) -> Measurement | str:
     seconds = figures["p50"] * 1e-6 if "p50" in figures else None
     if not seconds:
         return "no time, or one of 0"
@@ -124,11 +124,11 @@ def _collective(
         return "the median is not between the least and the largest time"
     rates = figures.get("algbw"), figures.get("busbw")
     ranks = state.ranks or names.ranks_from_rates(collective, rates[0] or 0.0, rates[1] or 0.0)
-    return Row(
-        state.run,
-        line,
-        collective,
-        size,
+    return Measurement(
+        run=state.run,
+        line=line,
+        collective=collective,
+        size=size,
         message=size,
         ranks=ranks,
         count=int(figures["count"]) if "count" in figures else None,
@@ -143,7 +143,7 @@ def _collective(
 
 def _pair(
     state: _State, line: int, size: int, figures: dict[str, float], fields: dict[str, Any]
-) -> list[Row | str]:
+) -> list[Measurement | str]:
     """Latency of a ping, and the bandwidths one way and both ways, each under its own name."""
     found = [
         message_row(state.run, line, "latency", size, 2, time_s=figures["p50"] * 1e-6, **fields)

@@ -16,20 +16,24 @@ import numpy as np
 
 from busbar.errors import MissingLibrary, ReportError
 from busbar.terminal import make_printable
-from reports.readers import own
-from reports.readers.columns import Coded, Rows, Times, silent
-from reports.readers.upgrade import OLD
-from reports.records.record import FORMAT, Result
-from reports.records.rows import COUNTS, FIGURES, OTHERS, TEXTS, Run
+from reports.records.measurement import FORMAT, Measurement, Run
+from reports.records.table import (
+    COLUMNS,
+    Coded,
+    Measurements,
+    Times,
+    absent,
+    as_columns,
+    counts,
+    reals,
+)
 
 MAGIC = b"PAR1"
+#: The first format whose columns are these.
+OLDEST = 3
 _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
-# What every record of ours has; of the others some are silent.
-_WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
-_COUNTS = tuple(name for name in COUNTS if name not in _WHOLE)
-_FLOATS = (*(name for name in FIGURES if name not in OTHERS), "bus_factor", "alg_factor")
-_TEXTS = tuple(name for name in TEXTS if name not in OTHERS)
+_STORED = {name: column.kind for name, column in COLUMNS.items() if column.own}
 
 
 def library(place: str = "") -> ModuleType:
@@ -42,41 +46,51 @@ def library(place: str = "") -> ModuleType:
     return pyarrow  # type: ignore[no-any-return]
 
 
-def to_parquet(results: Sequence[Result]) -> bytes:
-    """A row a placement. Raises MissingLibrary without pyarrow."""
-    pa, rows = library(), own.rows(results)
-    columns, runs = rows.columns, rows.columns["run"]
-    made = {"run": pa.array(runs.codes, pa.int32())}
-    for name in _TEXTS:
-        codes = pa.array(columns[name].codes, pa.int32())
-        labels = pa.array(list(columns[name].labels), pa.string())
-        made[name] = pa.DictionaryArray.from_arrays(codes, labels)
-    made |= {name: pa.array(columns[name], pa.int64()) for name in _WHOLE}
-    made |= {name: pa.array(columns[name], pa.float64(), from_pandas=True) for name in _FLOATS}
-    made |= {name: pa.array(list(columns[name]), pa.int64()) for name in _COUNTS}
-    made["worksharing"] = pa.array(columns["worksharing"].tolist(), pa.bool_())
+def to_parquet(measurements: Sequence[Measurement]) -> bytes:
+    """A row a measurement. Raises MissingLibrary without pyarrow."""
+    pa, rows = library(), as_columns(measurements)
+    runs = rows.columns["run"]
+    arrays = {"run": pa.array(runs.codes, pa.int32())}
+    for name, kind in _STORED.items():
+        if name != "times_s":
+            arrays[name] = _array(pa, kind, rows.columns[name])
     edges = pa.array(rows.times.edges, pa.int64())
-    made["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
-    made["per_rank_s"] = pa.array(columns["per_rank_s"], pa.list_(pa.list_(pa.float64())))
-    said = {
+    arrays["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
+    facts = {
         "format": FORMAT,
         "runs": [{name: getattr(run, name) for name in _RUN} for run in runs.labels],
     }
-    table = pa.table(made).replace_schema_metadata({_KEY: json.dumps(said)})
+    table = pa.table(arrays).replace_schema_metadata({_KEY: json.dumps(facts)})
     file = io.BytesIO()
     pa.parquet.write_table(table, file)
     return file.getvalue()
 
 
-def read(source: str, data: bytes) -> Rows:
+def _array(pa: ModuleType, kind: str, column: Any) -> Any:
+    """A column as Arrow has it."""
+    if kind == "text":
+        same = column.distinct()
+        labels = pa.array(list(same.labels), pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(same.codes, pa.int32()), labels)
+    if kind in ("count", "whole"):
+        known = counts(column)
+        return pa.array(np.ma.getdata(known), pa.int64(), mask=np.ma.getmaskarray(known))
+    if kind == "real":
+        return pa.array(reals(column), pa.float64(), from_pandas=True)
+    if kind == "truth":
+        return pa.array(column.tolist(), pa.bool_())
+    return pa.array(column, pa.list_(pa.list_(pa.float64())))
+
+
+def read(source: str, data: bytes) -> Measurements:
     """The rows of such a file. Raises ReportError when it is damaged, or not one of ours."""
     pa = library()
     try:
         table = pa.parquet.read_table(pa.BufferReader(data))
         said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
         form = said.get("format") if isinstance(said, dict) else None
-        if form not in range(OLD + 1, FORMAT + 1):
-            raise ValueError(f"format {form!r:.9}: Parquet is read from {OLD + 1} to {FORMAT}")
+        if form not in range(OLDEST, FORMAT + 1):
+            raise ValueError(f"format {form!r:.9}: Parquet is read from {OLDEST} to {FORMAT}")
         runs = [_run(source, one) for one in said["runs"]]
         return _rows(pa, table.combine_chunks(), runs)
     except (
@@ -97,50 +111,50 @@ def _run(source: str, said: dict[str, Any]) -> Run:
     return Run(source=source, **{**fields, **tuples})
 
 
-def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
+def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Measurements:
     def column(name: str) -> Any:
-        found = table.column(name)
-        return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+        chunks = table.column(name)
+        return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
-    def coded(name: str) -> Coded:
-        found = column(name)
-        if not pa.types.is_dictionary(found.type):
-            found = found.dictionary_encode()
-        labels = found.dictionary.to_pylist()
-        codes = found.indices.to_numpy().astype(np.intp)
+    codes = column("run").to_numpy().astype(np.int32)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
+        raise ValueError("a run that is not there")
+    columns: dict[str, Any] = {"run": Coded(codes, runs)}
+    for name, kind in _STORED.items():
+        if name != "times_s" and name in table.column_names:
+            columns[name] = _column(pa, name, kind, column(name))
+    lists = column("times_s")
+    lengths = pa.compute.list_value_length(lists).to_numpy()
+    times = Times.of_lengths(lists.flatten().to_numpy(), lengths)
+    if not (np.isfinite(times.values) & (times.values >= 0)).all():
+        raise ValueError("times that are no seconds")
+    pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
+    if any(len(series) != n for n, ranks in pairs for series in ranks):
+        raise ValueError("a rank has another number of times than its row")
+    if not set(columns["placement"].labels) <= {"out", "in"}:
+        raise ValueError("a placement that is neither out nor in")
+    return Measurements(columns | absent(columns, len(times)), times)
+
+
+def _column(pa: ModuleType, name: str, kind: str, array: Any) -> Any:
+    """A column from Arrow's form. Raises ValueError where it is of another kind."""
+    if kind == "text":
+        array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        labels = array.dictionary.to_pylist()
+        codes = array.indices.to_numpy().astype(np.int32)
         if not all(isinstance(label, str) for label in labels):
             raise ValueError(f"{name} that is no text")
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(labels):
             raise ValueError(f"{name} that is not there")
         return Coded(codes, labels)
-
-    codes = column("run").to_numpy().astype(np.intp)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
-        raise ValueError("a run that is not there")
-    columns: dict[str, Any] = {"run": Coded(codes, runs)}
-    columns |= {name: coded(name) for name in _TEXTS}
-    columns |= {name: column(name).to_numpy() for name in _WHOLE}
-    columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
-    kinds = {name: columns[name].dtype.kind for name in (*_WHOLE, *_FLOATS)}
-    odd = next((n for n, kind in kinds.items() if kind != ("i" if n in _WHOLE else "f")), None)
-    if odd is not None:
-        raise ValueError(f"{odd} that is no number")
-    lists = column("times_s")
-    for name in _COUNTS:
-        counts = column(name)
-        columns[name] = counts.to_pylist() if counts.null_count else counts.to_numpy()
-    shared = column("worksharing").to_numpy(zero_copy_only=False).astype(np.intp)
-    columns["worksharing"] = Coded(shared, [False, True])
-    per_rank = column("per_rank_s").to_pylist()
-    columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
-    lengths = pa.compute.list_value_length(lists).to_numpy()
-    edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    times = lists.flatten().to_numpy()
-    if not (np.isfinite(times) & (times >= 0)).all():
-        raise ValueError("times that are no seconds")
-    pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
-    if any(len(times) != n for n, ranks in pairs for times in ranks):
-        raise ValueError("a rank has another number of times than its row")
-    if not set(columns["placement"].labels) <= {"out", "in"}:
-        raise ValueError("a placement that is neither out nor in")
-    return Rows(columns | silent(len(lengths)), Times(times, edges))
+    if kind == "truth":
+        return Coded(array.to_numpy(zero_copy_only=False).astype(np.int32), [False, True])
+    if kind == "series":
+        return [tuple(map(tuple, one)) if one else () for one in array.to_pylist()]
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    if values.dtype.kind != ("f" if kind == "real" else "i"):
+        raise ValueError(f"{name} that is no number")
+    if kind == "real":
+        return np.where(missing, np.nan, values) if missing.any() else values
+    return np.ma.array(values, mask=missing) if missing.any() else values

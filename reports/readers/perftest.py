@@ -13,7 +13,7 @@ from typing import Any
 from reports.readers.gathered import Gathered, message_row
 from reports.readers.text import Line
 from reports.readers.whole import agrees, fixed
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "perftest"
 _TITLE = re.compile(
@@ -99,7 +99,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
     return found.close()
 
 
-def _row(table: _Table, line: Line) -> Row | str:
+def _row(table: _Table, line: Line) -> Measurement | str:
     tokens = line.text.split()
     if len(tokens) != len(table.columns):
         return f"{len(tokens)} figures for {len(table.columns)} columns"

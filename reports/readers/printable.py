@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
+from msgspec.structs import replace
+
 from busbar.terminal import make_printable
-from reports.readers.columns import Coded, Rows
-from reports.records.rows import TEXTS, Note, Reading, Row, Run
+from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.table import Coded, Measurements, of_kind
 
 # A note may quote a word of the file, which may be as long as the file.
 _LONGEST_NOTE = 400
@@ -19,9 +21,9 @@ def cleaned(found: Reading) -> Reading:
     notes = [
         Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in found.notes
     ]
-    if isinstance(found.rows, Rows):
+    if isinstance(found.rows, Measurements):
         columns = {name: _column(column) for name, column in found.rows.columns.items()}
-        return Reading(Rows(columns, found.rows.times), notes)
+        return Reading(Measurements(columns, found.rows.times), notes)
     runs = {id(row.run): _run(row.run) for row in found.rows}
     return Reading([_row(row, runs[id(row.run)]) for row in found.rows], notes)
 
@@ -36,10 +38,10 @@ def _column(column: Any) -> Any:
     return Coded(column.codes, [printable_values(label) for label in column.labels])
 
 
-def _row(row: Row, run: Run) -> Row:
+def _row(row: Measurement, run: Run) -> Measurement:
     odd: dict[str, Any] = {
         name: make_printable(text)
-        for name in TEXTS
+        for name in of_kind("text")
         if not (text := getattr(row, name)).isprintable()
     }
     return replace(row, run=run, **odd) if odd or run is not row.run else row

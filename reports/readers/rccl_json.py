@@ -9,7 +9,7 @@ from reports.readers import names
 from reports.readers.gathered import Gathered
 from reports.readers.nccl_json import number, whole
 from reports.readers.printed import contradiction, micros
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 _KEYS = {"size", "inPlace", "time", "algBw", "busBw"}
 
@@ -36,7 +36,7 @@ def read(source: str, documents: Sequence[object]) -> Reading:
     return found.close()
 
 
-def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
+def _row(run: Run, document: Mapping[str, Any]) -> Measurement | str:
     size, time = whole(document.get("size")), number(document.get("time"))
     if size is None or size < 0 or time is None or time < 0:
         return "its size or its time is no number"
@@ -49,7 +49,7 @@ def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
     rates = (str(document.get("algBw")), str(document.get("busBw")))
     if odd := contradiction(size, timed, *rates, names.bus_factor(collective, ranks)):
         return f"{odd}: a figure was changed"
-    return Row(
+    return Measurement(
         run=run,
         line=0,
         collective=collective,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
 from reports.readers import (
+    codec,
     failed,
     foreign,
     hccl,
@@ -24,7 +29,6 @@ from reports.readers import (
     nccl_text,
     oneccl,
     osu,
-    own,
     own_csv,
     param,
     parquet,
@@ -33,12 +37,12 @@ from reports.readers import (
     shortened,
     torch_bench,
 )
-from reports.readers.columns import Rows
+from reports.readers.codec import is_rate, is_time
 from reports.readers.frame import frame
-from reports.readers.placements import is_rate, is_time
 from reports.readers.printable import cleaned
-from reports.readers.text import lines, read_bytes, record_files, unlabelled, without_cut
-from reports.records.rows import COUNTS, RATES, TIMES, Note, Reading, Row, Run
+from reports.readers.text import LIMIT, lines, read_bytes, record_files, unlabelled, without_cut
+from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.table import Measurements, of_kind
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +61,9 @@ _CLOSED_READERS = (
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
 _START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
-_FIRST_LINES = 5
+_FIRST_LINES, _MOST_FIRST = 5, 1 << 20
+_RATES = tuple(name for name in of_kind("real") if name.endswith("_per_s"))
+_TIMES = tuple(name for name in of_kind("real") if name.endswith("_s") and name not in _RATES)
 _HEAD = 200
 #: The note on a text that ends inside a row.
 CUT = "the text ends here without a line end: the run was cut"
@@ -82,37 +88,53 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
-    return found if ranks is None else replace(found, rows=[_ranked(r, ranks) for r in found.rows])
+    if ranks is None:
+        return found
+    return Reading([_ranked(row, ranks) for row in found.rows], found.notes)
 
 
 def _file(path: Path) -> Reading:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        small = path.is_file() and path.stat().st_size <= LIMIT
+        if small and _are_records(b"".join(islice(file, _FIRST_LINES))):
+            file.seek(0)  # read in blocks, for it may be larger than memory
+            return codec.read_blocks(str(path), codec.file_blocks(file))
     data, said = read_bytes(path)
     if not data.strip():
         raise ReportError(f"{path}: the file is empty")
     if data.startswith(parquet.MAGIC):
         return Reading(parquet.read(str(path), data))
-    found = parse(decoded(data), str(path))
-    return replace(found, notes=[*found.notes, Note(str(path), 0, said)]) if said else found
+    if _are_records(b"\n".join(data[:_MOST_FIRST].split(b"\n", _FIRST_LINES)[:-1])):
+        found = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
+    else:
+        found = parse(decoded(data), str(path))
+    return Reading(found.rows, [*found.notes, Note(str(path), 0, said)]) if said else found
+
+
+def _are_records(begin: bytes) -> bool:
+    """Whether these first lines of a file are of our records, in UTF-8 without a mark."""
+    plain = not begin.startswith(b"\xef\xbb\xbf") and b"\0" not in begin
+    return plain and _is_jsonl(decoded(begin))
 
 
 def _bounded(found: Reading) -> Reading:
     """A reading without rows that have impossible values; our own records are checked already."""
-    if isinstance(found.rows, Rows):
+    if isinstance(found.rows, Measurements):
         return found
     pairs = [(row, _impossible(row)) for row in found.rows]
     odd = [Note(r.run.source, r.line, f"row not read: {why}") for r, why in pairs if why]
     return Reading([r for r, why in pairs if not why], [*found.notes, *odd]) if odd else found
 
 
-def _impossible(row: Row) -> str:
+def _impossible(row: Measurement) -> str:
     """Why a row's values cannot be: no column, rate or picture holds them; else empty."""
-    for name in COUNTS:
+    for name in of_kind("count"):
         if abs(getattr(row, name) or 0) >= 1 << 63:
             return f"{name} is a whole number of more than 63 bits"
-    for name in RATES:
+    for name in _RATES:
         if not is_rate(rate := getattr(row, name) or 0):
             return f"{name} of {rate:g} is a rate that nothing has"
-    for name in TIMES:
+    for name in _TIMES:
         if not is_time(seconds := getattr(row, name) or 0):
             return f"{name} of {seconds:g} is a time that nothing takes"
     every = chain(row.times_s, *row.per_rank_s)
@@ -141,7 +163,7 @@ def _directory(path: Path, ranks: int | None) -> Reading:
 def parse(text: str, source: str = "<text>") -> Reading:
     """The rows of a text. Never raises: what cannot be read stands in the notes."""
     if _is_jsonl(text):
-        return own.read_jsonl(source, text)
+        return codec.read_jsonl(source, text)
     start = _START.match(text)
     if start and start[1] in ("{", "["):
         if len(text) > MOST_JSON:
@@ -209,7 +231,7 @@ def _is_jsonl(text: str) -> bool:
     """Whether one of the first lines is a line of our records: the very first may be damaged."""
     for line in islice(_LINE.finditer(text), _FIRST_LINES):
         try:
-            if own.recognises(json.loads(line.group())):
+            if codec.recognises(json.loads(line.group())):
                 return True
         except (ValueError, RecursionError):
             continue
@@ -223,23 +245,23 @@ def _document(source: str, document: object) -> Reading | None:
     if isinstance(document, list) and rccl_json.recognises(document):
         return rccl_json.read(source, document)
     if isinstance(document, list) and any(isinstance(one, dict) for one in document):
-        return own.read_list(source, document)
+        return codec.read_list(source, document)
     return None
 
 
-def _numbered(parts: Sequence[Reading]) -> list[Row]:
+def _numbered(parts: Sequence[Reading]) -> list[Measurement]:
     """The rows of several documents, whose runs follow one another."""
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     runs: dict[int, Run] = {}
     for part in parts:
         for row in part.rows:
             if id(row.run) not in runs:
-                runs[id(row.run)] = replace(row.run, number=len(runs))
+                runs[id(row.run)] = dataclasses.replace(row.run, number=len(runs))
             rows.append(replace(row, run=runs[id(row.run)]))
     return rows
 
 
-def _ranked(row: Row, ranks: int) -> Row:
+def _ranked(row: Measurement, ranks: int) -> Measurement:
     """A row with a rank count given from outside, and what follows from it."""
     if row.ranks is not None or row.message is None:
         return row

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
+
+from msgspec.structs import replace
 
 from reports.readers import names
 from reports.readers.gathered import Gathered
 from reports.readers.text import Line
 from reports.readers.whole import agrees, open_line, places
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "nccl-tests-short"
 _WORDS = {
@@ -135,7 +137,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
             found.note(table.line, "a table's header with no row below it")
             continue
         for row in _rows(source, number, table):
-            found.take(row.line, row) if isinstance(row, Row) else found.note(*row)
+            found.take(row.line, row) if isinstance(row, Measurement) else found.note(*row)
         number += 1
     return found.close()
 
@@ -186,7 +188,7 @@ def _known(unit: str) -> bool:
     return unit.lower() in _TIME_S or unit in _RATE
 
 
-def _rows(source: str, number: int, table: _Table) -> list[Row | tuple[int, str]]:
+def _rows(source: str, number: int, table: _Table) -> list[Measurement | tuple[int, str]]:
     """The rows that hold together; a line and its reason for each of the others."""
     collective = table.collective if table.collective in names.KNOWN else ""
     collective = collective or names.in_file_name(source)
@@ -199,16 +201,25 @@ def _rows(source: str, number: int, table: _Table) -> list[Row | tuple[int, str]
         if size and places(one.cells["busbw"]) and float(one.cells["busbw"]) >= 1:
             factors.append(busbw * seconds / size)
     usual = median(factors) if len(factors) > _LEAST_ROWS else None
-    rows: list[Row | tuple[int, str]] = []
+    rows: list[Measurement | tuple[int, str]] = []
     for one, size, seconds, busbw in made:
         reason = _contradiction(table, one, size, seconds, usual)
         if reason:
             rows.append((one.line, f"row not read: {reason}"))
             continue
         algbw = one.rate("algbw", table.rate("algbw")) if "algbw" in one.cells else None
-        row = Row(run, one.line, collective, size, message=size, time_s=seconds)
-        algbw = algbw if algbw is not None else size / seconds
-        rows.append(replace(row, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw))
+        rows.append(
+            Measurement(
+                run=run,
+                line=one.line,
+                collective=collective,
+                size=size,
+                message=size,
+                time_s=seconds,
+                algbw_bytes_per_s=size / seconds if algbw is None else algbw,
+                busbw_bytes_per_s=busbw,
+            )
+        )
     return _ranked(collective, rows)
 
 
@@ -230,12 +241,14 @@ def _contradiction(
     return ""
 
 
-def _ranked(collective: str, rows: list[Row | tuple[int, str]]) -> list[Row | tuple[int, str]]:
+def _ranked(
+    collective: str, rows: list[Measurement | tuple[int, str]]
+) -> list[Measurement | tuple[int, str]]:
     """The rows with the rank count that the fastest one's rates leave."""
-    read_ = [row for row in rows if isinstance(row, Row)]
+    read_ = [row for row in rows if isinstance(row, Measurement)]
     best = max(read_, key=lambda row: row.busbw_bytes_per_s or 0.0, default=None)
     if best is None or best.size is None or not best.time_s:
         return rows
     algbw, busbw = best.size / best.time_s / 1e9, (best.busbw_bytes_per_s or 0.0) / 1e9
     ranks = names.ranks_from_rates(collective, algbw, busbw)
-    return [replace(row, ranks=ranks) if isinstance(row, Row) else row for row in rows]
+    return [replace(row, ranks=ranks) if isinstance(row, Measurement) else row for row in rows]

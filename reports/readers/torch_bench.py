@@ -5,14 +5,17 @@ The program prints rates and no times. The time of a row is its payload over its
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from reports.readers import names
 from reports.readers.gathered import Gathered
 from reports.readers.text import Line
-from reports.records.rows import Reading, Row, Run
+from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "all_reduce_bench"
 _RATE = r"(\d{1,9}\.\d\d)\s?GBps"
@@ -48,7 +51,7 @@ class _Table:
     library: str = ""
     algbw: float | None = None
 
-    def row(self, line: Line, size: int, busbw: float, algbw: float) -> Row | str:
+    def row(self, line: Line, size: int, busbw: float, algbw: float) -> Measurement | str:
         """A row; a text where its two rates are not those of an all-reduce of so many ranks."""
         if not algbw > 0:
             return "a rate of 0, which has no time"
@@ -57,11 +60,11 @@ class _Table:
         slack = 0.0051e9
         if not low * (algbw - slack) <= busbw + slack or busbw - slack > high * (algbw + slack):
             return f"busbw is {busbw / algbw:.3g} times algbw, which no all-reduce has here"
-        return Row(
-            replace(self.run, library=self.library),
-            line.number,
-            "allreduce",
-            size,
+        return Measurement(
+            run=dataclasses.replace(self.run, library=self.library),
+            line=line.number,
+            collective="allreduce",
+            size=size,
             message=size,
             ranks=self.ranks,
             op="sum",
@@ -84,26 +87,30 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         if over := _OVER.search(text):
             payload = _PAYLOAD.search(text)
             size = round(float(payload[1]) * _BYTES[payload[2]]) if payload else None
-            table = replace(
+            table = dataclasses.replace(
                 table, ranks=int(over[1]), trials=int(over[2]), payload=size, header=False
             )
         elif old := _OLD.search(text):
             found.close()
             size = round(float(old[1]) * _BYTES[old[2]])
-            table = replace(table, ranks=int(old[4]), trials=int(old[3]), payload=size, algbw=None)
-            table.run, number = replace(table.run, number=number), number + 1
+            table = dataclasses.replace(
+                table, ranks=int(old[4]), trials=int(old[3]), payload=size, algbw=None
+            )
+            table.run, number = dataclasses.replace(table.run, number=number), number + 1
         elif header := _HEADER.match(text):
             if not header[1] and table.payload is None:
                 continue
             found.header(line.number)
-            table = replace(table, run=replace(table.run, number=number), header=True)
+            table = dataclasses.replace(
+                table, run=dataclasses.replace(table.run, number=number), header=True
+            )
             number += 1
         elif (row := _ROW.match(text)) and table.header and row[2] in _BYTES:
             size = int(row[1]) * _BYTES[row[2]]
             rates = float(row[3]) * 1e9, float(row[4]) * 1e9
             found.take(line.number, table.row(line, size, *rates))
         elif (trial := _TRIAL.match(text)) and table.header and table.payload:
-            one = replace(table, trials=1)
+            one = dataclasses.replace(table, trials=1)
             rates = float(trial[1]) * 1e9, float(trial[2]) * 1e9
             found.take(line.number, one.row(line, table.payload, *rates))
         elif (rate := _OLD_RATE.match(text)) and table.payload:
@@ -111,7 +118,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         elif table.header and "|" in text and re.search(r"\d", text):
             found.take(line.number, "not payload, busbw and algbw with their units")
         elif table.header and text.strip() and "|" not in text:
-            table = replace(table, header=False)
+            table = dataclasses.replace(table, header=False)
     rows = _with_ranks(found.close())
     if rows.rows:
         found.note(rows.rows[0].line, _DERIVED)

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from busbar.cpulist import members
-from reports.records.record import WORKSHARING
-from reports.records.rows import Row, listed
+from reports.records.measurement import WORKSHARING, Measurement, listed
 
 #: What the asterisk of `marked` means.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
@@ -81,13 +80,13 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
     return max(each, default=ranks) / count
 
 
-def oversubscription(rows: Sequence[Row]) -> str:
+def oversubscription(rows: Sequence[Measurement]) -> str:
     """``oversubscribed: 8 ranks per core`` of rows of which any is; else empty."""
     said = per_core_text([r.ranks_per_core for r in rows])
     return f"oversubscribed: {said}" if said else ""
 
 
-def marked(row: Row) -> str:
+def marked(row: Measurement) -> str:
     """The row's algorithm, with an asterisk where it did not have its work to itself (`SHARED`).
 
     The contender that is named after that needs no mark.

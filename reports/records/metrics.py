@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from busbar.units import format_digits, format_percent, format_seconds
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 #: What the time of a row is of, where it is not of the operation.
 CPU, PURE = "CPU time until the calls returned", "pure communication"
@@ -20,8 +20,9 @@ CPU, PURE = "CPU time until the calls returned", "pure communication"
 class Metric:
     """A quantity of a row.
 
-    ``column``: the field of a `Row`; ``unit``: what a table's heading says of its figures, empty
-    where the text says it; ``scale``: that unit in the field's; ``more``: whether more is better.
+    ``column``: the field of a `Measurement`; ``unit``: what a table's heading says of its
+    figures, empty where the text says it; ``scale``: that unit in the field's; ``more``:
+    whether more is better.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Metric:
     more: bool = False
     form: Callable[[float], str] = format_digits
 
-    def of(self, row: Row) -> float | None:
+    def of(self, row: Measurement) -> float | None:
         """The row's value in seconds, bytes per second and the like; None where it has none."""
         value: float | None = getattr(row, self.column)
         return value
@@ -67,17 +68,17 @@ BESIDE = (BANDWIDTH, MESSAGE_RATE, OVERALL, COMPUTE, OVERLAP)
 _CHIEF = (TIME, BANDWIDTH, MESSAGE_RATE)
 
 
-def metric_of(row: Row) -> Metric:
+def metric_of(row: Measurement) -> Metric:
     """The metric that a row is compared by: its time, else its bandwidth or its message rate."""
     return next((metric for metric in _CHIEF if metric.of(row)), TIME)
 
 
-def is_measured(row: Row) -> bool:
+def is_measured(row: Measurement) -> bool:
     """Whether a row has any figure to show."""
     return any(metric.of(row) for metric in (*_CHIEF, ALGBW))
 
 
-def present(rows: Iterable[Row], metrics: Iterable[Metric]) -> list[Metric]:
+def present(rows: Iterable[Measurement], metrics: Iterable[Metric]) -> list[Metric]:
     """Those metrics that some row has."""
     rows = list(rows)
     return [metric for metric in metrics if any(metric.of(row) is not None for row in rows)]

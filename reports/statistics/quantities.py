@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import interval
-from reports.records.record import Result, Sample
+from reports.records.measurement import Record
 
 Floats = NDArray[np.float64]
 
@@ -77,16 +77,16 @@ def relative_width(times: Sequence[float] | Floats) -> float:
     return max(found[1] - middle, middle - found[0]) / middle
 
 
-def center(sample: Sample, statistic: str = "median") -> float | None:
+def center(one: Record, statistic: str = "median") -> float | None:
     """The time of a row in seconds: median (or mean) of its iterations; None when skipped."""
-    if not sample.times:
+    if not one.times_s:
         return None
-    mean = statistic == "mean" or sample.timing == "loop"
+    mean = statistic == "mean" or one.timing == "loop"
     # The standard library's median is several times as fast as numpy's for few values.
-    return float(np.mean(sample.times)) if mean else median(sample.times)
+    return float(np.mean(one.times_s)) if mean else median(one.times_s)
 
 
-def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
+def bandwidths(one: Record, seconds: float) -> tuple[float, float]:
     """(algbw, busbw) in bytes per second (nccl-tests, doc/PERFORMANCE.md)."""
-    rate = algbw(result.size, seconds, result.alg_factor)
-    return rate, busbw(rate, result.bus_factor)
+    rate = algbw(one.size or 0, seconds, one.alg_factor)
+    return rate, busbw(rate, one.bus_factor or 0.0)

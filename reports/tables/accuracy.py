@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from busbar.tables import GAP, Column, render_csv, render_markdown, render_rich, split_columns
 from reports.analysis.compare import by_key, samples
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +29,7 @@ _COLUMNS = (
 class AccuracyPoint:
     """A measured row with its prediction; seconds."""
 
-    row: Row
+    row: Measurement
     measured: float
     predicted: float
 
@@ -51,7 +52,7 @@ class Error:
     ratio: float
 
 
-def pooled(rows: Sequence[Row]) -> list[Row]:
+def pooled(rows: Sequence[Measurement]) -> list[Measurement]:
     """Rows that measured the same again, in other runs say, as one: the median of all iterations.
 
     Rows without raw times count as their own median.
@@ -60,7 +61,7 @@ def pooled(rows: Sequence[Row]) -> list[Row]:
     return [same[0] if len(same) == 1 else _pooled(same) for same in groups]
 
 
-def _pooled(same: Sequence[Row]) -> Row:
+def _pooled(same: Sequence[Measurement]) -> Measurement:
     times = [time for run in samples(same) for time in run]
     return replace(same[0], time_s=float(np.median(times)))
 
@@ -70,7 +71,7 @@ def _decade(size: int) -> str:
     return f"1e{floor(log10(size))}" if size > 0 else "0"
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[Measurement]) -> list[str]:
     """The algorithms, with the collective and the ranks where those differ among the rows."""
     several = len({row.collective for row in rows}) > 1
     ranks = len({row.ranks for row in rows}) > 1

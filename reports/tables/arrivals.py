@@ -11,7 +11,7 @@ from statistics import median
 from busbar.statistics import interval
 from busbar.tables import Column, render_lines
 from busbar.units import format_seconds
-from reports.records.record import LAST, Result
+from reports.records.measurement import LAST, Measurement
 from reports.records.shown import PLACEMENT
 
 _EDGE = 12
@@ -20,37 +20,43 @@ Times = Mapping[str, Mapping[str, tuple[float, ...]]]
 """Seconds of iterations by pattern and algorithm."""
 
 
-def arrivals_table(results: Sequence[Result]) -> list[str]:
+def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
     """The lines, comments of nccl-tests' table; none where there was one pattern only."""
     lines: list[str] = []
-    for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in results):
-        mine = [r for r in results if (r.collective, r.dtype, r.op, r.root) == thing]
+    for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in rows):
+        mine = [r for r in rows if (r.collective, r.dtype, r.op, r.root) == thing]
         for placement, title in PLACEMENT.items():
+            placed = [r for r in mine if r.placement == placement]
             blocks = [
                 block
-                for size in sorted({r.size for r in mine})
-                if (block := _block([r for r in mine if r.size == size], placement, size))
+                for size in sorted({r.size or 0 for r in placed})
+                if (block := _block([r for r in placed if r.size == size], size))
             ]
             if blocks:
                 collective, dtype, op, root = thing
-                words = [collective, title, dtype, op, *([f"root {root}"] if root >= 0 else [])]
+                words = [
+                    collective,
+                    title,
+                    dtype,
+                    op,
+                    *([f"root {root}"] if root is not None and root >= 0 else []),
+                ]
                 lines += ["#", f"# {' '.join(words)}, time from the last arrival; *: the fastest,"]
                 lines += ["# ~: another may be as fast (95 %)"]
                 lines += [line for block in blocks for line in block]
     return lines
 
 
-def _block(results: Sequence[Result], placement: str, size: int) -> list[str]:
+def _block(rows: Sequence[Measurement], size: int) -> list[str]:
     """A size: a line an algorithm, a column a pattern, and where the winner changes."""
     found: dict[str, dict[str, tuple[float, ...]]] = {}
     heads: dict[str, str] = {}
-    for r in results:
-        sample = r.sample(placement)
-        if sample is None or not sample.times or "pattern" not in sample.sync:
+    for r in rows:
+        if not r.times_s or r.window is None or not r.window.pattern:
             continue
-        pattern = str(sample.sync["pattern"])
-        heads[pattern] = str(sample.sync.get("arrival", pattern))
-        found.setdefault(pattern, {})[r.algorithm] = sample.also.get(LAST, sample.times)
+        pattern = r.window.pattern
+        heads[pattern] = r.window.arrival or pattern
+        found.setdefault(pattern, {})[r.algorithm] = r.also.get(LAST, r.times_s)
     if len(found) < 2:
         return []
     names = list(dict.fromkeys(name for by in found.values() for name in by))

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from busbar.tables import WIDE, Column, RenderedTable, render_rich
 from busbar.units import format_digits, format_size
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.records.measurement import STEP, grouped
 from reports.records.metrics import BESIDE, present
-from reports.records.record import STEP
-from reports.records.rows import grouped
 from reports.records.shown import setting
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS

@@ -9,8 +9,8 @@ import numpy as np
 from busbar.tables import WIDE, Column, RenderedTable, draw_trend, render_csv, render_rich
 from busbar.units import format_change, format_interval, format_p_value, format_size
 from reports.analysis.history import History, HistoryEvent, Series, events
+from reports.records.measurement import grouped
 from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, TIME
-from reports.records.rows import grouped
 from reports.records.shown import named, setting
 
 _MOST_NAMED = 3

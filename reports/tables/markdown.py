@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from busbar.tables import Column, render_markdown
+from busbar.tables import render_markdown
 from busbar.units import format_interval, format_percent, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, told
 from reports.analysis.cautions import warnings_of
@@ -14,8 +14,8 @@ from reports.analysis.differences import Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
+from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present
-from reports.records.rows import Row
 from reports.records.shown import setting
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
@@ -49,7 +49,7 @@ def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) ->
     return render_markdown(columns, (list(map(_cell, cells)) for cells in rows))
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Measurement]) -> str:
     """The fastest by size; a table a measured thing; warnings and the rules.
 
     At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
@@ -92,18 +92,18 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def _run_table(rows: Sequence[Row]) -> str:
-    columns: list[Column] = [
-        ("size", "right", [format_size(r.nbytes) for r in rows]),
-        ("algorithm", "left", [marked(r) for r in rows]),
-        ("time", "right", time_texts(rows)),
-        ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
-        ("busbw", "right", busbw_texts(rows)),
-        *((m.name, "right", figures_of(rows, m)) for m in present(rows, BESIDE)),
-        ("of limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
-        ("n", "right", [str(r.iterations or "") for r in rows]),
-        ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
-        *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),
+def _run_table(rows: Sequence[Measurement]) -> str:
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "---:", [format_size(r.nbytes) for r in rows]),
+        ("algorithm", "---", [marked(r) for r in rows]),
+        ("time", "---:", time_texts(rows)),
+        ("95 %", "---:", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("busbw", "---:", busbw_texts(rows)),
+        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, BESIDE)),
+        ("of limit", "---:", [format_percent(share_of_limit(r)) for r in rows]),
+        ("n", "---:", [str(r.iterations or "") for r in rows]),
+        ("wrong", "---:", ["" if r.wrong is None else str(r.wrong) for r in rows]),
+        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, (ERROR,))),
     ]
     # Of a bandwidth test, which has neither, the columns of a time would be bare.
     bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_rich
 from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.compare import row_key, samples
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.records.shown import setting
 from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import efficiency, speedup
@@ -25,20 +27,20 @@ class Scaled:
     times.
     """
 
-    row: Row
-    base: Row
+    row: Measurement
+    base: Measurement
     speedup: float
     efficiency: float
     low: float | None
     high: float | None
 
 
-def scaling(rows: Sequence[Row]) -> list[list[Scaled]]:
+def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
     """A series for all rows that differ in nothing but the number of ranks, two of them at least.
 
     Raises ReportError when there is none.
     """
-    series: dict[object, dict[int, list[Row]]] = {}
+    series: dict[object, dict[int, list[Measurement]]] = {}
     for r in rows:
         if r.ranks and r.size and r.time_s:
             key = row_key(replace(r, ranks=None))
@@ -53,7 +55,7 @@ def scaling(rows: Sequence[Row]) -> list[list[Scaled]]:
     return found
 
 
-def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
+def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
     row, first = rows[0], base[0]
     n, b = float(row.ranks or 1), float(first.ranks or 1)
     # Throughputs in sizes per second; the size is the same and cancels.

@@ -9,10 +9,9 @@ from dataclasses import replace
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
 from busbar.terminal import open_console
 from busbar.units import format_digits, format_interval, format_percent, format_seconds, format_size
-from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
+from reports.records.measurement import Expected, Measurement, grouped, level_of
 from reports.records.metrics import ALGBW, BESIDE, BUSBW, ERROR, TIME, Metric, metric_of, present
-from reports.records.rows import Expected, Row, grouped, level_of
 from reports.records.shown import setting
 from reports.statistics.quantities import joules_per_gb, of_limit
 
@@ -26,17 +25,17 @@ _SPARE = (
 _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopped")
 
 
-def by_table(rows: Iterable[Row]) -> list[list[Row]]:
+def by_table(rows: Iterable[Measurement]) -> list[list[Measurement]]:
     """Rows by what a table has in common: source, run, collective, type, operation, placement."""
 
-    def what(r: Row) -> tuple[object, ...]:
+    def what(r: Measurement) -> tuple[object, ...]:
         run = (r.run.source, r.run.number)
         return (*run, r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
 
     return list(grouped(rows, what).values())
 
 
-def heading(rows: Sequence[Row]) -> str:
+def heading(rows: Sequence[Measurement]) -> str:
     """The heading of a table of rows of one run, in a line, with the units of its bare figures."""
     row = rows[0]
     words = [setting(row), oversubscription([row])]
@@ -48,7 +47,7 @@ def heading(rows: Sequence[Row]) -> str:
     return "; ".join(filter(None, (", ".join(filter(None, words)), units)))
 
 
-def figures_of(rows: Sequence[Row], metric: Metric) -> list[str]:
+def figures_of(rows: Sequence[Measurement], metric: Metric) -> list[str]:
     """A column of a metric, ``N/A`` where a row has none; empty where no row has it."""
     if all(metric.of(row) is None for row in rows):
         return [""] * len(rows)
@@ -56,10 +55,10 @@ def figures_of(rows: Sequence[Row], metric: Metric) -> list[str]:
 
 
 def tables(
-    rows: Sequence[Row],
+    rows: Sequence[Measurement],
     width: int,
     ascii_only: bool = False,
-    expected: Callable[[Row], Expected] = lambda row: Expected(),
+    expected: Callable[[Measurement], Expected] = lambda row: Expected(),
 ) -> list[RenderedTable]:
     """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out.
 
@@ -69,7 +68,10 @@ def tables(
 
 
 def _table(
-    rows: Sequence[Row], width: int, ascii_only: bool, expected: Callable[[Row], Expected]
+    rows: Sequence[Measurement],
+    width: int,
+    ascii_only: bool,
+    expected: Callable[[Measurement], Expected],
 ) -> RenderedTable:
     models = [expected(r) for r in rows]
     columns: list[Column] = [
@@ -110,29 +112,29 @@ def _table(
     return _of_rows(rows, kept)
 
 
-def _of_rows(rows: Sequence[Row], columns: Sequence[Column]) -> RenderedTable:
+def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> RenderedTable:
     """A table of a group, with what its marks mean below."""
     shown = render_rich(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
-    counts = sorted({len(r.launches_s) for r in rows if isinstance(r, LaunchedRow)})
+    counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
     if counts:
         several = " or ".join(map(str, counts))
         notes.append(f"time: the middle of {several} launches' medians; 95 %: over launches")
     return replace(shown, footnote="; ".join(notes))
 
 
-def time_texts(rows: Sequence[Row]) -> list[str]:
+def time_texts(rows: Sequence[Measurement]) -> list[str]:
     """The column of times; a row with another metric has none, and a skipped one ``N/A``."""
     return ["" if metric_of(r) is not TIME else TIME.words(r.time_s) for r in rows]
 
 
-def busbw_texts(rows: Sequence[Row]) -> list[str]:
+def busbw_texts(rows: Sequence[Measurement]) -> list[str]:
     """The column of busbw; without one where other rates stand beside or instead."""
     return figures_of(rows, BUSBW) if present(rows, (BUSBW, *BESIDE)) else ["N/A"] * len(rows)
 
 
-def texts(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[str]:
+def texts(rows: Sequence[Measurement], width: int, ascii_only: bool = False) -> list[str]:
     """`tables` as lines of text."""
     out = io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8", "replace")
     screen = open_console(file=out, width=width, color_system=None, highlight=False, emoji=False)
@@ -145,24 +147,24 @@ def texts(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[str
     return out.read().splitlines()
 
 
-def share_of_limit(row: Row) -> float | None:
+def share_of_limit(row: Measurement) -> float | None:
     """Limit over time: the share that was reached of what the memory roofline of the run allows."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
 
 
-def _of_size(nbytes: int | None, row: Row) -> str:
+def _of_size(nbytes: int | None, row: Measurement) -> str:
     """Bytes in units of the size, as in the closing table of a run: ``1.5n``."""
     return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}n"
 
 
-def _energy(row: Row) -> float | None:
+def _energy(row: Measurement) -> float | None:
     """Joules per GB of the size."""
     if row.energy_per_op_j is None or not row.size:
         return None
     return joules_per_gb(row.energy_per_op_j, row.size)
 
 
-def import_table(rows: Sequence[Row], width: int) -> RenderedTable:
+def import_table(rows: Sequence[Measurement], width: int) -> RenderedTable:
     """All rows of an import in one table; what is the same in all of them stands in the title."""
     same = (
         ("run", [str(r.run.number) for r in rows]),

@@ -13,9 +13,7 @@ from busbar.tables import split_columns
 from busbar.units import format_digits, seven_characters
 from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
 from reports.analysis.winners import Winner, winners
-from reports.records.gpus import energy, memory_clock
-from reports.records.record import LIBRARY, Result
-from reports.records.rows import Row
+from reports.records.measurement import LIBRARY, Measurement, placements
 from reports.records.shown import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
 from reports.tables.winners import answer
@@ -27,30 +25,23 @@ _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
-def summary(
-    results: Sequence[Result], rows: Sequence[Row], statistic: str = "median", width: int = 80
-) -> list[str]:
-    """The closing lines for one run's results, at most ``width`` characters wide if possible.
-
-    ``rows``: the same results as rows, which who is fastest is found from.
-    """
+def summary(rows: Sequence[Measurement], statistic: str = "median", width: int = 80) -> list[str]:
+    """The closing lines for one run's rows, at most ``width`` characters wide if possible."""
     lines: list[str] = []
-    for group in dict.fromkeys((r.dtype, r.op, r.root) for r in results):
+    for group in dict.fromkeys((r.dtype, r.op, r.root) for r in rows):
         for placement in PLACEMENT:
-            mine = [r for r in results if (r.dtype, r.op, r.root) == group]
-            best = _best(
-                r for r in rows if (r.dtype, r.op, r.root, r.placement) == (*group, placement)
-            )
-            for grid in _grids(mine, placement, statistic, best):
+            wanted = (*group, placement)
+            mine = [r for r in rows if (r.dtype, r.op, r.root, r.placement) == wanted]
+            for grid in _grids(mine, statistic, _best(mine)):
                 lines += _drawn(grid, width)
-    lines += _volumes(results)
+    lines += _volumes(rows)
     said = answer(rows, width - len("# "))
     if said and statistic == "mean":
         said = [*wrap(_MEANS, width - len("# ")), *said]
     return [*lines, *(["#"] if said else ()), *(f"# {line}".rstrip() for line in said)]
 
 
-def _best(rows: Iterable[Row]) -> dict[int, Winner]:
+def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
     """The winner of each size, where there is somebody to win against."""
     found = winners(list(rows)).values()
     return {size: w for cells in found for (size, _), w in cells.items() if w.margin is not None}
@@ -67,25 +58,26 @@ class _Grid:
 
 
 def _grids(
-    results: Sequence[Result], placement: str, statistic: str, best: Mapping[int, Winner]
+    rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
     """The tables of one placement; those that nothing is known for are left out."""
-    found: dict[int, dict[str, Result]] = {}
-    for r in results:
-        if _seconds(r, placement, statistic) is not None:
-            found.setdefault(r.size, {})[r.algorithm] = r
+    found: dict[int, dict[str, Measurement]] = {}
+    for r in rows:
+        if r.times_s:
+            found.setdefault(r.size or 0, {})[r.algorithm] = r
     if not found:
         return
     names = list(dict.fromkeys(name for row in found.values() for name in row))
     if LIBRARY in names:
         names = [LIBRARY, *(n for n in names if n != LIBRARY)]
-    head = f"{results[0].collective} {PLACEMENT[placement]} {results[0].dtype} {results[0].op}"
-    head += f" root {results[0].root}" if results[0].root >= 0 else ""
+    first = rows[0]
+    head = f"{first.collective} {PLACEMENT[first.placement]} {first.dtype} {first.op}"
+    head += f" root {first.root}" if first.root is not None and first.root >= 0 else ""
 
     def grid(
         what: str,
         widths: dict[str, int],
-        cell: Callable[[Result], str],
+        cell: Callable[[Measurement], str],
         sizes: Callable[[int], bool] = lambda size: True,
         notes: Sequence[str] = (),
     ) -> _Grid:
@@ -101,37 +93,34 @@ def _grids(
     widths = {name: _column(name, 8 if name == LIBRARY else 16) for name in names}
     key = [_KEY] if best else []
 
-    def rate(r: Result) -> str:
-        return _mark(r, best.get(r.size)) + _rate(r, found[r.size], placement, statistic)
+    def rate(r: Measurement) -> str:
+        size = r.size or 0
+        return _mark(r, best.get(size)) + _rate(r, found[size].get(LIBRARY), statistic)
 
     # Below this a call takes its latency, whatever it moves: no rate tells anything.
     small = "time in us" + against
     yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
     yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
     narrow = {name: _column(name, 7) for name in names}
-    shares = [_share(r, placement, statistic) for row in found.values() for r in row.values()]
+    shares = [_share(r, statistic) for row in found.values() for r in row.values()]
     above = (
         [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
     )
     yield grid(
         "% of the limit that memory sets",
         narrow,
-        lambda r: format_digits(
-            _share(r, placement, statistic), lambda share: f"{100 * share:.0f}"
-        ),
+        lambda r: format_digits(_share(r, statistic), lambda share: f"{100 * share:.0f}"),
         notes=above,
     )
     yield grid(
         "J per operation, idle taken off",
         narrow,
-        lambda r: format_digits(energy(r.gpus, placement), seven_characters),
+        lambda r: format_digits(r.energy_per_op_j, seven_characters),
     )
     yield grid(
         "memory clock in MHz",
         narrow,
-        lambda r: format_digits(
-            memory_clock(r.gpus, placement), lambda clock: f"{clock / 1e6:.0f}"
-        ),
+        lambda r: format_digits(r.clock_memory_hz, lambda clock: f"{clock / 1e6:.0f}"),
     )
 
 
@@ -140,35 +129,29 @@ def _column(name: str, least: int) -> int:
     return max(least, min(len(name), _MOST_HEAD))
 
 
-def _mark(result: Result, best: Winner | None) -> str:
-    if best is None or best.row.algorithm != result.algorithm:
+def _mark(row: Measurement, best: Winner | None) -> str:
+    if best is None or best.row.algorithm != row.algorithm:
         return ""
     return ">" if best.sure else "~"
 
 
-def _seconds(result: Result | None, placement: str, statistic: str) -> float | None:
-    sample = None if result is None else result.sample(placement)
-    return None if sample is None else center(sample, statistic)
-
-
-def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str) -> str:
-    seconds = _seconds(result, placement, statistic) or 0.0
-    rated = result.size >= LATENCY_BOUND
-    figure = bandwidths(result, seconds)[1] / 1e9 if rated else seconds * 1e6
-    base = _seconds(row.get(LIBRARY), placement, statistic)
+def _rate(row: Measurement, library: Measurement | None, statistic: str) -> str:
+    seconds = center(row, statistic) or 0.0
+    rated = (row.size or 0) >= LATENCY_BOUND
+    figure = bandwidths(row, seconds)[1] / 1e9 if rated else seconds * 1e6
+    base = None if library is None else center(library, statistic)
     ratio = (
         ""
-        if base is None or result.algorithm == LIBRARY
+        if base is None or row.algorithm == LIBRARY
         else f" ({seven_characters(base / seconds)}x)"
     )
     return seven_characters(figure) + ratio
 
 
-def _share(result: Result, placement: str, statistic: str) -> float | None:
+def _share(row: Measurement, statistic: str) -> float | None:
     """The share of the limit that was reached."""
-    sample, seconds = result.sample(placement), _seconds(result, placement, statistic)
-    limit = None if sample is None else sample.limit
-    return of_limit(seconds, limit) if seconds and limit is not None else None
+    seconds = center(row, statistic)
+    return of_limit(seconds, row.limit_s) if seconds and row.limit_s is not None else None
 
 
 def _drawn(grid: _Grid, width: int) -> list[str]:
@@ -204,26 +187,26 @@ def _stacked(name: str, width: int) -> list[str]:
     return [*pieces, name]
 
 
-def _volumes(results: Sequence[Result]) -> list[str]:
+def _volumes(rows: Sequence[Measurement]) -> list[str]:
     """The bytes that each algorithm moved at its largest size, in units of that size."""
-    largest: dict[str, Result] = {}
-    for r in results:
-        known = largest.get(r.algorithm)
-        if known is None or r.size >= known.size:
-            largest[r.algorithm] = r
+    largest: dict[str, list[Measurement]] = {}
+    for pair in placements(rows):
+        name, size = pair.every[0].algorithm, pair.every[0].size or 0
+        if name not in largest or size >= (largest[name][0].size or 0):
+            largest[name] = pair.every
     moved = []
-    for name, r in largest.items():
-        sample = next((s for s in (r.out, r.in_place) if s is not None and s.times), None)
-        if sample is None or sample.sent is None or not r.size:
+    for name, row in largest.items():
+        timed = next((one for one in row if one.times_s), None)
+        if timed is None or timed.sent_bytes is None or not timed.size:
             continue
-        each = (sample.sent, sample.received or 0, sample.total or 0)
-        moved.append((name, [f"{nbytes / r.size:.4f}" for nbytes in each]))
+        each = (timed.sent_bytes, timed.received_bytes or 0, timed.total_bytes or 0)
+        moved.append((name, [f"{nbytes / timed.size:.4f}" for nbytes in each]))
     if not moved:
         return []
     widest = max(24, *(len(name) for name, _ in moved))
     table = [("", ["busiest out", "busiest in", "all links"]), *moved]
     return [
         "#",
-        f"# {results[0].collective}: bytes moved per iteration, as counted, in units of the size",
+        f"# {rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
         *(f"# {name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
     ]

@@ -10,14 +10,14 @@ from busbar.units import format_size
 from reports.analysis.answer import HEADS, UNSURE, answers, cell, counts, crossovers, head, told
 from reports.analysis.winners import Cells, Stretch, winners
 from reports.records.cores import per_core_text
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.statistics.quantities import LATENCY_BOUND
 
 _GAP = "  "
 _KEY = "~: the next may be as fast"
 
 
-def answer(rows: Sequence[Row], width: int) -> list[str]:
+def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """`answers` in a few lines, ``width`` wide at most where names let them."""
     lines: list[str] = []
     for what, found in answers(rows).items():
@@ -45,7 +45,7 @@ def _changes(found: Sequence[Stretch], width: int) -> list[str]:
     return lines + [UNSURE] * any(not one.sure for one in found)
 
 
-def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
+def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
     """A block of lines for each measured thing with several rank counts, at most ``width`` wide.
 
     A cell stands on one line where there is room, else on two; where even that is too wide the rank

@@ -15,7 +15,7 @@ from collectives.execution.mpi import calls
 def spoil(how: str) -> None:
     """Make the last rank raise, wait for ever, or stop (SIGSTOP) at its 5th iteration."""
     calls.load = lambda: None  # this rank's calls go through Python; the others' do not
-    real = calls.Calls.__call__
+    real = calls.PersistentCalls.__call__
 
     def spoiled(self: Any) -> None:
         real(self)
@@ -26,7 +26,7 @@ def spoil(how: str) -> None:
         if self._runs == 5 and how == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    calls.Calls.__call__ = spoiled  # type: ignore[method-assign]
+    calls.PersistentCalls.__call__ = spoiled  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -8,19 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.trials.ab import main
 from bench.trials.pairs import PairedRows
 from bench.trials.sides import side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
-from reports.records.record import Sample
+from tests.command import command
 from tests.conftest import Run, good
-from tests.reports.runs import allreduce, noisy, rows
+from tests.reports.runs import allreduce, noisy, rows, timed
 
 LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
 # size count type redop root time algbw busbw #wrong time algbw busbw #wrong
   1024  256  float  sum  -1  {0}.00  0.1  0.1  0  {0}.00  0.1  0.1  0
 """
+
+main = command("ab")
 
 
 def _log(folder: Path, name: str, time: int) -> list[str]:
@@ -163,7 +164,7 @@ def test_sides_that_are_timed_otherwise_say_so() -> None:
     """Rule: rank 0's time against the slowest rank's, or loop against each, is what is compared."""
     pairs = PairedRows(0.01)
     usual, other = (
-        rows([allreduce("ring", 2, 1024, Sample((1e-5, 2e-5), 2, **how))])
+        rows([allreduce("ring", 2, 1024, timed((1e-5, 2e-5), **how))])
         for how in ({}, {"across": "rank0", "timing": "loop"})
     )
     pairs.add(usual, other)

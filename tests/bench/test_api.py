@@ -6,7 +6,6 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,13 @@ from hypothesis import strategies as st
 
 import busbar
 from bench.api.measured import MeasuredRows
-from bench.launch import child, showing
-from bench.launch.progress import Far, far, last_words
+from bench.launch import child, launch
+from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.errors import ProbeError, ReportError, Unavailable, Unsupported
-from reports.exports.formats import to_jsonl
 from tests.conftest import REPO, Mpi, Run
-from tests.reports.runs import records
+from tests.reports.runs import changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
@@ -87,7 +85,7 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     """Rule: tables and the plot are HTML in which names from a file are text."""
     pytest.importorskip("matplotlib")
     made = records(["ring", "tree"], [2, 4], [1024, 1 << 20])
-    made += [replace(made[0], algorithm="<script>alert(1)</script>")]
+    made += [changed(made[0], algorithm="<script>alert(1)</script>")]
     path = tmp_path / "run.jsonl"
     path.write_bytes(to_jsonl(made))
     rows = busbar.load(path)
@@ -125,8 +123,8 @@ class TestListening:
         screen._pace = Pace([1.0], clock=lambda: passed)
         screen._done, screen._of, screen._doing = done, of, "ring 8 B float sum out"
         line = f"busbar: {screen._far()}\n"
-        assert far(line) == Far(done, of, "ring 8 B float sum out")
-        assert last_words(f"noise\n{line}busbar: a: b\n") == ["a: b"]
+        assert parse_progress(line) == RunProgress(done, of, "ring 8 B float sum out")
+        assert error_messages(f"noise\n{line}busbar: a: b\n") == ["a: b"]
 
     def test_lines_are_heard_as_they_come(self) -> None:
         """Rule: every line of standard error is heard, and given in the end, from any thread."""
@@ -134,7 +132,7 @@ class TestListening:
         heard: list[str] = []
 
         def start() -> child.Ended:
-            return child.run([sys.executable, "-c", code], {}, heard=heard.append)
+            return child.run([sys.executable, "-c", code], {}, on_line=heard.append)
 
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(start).result()
@@ -144,7 +142,7 @@ class TestListening:
         """Rule: a process that goes on past its time is told to end, as if by a user."""
         code = "import signal; signal.signal(2, signal.default_int_handler); signal.pause()"
         line = [sys.executable, "-c", code]
-        ended = child.run(line, {}, signal.SIGTERM, within=0.01, heard=lambda line: None)
+        ended = child.run(line, {}, signal.SIGTERM, within=0.01, on_line=lambda line: None)
         assert (ended.status, ended.interrupted) == (128 + signal.SIGTERM, 0)
         assert child.run([sys.executable, "-c", ""], {}, within=60.0).status == 0
 
@@ -160,13 +158,13 @@ class TestListening:
             def update(self, data: dict[str, str], **_: object) -> None:
                 shown.append(data)
 
-        monkeypatch.setattr(showing, "_notebook", Display)
-        with showing.showing("allreduce", None) as heard:
+        monkeypatch.setattr(launch, "_notebook", Display)
+        with launch.show_progress("allreduce", None) as heard:
             heard("busbar: 3 of 24 done, 5 s passed, about 1 min 05 s left: <ring> 8 B\n")
             heard("busbar: something else\n")
         assert len(shown) == 3 and 'value="3" max="24"' in shown[1]["text/html"]
         assert "&lt;ring&gt; 8 B" in shown[1]["text/html"] and shown[2] == {"text/plain": ""}
-        with showing.showing("allreduce", False) as heard:
+        with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
 

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.clock.common import CommonClock, rounds
-from bench.clock.model import ClockModel, Trip, best, fitted
-from bench.clock.reading import VARIABLE, Skew, skew
+from bench.timing.clock import (
+    VARIABLE,
+    ClockModel,
+    CommonClock,
+    Skew,
+    Trip,
+    best,
+    fitted,
+    rounds,
+    skew,
+)
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 

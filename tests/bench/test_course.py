@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.rules import load
+from bench.run.tuning_file import load
 from bench.tuning.course import Course, Effort, effort, rounds_within
 from bench.tuning.decide import slower
 from bench.tuning.launches import Launch

@@ -9,6 +9,7 @@ import pytest
 from bench.cli import checks, doctor
 from bench.cli.checks import CHECKS, Check, Standing
 from busbar.errors import Unavailable
+from tests.command import command
 
 
 def _mpirun(folder: Path, says: str) -> str:
@@ -73,7 +74,7 @@ def test_what_is_in_the_way_is_the_exit_status(
     remedy = "x" * 200
     bad = Check("open files", Standing.WRONG, "far too few of them " * 9, remedy)
     monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("a", Standing.GOOD, "b"), lambda: bad))
-    assert doctor.main([]) == 1
+    assert command("doctor")([]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "a", "b"] and lines[1].startswith("!!  open files")
     assert lines[-1].endswith(f"-> {remedy}")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from bench.options.options import parse
 from bench.run.layout import COLUMNS, Compact, Nccl, columns, for_ranks, layout
 from reports.exports.nccl_table import Banner, header
-from reports.records.record import Sample
-from tests.reports.runs import allreduce
+from reports.records.measurement import Record
+from tests.reports.runs import allreduce, timed
 
 DEVICES = [(n, 100 + n, "node", "a processor with quite a long name @ 2.50GHz") for n in range(16)]
 BANNER = Banner("allreduce ring (shm)", "busbar 1", 8, 1024, 2, True, 1, None, 1, DEVICES)
@@ -49,7 +49,7 @@ def test_a_pipe_gets_nccl_tests_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SAMPLES = st.builds(
-    lambda times, limit, wrong: Sample(tuple(times), len(times), wrong=wrong, limit=limit),
+    lambda times, limit, wrong: timed(times, wrong=wrong, limit_s=limit),
     st.lists(st.floats(1e-7, 1e3), min_size=0, max_size=12),
     st.none() | st.floats(1e-7, 1e3),
     st.none() | st.integers(0, 10**6),
@@ -57,7 +57,7 @@ SAMPLES = st.builds(
 
 
 @given(st.sampled_from([8, 4096, 2**20, 2**33]), SAMPLES, SAMPLES)
-def test_compact_rows_fit_their_columns(size: int, out: Sample, in_place: Sample) -> None:
+def test_compact_rows_fit_their_columns(size: int, out: Record, in_place: Record) -> None:
     """Rule: both placements stand as two lines below their headings, in 60 columns."""
     compact = Compact(parse(["-d", "all"], "allreduce"))
     one = allreduce("ring", 16, size, out, in_place)

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 import bench.run.memory
 import native
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.options.argument_types import Checks
-from bench.run.arena import beside, buffers
 from bench.run.case import Case
-from bench.run.memory import SHARE, MemoryGrowth, Pool, Room
-from bench.run.opened import Opened
+from bench.run.context import Opened
+from bench.run.memory import SHARE, MemoryGrowth, Pool, Room, beside, buffers
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench
@@ -90,7 +89,7 @@ class _Library(Plan):
 
 
 def _bench(world: InprocWorld, transport: Any) -> Bench:
-    opened = Opened(world, transport, transport, "", Hotline())
+    opened = Opened(world, transport, transport, "", ControlSocket())
     return Bench(
         opened, Timing(warmup=0, iterations=1), unwatched, check=Checks(),
         room=Room(world, transport), rooflines=Rooflines(world, transport, False),
@@ -118,10 +117,9 @@ def _sweep(node: _Node, rows: list[Row]) -> list[str]:
         said = []
         for algorithm, kib, in_place in rows:
             case = _case(algorithm, kib * KIB, world.size)
-            half = bench_.sample(case, in_place)
-            sample = half.sample
-            assert not half.complaint and bool(sample.times) != bool(sample.skipped)
-            said.append(sample.skipped)
+            record = bench_.measure(case, in_place)
+            assert not bench_.complaint and bool(record.times_s) != bool(record.skipped)
+            said.append(record.skipped)
         return said
 
     found = run(RANKS, body, deadline=60)
@@ -173,7 +171,7 @@ def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) 
     def body(world: InprocWorld) -> list[str]:
         bench_ = _bench(world, _Transport(world, _Node(0)))
         sizes = 16 * mib, 32 * mib, 64 * mib
-        return [bench_.sample(_case("library", n, 1), True).sample.skipped for n in sizes]
+        return [bench_.measure(_case("library", n, 1), True).skipped for n in sizes]
 
     fits, also, too_much = run(1, body, deadline=60)[0]
     # In place two vectors are foreseen, and four were seen: 128 MiB would fit, 256 MiB do not.
@@ -210,7 +208,7 @@ def test_memory_that_one_rank_is_refused_costs_the_row_alone(
                 refusing[:] = [threading.current_thread()] if turn == 1 else []
             world.barrier()
             case = _case("ring", 1024 << turn, world.size)
-            said.append(bench_.sample(case, False).sample.skipped)
+            said.append(bench_.measure(case, False).skipped)
         return said
 
     wanted = ["", "rank 1: no shared memory of so many bytes", ""]
@@ -234,7 +232,7 @@ def test_shared_segments_go_with_their_row() -> None:
         for algorithm, in_place in product(("ring", "ps"), (False, True)):
             for nbytes in (8 << 20, 1 << 20):
                 case = _case(algorithm, nbytes, world.size)
-                assert not bench_.sample(case, in_place).sample.skipped
+                assert not bench_.measure(case, in_place).skipped
             world.barrier()
             most = max(most, mapped())
             world.barrier()

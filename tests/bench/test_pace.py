@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.launch.progress import far
+from bench.launch.launch import parse_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import Pool
@@ -170,7 +170,7 @@ def test_a_run_without_end_has_no_whole_and_no_rest() -> None:
     lines = said.getvalue().splitlines()
     assert lines and lines[-1].startswith("busbar: 7 done, ")
     assert not any(" of " in line or "left" in line or "at most" in line for line in lines)
-    assert all(far(line) is not None for line in lines)
+    assert all(parse_progress(line) is not None for line in lines)
 
 
 def test_short_runs_are_quiet() -> None:

@@ -15,7 +15,7 @@ from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
-from reports.records.record import OPERATION
+from reports.records.measurement import OPERATION
 
 
 class _Native(Counted):

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.options.options import parse
-from bench.options.pairs import Pairing
+from bench.options.options import Pairing, parse
 from bench.run.catalogue import Chosen
 from bench.run.overlap import Overlap
 from bench.run.paired import each, pair_jobs
 from bench.run.work import rows
 from busbar.errors import Unsupported
 from collectives.schedule.dtypes import dtype
-from reports.readers import own
+from reports.readers.codec import measurements
 from reports.readers.reading import parse as parse_log
 from reports.readers.reading import read
-from reports.records.record import Sample
+from reports.records.measurement import Record
 from tests.conftest import Mpi, Run, good, on_threads, table_rows
 from tests.slow_ends import HELD, slower_ends
 from tests.together import together
@@ -96,10 +95,11 @@ def test_more_pairs_than_ranks_are_refused() -> None:
 
 def test_a_row_times_one_of_what_an_iteration_holds() -> None:
     """Rule: times, also every rank's own, are those of one message; counts are of iterations."""
-    whole = Sample(times=(64e-6, 128e-6), per_rank=((64e-6, 128e-6),), sent=64, wrong=0)
+    times = (64e-6, 128e-6)
+    whole = Record(times_s=times, per_rank_s=(times,), sent_bytes=64, wrong=0)
     one = each(whole, 64)
-    assert one.times == (1e-6, 2e-6) == one.per_rank[0]
-    assert one.sent is None and one.wrong == 0
+    assert one.times_s == (1e-6, 2e-6) == one.per_rank_s[0]
+    assert one.sent_bytes is None and one.wrong == 0 and one.per_iteration == 64
     assert each(whole, 1) == whole
 
 
@@ -156,7 +156,7 @@ def test_mpi_and_shared_memory(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     assert done[3].returncode == 0 and len(found) == 12, done[3].stderr
     assert all(row[8] in ("0", "N/A") for row in found)
     assert done[3].stdout.count(" %, exposed ") >= 12
-    records = own.results(file.read_text())
+    records = measurements(file.read_text())
     assert {r.algorithm for r in records} == {"two_sided", "put", "get"}
     shown = read(file).rows
     two = next(r for r in shown if r.collective == "bandwidth" and r.size == 16384)

@@ -19,11 +19,11 @@ from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from reports.exports.nccl_table import Banner, header, row
-from reports.readers.own import results, rows
-from reports.records.record import Result, Sample
+from reports.readers.codec import measurements
+from reports.records.measurement import Placements
 from reports.tables.summary import summary
 from tests.conftest import Mpi, Run, on_threads
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, timed
 from tests.together import together
 
 RANKS = 3
@@ -141,8 +141,8 @@ def test_no_limit_where_nobody_can_or_may_tell() -> None:
     assert _one(lambda world: Rooflines(world, unable)) == (None, why)
 
 
-def _result(limit: float | None) -> Result:
-    half = Sample(times=(2e-3,) * 6, iterations=6, wrong=0, limit=limit)
+def _result(limit: float | None) -> Placements:
+    half = timed((2e-3,) * 6, limit_s=limit)
     return allreduce("ring", 2, 1 << 20, half, half, transport="shm")
 
 
@@ -152,8 +152,8 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
     Ours are comments, or right of the last one.
     """
     known, unknown = _result(1.5e-3), _result(None)
-    assert "\n#      1048576       75" in "\n".join(summary([known], list(rows([known]))))
-    assert not any("limit" in line for line in summary([unknown], list(rows([unknown]))))
+    assert "\n#      1048576       75" in "\n".join(summary(known.every))
+    assert not any("limit" in line for line in summary(unknown.every))
     assert row(known, limit=True) == row(known) + "      75      75"
     assert row(unknown, limit=True) == row(known) + "     N/A     N/A"
     assert row(known) == row(unknown)
@@ -175,10 +175,8 @@ def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Pat
         if "no memory roofline" in done.stderr:
             pytest.skip("no native extension here")
         assert done.returncode == 0, done.stderr
-        halves = [half for r in results(out.read_text()) for half in (r.out, r.in_place)]
-        assert len(halves) == 4 and all(
-            (half.limit is not None) == known for half in halves if half
-        )
+        found = measurements(out.read_text())
+        assert len(found) == 4 and all((one.limit_s is not None) == known for one in found)
         assert ("limit%" in done.stdout) == known and ("limit that" in done.stdout) == known
 
 
@@ -187,4 +185,4 @@ def test_other_transports_have_no_limit(tmp_path: Path) -> None:
     out = tmp_path / "r.jsonl"
     status, text, _ = on_threads("allreduce", "--ranks 2 -b 1M -e 1M -n 2 --out", str(out))
     assert status == 0 and "limit" not in text
-    assert "limit" not in json.loads(out.read_text().splitlines()[1])["out"]
+    assert "limit_s" not in json.loads(out.read_text().splitlines()[1])

@@ -16,12 +16,12 @@ from busbar.errors import ProbeError
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
 from collectives.execution.world import World
-from reports.readers.own import results, rows
+from reports.readers.codec import measurements
 from reports.records.gpus import energy, memory_clock, warnings
-from reports.records.record import Sample
+from reports.records.measurement import GpuSample
 from reports.tables.summary import summary
 from tests.conftest import good, on_threads
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, changed
 from topology.sources.nvml import State
 
 STEADY = State(0.0, 1.98e9, 3.2e9, 500.0, 60.0, 0.0, ())
@@ -147,8 +147,7 @@ def _busy(busid: str | None, _: str | None) -> _Gpu:
 
 def _one_row(gauges: Gauges) -> Any:
     gauges.begin()
-    gauges.end("out", 8)
-    return gauges.taken(), gauges.taken(), gauges.why
+    return gauges.end(8), gauges.why
 
 
 def test_every_gpu_is_watched_once() -> None:
@@ -158,13 +157,9 @@ def test_every_gpu_is_watched_once() -> None:
     """
     everyone = _ranks(["a", "b", "a", None], _busy, _one_row)
     assert everyone == [everyone[0]] * 4
-    entries, none, why = everyone[0]
-    assert [(e["rank"], e["busid"], e["placement"]) for e in entries] == [
-        (0, "a", "out"),
-        (1, "b", "out"),
-    ]
-    assert none == () and why == ""
-    assert [e["energy_per_op_j"] for e in entries] == pytest.approx([250.0, 250.0])
+    samples, why = everyone[0]
+    assert [(one.rank, one.busid) for one in samples] == [(0, "a"), (1, "b")] and why == ""
+    assert [one.energy_per_op_j for one in samples] == pytest.approx([250.0, 250.0])
 
 
 def test_without_gpus_nothing_is_watched() -> None:
@@ -173,7 +168,7 @@ def test_without_gpus_nothing_is_watched() -> None:
     def refuse(_: object, __: object) -> _Gpu:
         raise AssertionError("nobody asks for a GPU here")
 
-    assert _ranks([None, None], refuse, _one_row) == [((), (), "")] * 2
+    assert _ranks([None, None], refuse, _one_row) == [((), "")] * 2
 
 
 def test_a_gpu_that_cannot_be_watched_is_said() -> None:
@@ -184,8 +179,8 @@ def test_a_gpu_that_cannot_be_watched_is_said() -> None:
             raise ProbeError("nvml", "NVML does not start")
         return _busy(busid, uuid)
 
-    for entries, _, why in _ranks(["a", "b"], watch, _one_row):
-        assert entries == () and "NVML does not start" in why
+    for samples, why in _ranks(["a", "b"], watch, _one_row):
+        assert samples == () and "NVML does not start" in why
 
 
 @given(st.floats(1e-6, 10.0), st.integers(1, 100))
@@ -206,35 +201,32 @@ def test_with_energy_a_row_goes_on_for_two_seconds(seconds: float, iterations: i
 # -- what is made of it
 
 
-def _entry(rank: int, clock: float = 3.2e9, **more: Any) -> dict[str, Any]:
-    base = {"placement": "out", "rank": rank, "busid": f"0000:{rank:02x}:00.0", "throttle": []}
-    return {**base, "clock_memory_hz": [clock] * 3, "clock_sm_hz": [1.9e9] * 3, **more}
+def _entry(rank: int, clock: float = 3.2e9, **more: Any) -> GpuSample:
+    known = {"clock_memory_hz": (clock,) * 3, "clock_sm_hz": (1.9e9,) * 3, **more}
+    return GpuSample(rank=rank, busid=f"0000:{rank:02x}:00.0", **known)
 
 
 def test_clocks_that_differ_or_move_are_said() -> None:
     """Rule: another memory clock, a clock that moves, a reason to slow: a line each; else none."""
-    assert warnings([_entry(0), _entry(1)]) == []
+    assert not list(warnings([_entry(0), _entry(1)]))
     [differ] = warnings([_entry(0), _entry(1, 2.6e9)])
     assert "rank 1 (0000:01:00.0) 2600 MHz" in differ and "3200 MHz" in differ
-    [moved] = warnings([_entry(0, clock_sm_hz=[1.2e9, 1.9e9, 1.9e9])])
+    [moved] = warnings([_entry(0, clock_sm_hz=(1.2e9, 1.9e9, 1.9e9))])
     assert "SM clock of rank 0" in moved and "from 1200 MHz to 1900 MHz" in moved
-    [slowed] = warnings([_entry(0, throttle=["hw_thermal_slowdown"])])
+    [slowed] = warnings([_entry(0, throttle=("hw_thermal_slowdown",))])
     assert "slowed by hw_thermal_slowdown" in slowed
-    assert warnings([{"placement": "out", "clock_sm_hz": "x", "throttle": 3}]) == []
 
 
 def test_the_closing_table_has_clock_and_joules() -> None:
     """Rule: memory clock of the slowest GPU, joules of all GPUs together; absent where unknown."""
     gpus = (_entry(0, energy_per_op_j=2.0), _entry(1, 2.6e9, energy_per_op_j=0.5))
-    assert (memory_clock(gpus, "out"), energy(gpus, "out")) == (2.6e9, 2.5)
-    assert energy((_entry(0), gpus[1]), "out") is None and memory_clock(gpus, "in") is None
-    half = Sample(times=(1e-3,) * 6, iterations=6)
-    unknown = allreduce("ring", 2, 1 << 20, half, transport="nccl")
-    known = replace(unknown, gpus=gpus)
-    text = "\n".join(summary([known], list(rows([known]))))
+    assert (memory_clock(gpus), energy(gpus)) == (2.6e9, 2.5)
+    assert energy((_entry(0), gpus[1])) is None and memory_clock(()) is None
+    unknown = allreduce("ring", 2, 1 << 20, (1e-3,) * 6, transport="nccl")
+    text = "\n".join(summary(changed(unknown, gpus=gpus).every))
     assert "J per operation" in text and "2.50" in text and "memory clock in MHz" in text
     assert "2600" in text
-    assert "MHz" not in "\n".join(summary([unknown], list(rows([unknown]))))
+    assert "MHz" not in "\n".join(summary(unknown.every))
 
 
 @pytest.fixture
@@ -251,8 +243,11 @@ def test_a_sweep_records_its_gpus(tmp_path: Any) -> None:
     """Rule: the records of a sweep name GPU and mapping and hold an entry a placement and GPU."""
     out = tmp_path / "r.jsonl"
     text = good(on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 2 -A ring --out", str(out)))
-    [result] = results(out.read_text())
-    assert result.environment["devices"] == ["NVIDIA H200"]
-    assert result.environment["mapping"]["gpu"] == ["0000:1b:00.0"] * 2
-    assert [(g["placement"], g["rank"]) for g in result.gpus] == [("out", 0), ("in", 0)]
-    assert result.gpus[0]["operations"] == 3 and "memory clock in MHz" in text
+    both = measurements(out.read_text())
+    environment = both[0].run.environment
+    assert environment["devices"] == ["NVIDIA H200"]
+    assert environment["mapping"]["gpu"] == ["0000:1b:00.0"] * 2
+    assert [(one.placement, gpu.rank) for one in both for gpu in one.gpus] == [
+        ("out", 0), ("in", 0)
+    ]  # fmt: skip
+    assert both[0].gpus[0].operations == 3 and "memory clock in MHz" in text

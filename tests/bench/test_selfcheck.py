@@ -22,14 +22,16 @@ from bench.trials.checks import (
     words,
 )
 from bench.trials.harness import costs
-from bench.trials.selfcheck import main
 from busbar.cli import main as busbar
 from collectives.execution.inproc.world import run
-from reports.readers.own import results
-from reports.records.rows import Row
+from reports.readers.codec import measurements
+from reports.records.measurement import Measurement
 from reports.statistics.inference import least_seen
+from tests.command import command
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, noisy, rows
+
+main = command("selfcheck")
 
 
 def test_slowed_rows_take_turns_and_say_so(tmp_path: Path) -> None:
@@ -39,14 +41,15 @@ def test_slowed_rows_take_turns_and_say_so(tmp_path: Path) -> None:
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring", "--out", str(out))
     good(on_threads("allreduce", *argv, "-N 6 --inject 0,0.5 --launch 1/1:3"))
-    found = [(r.size, r.parameters["injected"]) for r in results(out.read_text())]
+    every = measurements(out.read_text())
+    found = [(r.size, r.injected) for r in every if r.placement == "out"]
     pairs = list(zip(found[::2], found[1::2], strict=True))
     assert all(a[0] == b[0] and {a[1], b[1]} == {0, 0.5} for a, b in pairs) and len(pairs) == 12
     assert len({a for a, _ in pairs}) == 4
     assert on_threads("allreduce", *argv, "--inject -1")[0] == 2
 
 
-def _launches(seed: int, slow: float = 1.0) -> list[Row]:
+def _launches(seed: int, slow: float = 1.0) -> list[Measurement]:
     return [r for k in range(5) for r in rows(noisy(seed + k, slow=slow), f"{seed}{k}")]
 
 
@@ -87,7 +90,7 @@ def test_sides_take_turns_within_launches() -> None:
     """  # noqa: D205
     found, random = SlowedSides(5), np.random.default_rng(2)
     for number in range(2):
-        shares: dict[float, list[Row]] = {0.0: [], 0.05: []}
+        shares: dict[float, list[Measurement]] = {0.0: [], 0.05: []}
         for launch, level in enumerate(random.lognormal(0, 0.3, 5)):
             made = [
                 allreduce("ring", 2, 1024, 1e-5 * level * (1 + x) * random.lognormal(0, 2e-3, 9),
@@ -118,12 +121,9 @@ def test_coverage_is_that_of_windows() -> None:
     random = np.random.default_rng(0)
     found = []
     for drift, step in ((0.0, 0.0), (1.0, 0.0), (0.0, 0.1)):
-        made = noisy(0)[0]
-        assert made.out is not None
         steps = 1 + 0.01 * random.standard_normal(5000) + drift * np.arange(5000) / 5000
         steps += step * random.integers(2, size=50).repeat(100)
-        sample = type(made.out)(tuple((1e-5 * steps).tolist()), 5000)
-        found.append(coverage(rows([type(made)(**{**vars(made), "out": sample})])))
+        found.append(coverage(allreduce("ring", 4, 1024, (1e-5 * steps).tolist()).every))
     assert [total for _, total in found] == [40] * 3
     # A drift that meets what stands before and after alike is no reason; another level is.
     assert found[0][0] >= 36 and found[1][0] >= 36 and found[2][0] < 20

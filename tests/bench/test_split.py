@@ -21,7 +21,7 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
     for number, size in ((0, 2), (1, 1)):
         first, *rows = (tmp_path / f"run.group{number}.jsonl").read_text().splitlines()
         assert json.loads(first)["environment"]["group"]["number"] == number
-        assert [json.loads(row)["ranks"] for row in rows] == [size] * 2
+        assert [json.loads(row)["ranks"] for row in rows] == [size] * 4
 
 
 @pytest.mark.parametrize("transport", ["auto", *thorough("mpi")])

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.clock.common import CommonClock
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
+from bench.timing.clock import CommonClock
 from bench.timing.measure import FEWEST, Timed, Timing, measure
 from bench.timing.starts import BarrierStart, WindowStart
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
-from reports.records.record import LAST, OPERATION
+from reports.records.measurement import LAST, OPERATION
 
 
 class _Planned(Counted):
@@ -78,7 +78,7 @@ def test_a_time_is_from_the_earliest_start_to_the_latest_end() -> None:
     assert timed.times == pytest.approx([1e-3 + small] * 5) and timed.across == OPERATION
     assert timed.also["max"] == pytest.approx([1e-3] * 5)
     assert timed.also[LAST] == pytest.approx([1e-3] * 5)
-    assert (timed.sync["lost"], timed.sync["begun"]) == (0, 5)
+    assert timed.window and (timed.window.lost, timed.window.begun) == (0, 5)
 
 
 def test_late_iterations_do_not_count_and_are_counted() -> None:
@@ -87,7 +87,7 @@ def test_late_iterations_do_not_count_and_are_counted() -> None:
         Timing(iterations=20), lambda r: 1e-3, lambda r, i: 5e-5 * (r == 1 and i == 7)
     )
     assert timed.iterations == len(timed.times) == 20 and max(timed.times) < 1.01e-3
-    assert (timed.sync["lost"], timed.sync["begun"]) == (1, 21)
+    assert timed.window and (timed.window.lost, timed.window.begun) == (1, 21)
     assert timed.runs == 1 + 21 and timed.stopped == "iterations"
 
 
@@ -109,7 +109,7 @@ def test_a_row_without_any_that_count_ends() -> None:
     for rules in (Timing(iterations=10), Timing(budget=1e9)):
         timed, _ = _windows(rules, lambda r: 1e-3, lambda r, i: 1e-4 * (r == 0))
         assert timed.times == () and timed.stopped == "lost"
-        assert timed.sync["lost"] == timed.sync["begun"] >= 20 * FEWEST
+        assert timed.window and timed.window.lost == timed.window.begun >= 20 * FEWEST
 
 
 @pytest.mark.parametrize("text", ["ramp:300", "late:1:300", "random:300", "zero"])
@@ -139,7 +139,7 @@ def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
 
     timed = run(2, body, deadline=30)[0]
     assert timed.times == pytest.approx([1e-3]) and timed.across == "max"
-    assert timed.also[OPERATION] == pytest.approx([1.1e-3]) and not timed.sync
+    assert timed.also[OPERATION] == pytest.approx([1.1e-3]) and not timed.window
 
 
 def test_patterns_are_read_and_fit_their_ranks(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from collectives.execution.lower import lower
 from collectives.execution.program import Program
 from collectives.execution.transport import Counted
 from collectives.schedule.moves import Buffer
-from reports.readers import own
-from reports.records.record import FORMAT, Result
+from reports.readers.codec import measurements
+from reports.records.measurement import FORMAT, Measurement
 from tests.conftest import good, in_process, on_threads, table_rows
 
 ROW = re.compile(
@@ -282,13 +282,11 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     status, _, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 2K -n 6 -A ring", *argv)
     run, *lines = [json.loads(line) for line in files[0].read_text().splitlines()]
     whole = json.loads(files[1].read_text())
-    assert status == 0 and len(lines) == 2 and {x["run"] for x in lines} == {run["run"]}
-    for line, same in zip(lines, whole, strict=True):
-        del line["run"]
-        assert line | {"environment": run["environment"]} == same
-    first = lines[0]
-    assert first["format"] == FORMAT and len(first["out"]["times"]) == 6
-    assert first["out"]["stopped"] == "iterations" and first["in_place"]["wrong"] == 0
+    assert status == 0 and len(lines) == 4 and {x["run"] for x in lines} == {run["run"]}
+    assert whole == [run, *lines]
+    first, second = lines[:2]
+    assert first["format"] == FORMAT and len(first["times_s"]) == 6
+    assert first["stopped"] == "iterations" and (second["placement"], second["wrong"]) == ("in", 0)
     assert "PATH" not in run["environment"]["variables"]
     assert len(files[2].read_text().splitlines()) == 1 + 2 * 2
     theirs = json.loads((tmp_path / "n.json").read_text())
@@ -300,23 +298,22 @@ def test_records_say_where_every_rank_was() -> None:
     results = _kept(
         "--per-rank", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "4", "-A", "ring,tree"
     )
-    environment = results[0].environment
+    environment = results[0].run.environment
     assert environment["mapping"]["node"] == [0, 0, 0] and environment["ranks_per_node"] == [3]
     assert len(environment["mapping"]["cpus"]) == 3 and environment["hosts"] == [hostname()]
     assert re.fullmatch("[0-9a-f]{16}", environment["fingerprint"][0])
     assert len({r.schedule for r in results} | {""}) == 3, "two algorithms, neither nameless"
     for result in results:
-        half = result.out
-        assert half is not None and [len(own) for own in half.per_rank] == [4, 4, 4]
-        assert half.times == tuple(map(max, *half.per_rank))
+        assert [len(own) for own in result.per_rank_s] == [4, 4, 4]
+        assert result.times_s == tuple(map(max, *result.per_rank_s))
 
 
-def _kept(*argv: str) -> list[Result]:
+def _kept(*argv: str) -> list[Measurement]:
     """The results of a run on threads."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         good(on_threads("allreduce", *argv, "--out", str(path)))
-        return own.results(path.read_text())
+        return measurements(path.read_text())
 
 
 def test_a_full_disk_is_said_and_costs_no_row(tmp_path: Path) -> None:
@@ -324,7 +321,7 @@ def test_a_full_disk_is_said_and_costs_no_row(tmp_path: Path) -> None:
     other = tmp_path / "run.jsonl"
     argv = ["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "1", "-A", "ring", "-J", "/dev/full"]
     status, out, err = on_threads("allreduce", *argv, "--out", str(other))
-    assert len(own.results(other.read_text())) == 3
+    assert len(measurements(other.read_text())) == 6
     assert "busbar: /dev/full: cannot be written" in err
     assert status == 1 and err.count("No space left") == 1 and "Traceback" not in err
     assert len(table_rows(out)) == 3

@@ -14,7 +14,7 @@ from busbar.errors import Unsupported
 from busbar.launchers import local_size, share_cores
 from busbar.mpi import ThreadLevel, remarks, wanted
 from reports.analysis.differences import differences
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.show import heading
 from tests.conftest import Mpi, Run, good, thorough, under
 from tests.reports.runs import allreduce, rows
@@ -112,7 +112,7 @@ def test_shared_cores_below_multiple_are_said() -> None:
     assert len(remarks(high, MPICH, True)) == len(remarks(low, OPEN_MPI, True)) == 1
 
 
-def _rows(level: str, transport: str = "mpi") -> list[Row]:
+def _rows(level: str, transport: str = "mpi") -> list[Measurement]:
     return rows(
         [
             allreduce("library", 2, size, [1e-5] * 9, transport=transport,

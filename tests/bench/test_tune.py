@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from bench.launch.child import Ended
 from bench.options.options import Choice, parse
 from bench.run.catalogue import BySize, Chosen
-from bench.run.opened import Opened
+from bench.run.context import Opened
 from bench.run.row_results import RowResults
-from bench.run.rules import Range, Tunable, dump, load, lookup
-from bench.run.rules import parse as parse_rules
-from bench.tuning.cli import main
+from bench.run.tuning_file import Range, Tunable, dump, load, lookup
+from bench.run.tuning_file import parse as parse_rules
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
@@ -29,13 +28,13 @@ from busbar.errors import Unsupported
 from collectives.predict.fit import dump_fit
 from collectives.predict.machine import Costs, LinkCosts
 from collectives.schedule.catalogue import spec
-from reports.exports.formats import to_jsonl
-from reports.readers import own
-from reports.records.record import Result, Sample
-from reports.records.rows import Row
+from reports.records.measurement import Measurement, Placements
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
+from tests.command import command
 from tests.conftest import called, good, on_threads
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, changed, of_format_2, rows, to_jsonl
+
+main = command("tune")
 
 
 def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:
@@ -161,27 +160,23 @@ class TestShared:
     def test_shared_work_wins_nothing(self, tmp_path: Path) -> None:
         """Whatever is fastest because ranks share its work is no candidate, and that is said."""
         path = tmp_path / "r.jsonl"
-        fast = replace(_record("worksharing", 1e-6), worksharing=True)
+        fast = changed(_record("worksharing", 1e-6), worksharing=True)
         path.write_bytes(to_jsonl([fast, _record("ring", 1e-3), _record("tree", 2e-3)]))
         series, notes = of_files([path], "out")
         (sizes,) = series.values()
         assert {c.algorithm for times in sizes.values() for c in times} == {"ring", "tree"}
         assert [note for note in notes if note.startswith("1 rows count for nothing")]
-        path.write_bytes(to_jsonl([replace(_record("ring", 1e-6), transport="shm", format=2)]))
+        path.write_text(json.dumps(of_format_2("shm", {}, seconds=1e-6)) + "\n")
         with pytest.raises(Unsupported, match="ranks shared their work"):
             of_files([path], "out")
 
 
-def _record(algorithm: str, seconds: float, per_core: float = 1.0) -> Result:
-    half = Sample(times=(seconds,) * 8, iterations=8, wrong=0)
-    return Result(
-        "allreduce", algorithm, "mpi", 4, 1024, 256, "float", "sum", -1, 1.5, out=half,
-        ranks_per_core=per_core,
-    )  # fmt: skip
+def _record(algorithm: str, seconds: float, per_core: float = 1.0) -> Placements:
+    return allreduce(algorithm, 4, 1024, (seconds,) * 8, ranks_per_core=per_core)
 
 
-def _rows(algorithm: str, seconds: float, per_core: float) -> list[Row]:
-    return list(own.rows([_record(algorithm, seconds, per_core)]))
+def _rows(algorithm: str, seconds: float, per_core: float) -> list[Measurement]:
+    return _record(algorithm, seconds, per_core).every
 
 
 class TestCommand:
@@ -202,13 +197,13 @@ class TestCommand:
         out_text = good(on_threads("allreduce", *argv))
         rows = [json.loads(line) for line in record.read_text().splitlines()]
         rows = [row for row in rows if "algorithm" in row]
-        assert len(rows) == 2
+        assert len(rows) == 4
         for row in rows:
             assert row["algorithm"] == "auto"
             chosen = choice(found[3], row["size"]).algorithm
-            assert row["parameters"]["algorithm"] == chosen
+            assert row["chosen_algorithm"] == chosen
             assert f"# at {row['size']} B auto is {chosen} over inproc\n" in out_text
-            assert row["out"]["wrong"] == 0
+            assert row["wrong"] == 0
 
     def test_the_table_names_every_transport_that_auto_takes(self) -> None:
         """Rule: a table of auto names what carries its sizes, be it the library's transport."""
@@ -307,10 +302,10 @@ def test_launches_are_what_choices_are_drawn_by() -> None:
     made = []
     for number in (1, 2):
         place = {"launch": {"number": number, "of": 2, "seed": 4}}
-        times = [Sample(tuple(one), len(one)) for one in rounds(number, 1e-5, n=3, each=6)]
+        times = rounds(number, 1e-5, n=3, each=6)
         made += [allreduce("ring", 4, 1024, one, environment=place) for one in times]
     for results, units in ((made, [18, 18]), (made[:3], [6, 6, 6])):
-        ((_, sizes),) = collect(own.rows(results), "out").items()
+        ((_, sizes),) = collect(rows(results), "out").items()
         assert [len(one) for one in sizes[1024][Tunable("ring", "mpi")]] == units
 
 

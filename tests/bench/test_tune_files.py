@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.rules import Range, Tunable, dump, load, parse
+from bench.run.tuning_file import Range, Tunable, dump, load, parse
 from bench.tuning import nccl, openmpi
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, choice, rules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.run.rules import Range, Rules, Tunable
+from bench.run.tuning_file import Range, Rules, Tunable
 
 A, B, LIBRARY = (Tunable(name, "mpi") for name in ("ring", "tree", "library"))
 

@@ -23,7 +23,7 @@ from bench.cluster.law.growth import (
     textbook,
     why_not,
 )
-from bench.cluster.law.main import chosen, main
+from bench.cluster.law.main import LawCommand, chosen
 from bench.cluster.law.measuring import saved, unsteady
 from bench.cluster.law.showing import draw, errors, lines
 from busbar.errors import ReportError, Unsupported
@@ -32,6 +32,10 @@ from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 PORTS = Ports(1.2e7, 1e-5, 18e3)
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "hierarchical")
+
+
+def _law(argv: list[str]) -> int:
+    return LawCommand.start("bench.cluster law", argv)
 
 
 @pytest.mark.parametrize("hosts", [2, 4, 8, 16])
@@ -177,11 +181,11 @@ def test_collectives_have_tables_of_their_own() -> None:
 def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:
     """One host, a collective without a law, and a folder without rows, are one line each."""
     with pytest.raises(Unsupported, match="there is a law of allgather"):
-        main(["--hosts", "2", "-c", "allreduce,barrier"])
+        _law(["--hosts", "2", "-c", "allreduce,barrier"])
     with pytest.raises(Unsupported, match="--algorithm rign: none of allreduce, scatter has it"):
-        main(["--hosts", "2", "-c", "allreduce,scatter", "-A", "ring,rign"])
+        _law(["--hosts", "2", "-c", "allreduce,scatter", "-A", "ring,rign"])
     with pytest.raises(Unsupported, match="2 hosts"):
-        main(["--hosts", "1,2"])
+        _law(["--hosts", "1,2"])
     with pytest.raises(ReportError, match="no rows"):
         saved(tmp_path)
 
@@ -207,12 +211,12 @@ def test_a_law_is_measured_and_shown_again(
     monkeypatch.setattr(measuring, "STEADY", 0.0)
     argv = ["--hosts", "3", "--rate", "1Gbit", "-c", "allgather", "-A", "doubling,ring,library"]
     argv += ["-b", "16K", "-n", "2", "--out", str(tmp_path)]
-    assert main(argv) == 0
+    assert _law(argv) == 0
     first, said = capsys.readouterr()
     assert "3 hosts: left out: doubling needs a power of two" in said
     assert "| `ring` |" in first
     assert "Measured twice" in first
-    assert main([*argv, "--show"]) == 0
+    assert _law([*argv, "--show"]) == 0
     assert capsys.readouterr().out == first
     files = sorted(tmp_path.glob("hosts3*"))
     launches = [[median(row.times_s or ()) for row in read(file).rows] for file in files]

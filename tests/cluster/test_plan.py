@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.clock.reading import VARIABLE, skew
 from bench.cluster import cpu, text
-from bench.cluster.arguments import asked
+from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
+from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
 from busbar.units import format_link_rate
@@ -173,14 +173,15 @@ def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
 def test_plans_that_cannot_be_are_refused(argv: list[str], said: str) -> None:
     """A contradiction is one line that names the option."""
     with pytest.raises(Unsupported, match=said):
-        asked(argv)
+        ClusterOptions.parse(argv, ClusterOptions.make_parser())
 
 
 def test_what_follows_the_dashes_is_the_commands_own() -> None:
     """Options of the command are not taken for the cluster's."""
-    wanted = asked(["--hosts", "2", "--", "x", "--hosts", "3", "--", "y"])
+    words = ["--hosts", "2", "--", "x", "--hosts", "3", "--", "y"]
+    wanted = ClusterOptions.parse(words, ClusterOptions.make_parser())
     assert wanted.network.hosts == 2
-    assert wanted.command == ["x", "--hosts", "3", "--", "y"]
+    assert wanted.command == ("x", "--hosts", "3", "--", "y")
 
 
 def test_counters_of_something_else_are_refused() -> None:

@@ -180,11 +180,12 @@ def test_nothing_is_left(
     links = {path.name for path in Path("/sys/class/net").iterdir()}
     names = set(Path("/run/netns").iterdir()) if Path("/run/netns").exists() else set()
     code = (
-        "import bench.cluster.running as r; r._GRACE_S = 0.5; from bench.cluster.main import main;"
+        "import sys, bench.cluster.running as r; r._GRACE_S = 0.5;"
+        " from tests.command import command;"
     )
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", f"{code} import sys; sys.exit(main(sys.argv[1:]))"),
+            *(sys.executable, "-c", f"{code} sys.exit(command('cluster')(sys.argv[1:]))"),
             *("--hosts", "2", "--once", "--", sys.executable, "-c", _STAY),
         ],
         stdout=subprocess.PIPE,
@@ -215,6 +216,7 @@ _BEHIND_A_ROW = """
 import sys, threading
 from pathlib import Path
 from bench.cluster import main as cluster
+from tests.command import command
 
 class Behind(threading.Thread):
     def __init__(self, after, act):
@@ -228,7 +230,7 @@ class Behind(threading.Thread):
         self.over.set()
 
 rows, cluster.threading.Timer = Path(sys.argv[1]), Behind
-sys.exit(cluster.main(sys.argv[2:]))
+sys.exit(command("cluster")(sys.argv[2:]))
 """
 
 

@@ -152,7 +152,7 @@ def test_a_thousand_ranks_are_proven_within_a_gibibyte(collective: str, name: st
     """Proofs of 1,024 ranks, in and out of place, stay within an address space of 2 GiB in all."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30));"
-        "from collectives.cli import main;"
+        "from tests.command import collectives_main as main;"
         f"status = main(['verify', '{name}', '-c', '{collective}', '-n', '1024']);"
         "most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "raise SystemExit(status or most > 1 << 20)"
@@ -166,7 +166,8 @@ def test_the_module_runs_and_imports_little() -> None:
     """`python -m collectives` works, and listing and predicting load no large library."""
     cost = "cost -c allreduce -n 16 -b 1M"
     code = (
-        f"import sys; from collectives.cli import main; main(['list']); main({cost.split()!r});"
+        "import sys; from tests.command import collectives_main as main; main(['list']);"
+        f"main({cost.split()!r});"
         "heavy = {'matplotlib', 'mpi4py', 'cupy', 'pandas', 'networkx', 'scipy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from busbar.errors import Unsupported
-from collectives.cli import main
 from collectives.formats.msccl import MscclError, parse, write
 from collectives.formats.simulators import chakra, goal, turns
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.cost import traffic
 from collectives.schedule.layout import Layout
 from tests.collectives.msccl_files import OWN, exported
+from tests.command import collectives_main as main
 from tests.conftest import Run
 
 TEXT = write(exported("allreduce", "ring", 3)).decode()

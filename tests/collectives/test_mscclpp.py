@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
-from collectives.cli import main
 from collectives.formats.load import load
 from collectives.formats.msccl import MscclError
 from collectives.formats.mscclpp import parse
 from collectives.formats.mscclpp_prove import prove
 from collectives.schedule.cost import cost
 from tests.collectives.mscclpp_files import MADE, Document, dumped, moved, without_one
+from tests.command import collectives_main as main
 
 
 def refusal(document: Document) -> str:

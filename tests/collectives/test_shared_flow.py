@@ -21,7 +21,13 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.tasks import Place, PlacedProgram, heard, ordered, told
+from collectives.execution.shm.tasks import (
+    Place,
+    PlacedProgram,
+    ordered,
+    placed_program_json,
+    read_placed_program,
+)
 from collectives.execution.shm.worksharing import PIECE_BYTES, shared_out
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import algorithms, build, collectives, spec
@@ -183,7 +189,8 @@ def test_programs_are_told_as_they_are(pair: tuple[str, str]) -> None:
     for rank in range(8):
         program = lower(schedule, layout, rank, 5)
         wrote = PlacedProgram(rank, list(program.steps), SEGMENTS)
-        assert repr(heard(json.loads(json.dumps(told(program, SEGMENTS))))) == repr(wrote)
+        sent = json.dumps(placed_program_json(program, SEGMENTS))
+        assert repr(read_placed_program(json.loads(sent))) == repr(wrote)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bench.cli.start import wishes
-from bench.options.arguments import parser
 from bench.options.options import parse
 from busbar.errors import Unsupported
 from collectives import execution
@@ -113,8 +112,8 @@ def test_a_transport_is_found_by_its_folder(
         "ENTRY = Entry('pigeon', worlds=('inproc',), open=fly, options=(breeds,))\n"
     )
     monkeypatch.setattr(execution, "__path__", [*execution.__path__, str(tmp_path)])
-    given = parser("allreduce", "sums").parse_args(["--transport", "pigeon", "--breed", "roller"])
-    assert (given.transport, given.breed) == ("pigeon", "roller")
+    options = parse(["--transport", "pigeon", "--breed", "roller"], "allreduce")
+    assert (options.transport, options.chosen) == ("pigeon", {"breed": "roller"})
     for words, breed in ((["--breed", "roller"], "roller"), ([], "homer")):
         asked = wishes(parse(["--transport", "pigeon", *words], "allreduce"))
         assert run(1, partial(opened, wishes=asked)) == [(breed, None)]

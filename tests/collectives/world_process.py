@@ -11,9 +11,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.run.arena import in_place_starts
+from bench.run.memory import in_place_starts
 from busbar.errors import RankFailure
-from collectives.execution.mpi.calls import BoundMessage, Calls, NativeCalls, bind_calls, requests
+from collectives.execution.mpi.calls import (
+    BoundMessage,
+    NativeCalls,
+    PersistentCalls,
+    bind_calls,
+    requests,
+)
 from collectives.execution.mpi.library import library_calls
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import LibraryCall, Start
@@ -64,7 +70,7 @@ def check_calls(world: MpiWorld) -> None:
                 buffers = _buffers(world, name, in_place)
                 how = op("sum") if spec.reduces else None
                 calls = library_calls(world, LibraryCall(spec, buffers, how, 6, 1, in_place))
-                action = bind_calls(world, calls) if native else Calls(world, calls)
+                action = bind_calls(world, calls) if native else PersistentCalls(calls, [], 0, 0)
                 assert isinstance(action, NativeCalls) == native, name
                 action()
                 action.close()
@@ -124,7 +130,7 @@ def _messages(world: MpiWorld, messages: list[BoundMessage]) -> NativeCalls:
     return action
 
 
-def _refuses(action: Calls, words: str) -> None:
+def _refuses(action: PersistentCalls, words: str) -> None:
     try:
         action()
     except RankFailure as error:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from reports.records.record import Result
+from reports.records.measurement import Placements
 from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-6, 9e-2), min_size=6, max_size=12).map(tuple)
 
 
-def result(size: int, out: tuple[float, ...], in_place: tuple[float, ...] | None = None) -> Result:
+def result(
+    size: int, out: tuple[float, ...], in_place: tuple[float, ...] | None = None
+) -> Placements:
     """A run of four ranks with these raw times, of the vector and in place."""
     known = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["a", "b"], "cpu": "X"}
     return allreduce("ring", 4, size, out, in_place, environment=known)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from reports.cli import main
-from reports.exports.formats import to_jsonl
+from reports.readers import codec
+from reports.readers.codec import run_of
 from reports.readers.reading import parse
-from reports.records.record import Result, Sample
-from reports.records.rows import Row
+from reports.records.measurement import Measurement, Placements, Record
+from reports.records.steps import Step
+from reports.records.table import measured
+from tests.command import reports_main as main
 
 # What a name in a log, a map or a host's answer may be.
 EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"
@@ -28,29 +31,87 @@ ENVIRONMENT = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0", "n1"], "cp
                "ranks_per_node": [2, 2], "variables": {"UCX_TLS": "sm"}}  # fmt: skip
 
 
+def timed(times: Sequence[float], **fields: Any) -> Record:
+    """A record with these raw times, as a sweep leaves it; ``fields``: more of it."""
+    known = {"iterations": len(times), "timing": "each", "across": "max", "wrong": 0, **fields}
+    return Record(times_s=tuple(times), **known)
+
+
 def allreduce(
     algorithm: str,
     ranks: int,
     size: int,
-    out: Sample | Sequence[float],
-    in_place: Sample | Sequence[float] | None = None,
+    out: Record | Sequence[float],
+    in_place: Record | Sequence[float] | None = None,
     *,
-    collective: str = "allreduce",
-    transport: str = "mpi",
+    environment: Mapping[str, Any] | None = None,
     **fields: Any,
-) -> Result:
-    """The record of an all-reduce of ``size`` bytes of float, summed; halves may be their times."""
-    halves = [
-        half
-        if half is None or isinstance(half, Sample)
-        else Sample(tuple(half), len(half), wrong=0)
-        for half in (out, in_place)
-    ]
-    factor = 2 * (ranks - 1) / ranks
-    return Result(
-        collective, algorithm, transport, ranks, size, size // 4, "float", "sum", -1, factor,
-        *halves, **fields,
-    )  # fmt: skip
+) -> Placements:
+    """An all-reduce of ``size`` bytes of float, summed; placements may be their times."""
+    known = {
+        "collective": "allreduce", "algorithm": algorithm, "transport": "mpi", "ranks": ranks,
+        "size": size, "count": size // 4, "dtype": "float", "op": "sum", "root": -1,
+        "bus_factor": 2 * (ranks - 1) / ranks, **fields,
+    }  # fmt: skip
+    run = run_of(environment or {}, known["collective"])
+    return Placements(
+        *(
+            None
+            if half is None
+            else measured(
+                replace(
+                    half if isinstance(half, Record) else timed(half), **known, placement=placement
+                ),
+                run,
+            )
+            for placement, half in (("out", out), ("in", in_place))
+        )
+    )
+
+
+def changed(
+    row: Placements, environment: Mapping[str, Any] | None = None, **fields: Any
+) -> Placements:
+    """A row with other raw fields, and the figures that follow from them."""
+    return Placements(
+        *(
+            None
+            if one is None
+            else measured(
+                replace(one, **fields),
+                one.run if environment is None else run_of(environment, one.collective),
+            )
+            for one in row
+        )
+    )
+
+
+def of_format_2(
+    transport: str, environment: Mapping[str, Any], algorithm: str = "ring", seconds: float = 1e-3
+) -> dict[str, Any]:
+    """The record of an all-reduce as format 2 had it, which did not know ranks per core."""
+    return {
+        "format": 2, "collective": "allreduce", "algorithm": algorithm, "transport": transport,
+        "ranks": 4, "size": 1024, "count": 256, "dtype": "float", "op": "sum", "root": -1,
+        "bus_factor": 1.5, "environment": environment,
+        "out": {"times": [seconds] * 8, "iterations": 8, "wrong": 0},
+    }  # fmt: skip
+
+
+def flat(rows: Iterable[Placements | Measurement]) -> list[Measurement]:
+    """The measurements of rows, one after the other."""
+    return [one for row in rows for one in (row.every if isinstance(row, Placements) else [row])]
+
+
+def step_of(one: Measurement) -> Step:
+    """What a measurement of training steps says of them."""
+    assert one.step is not None
+    return one.step
+
+
+def to_jsonl(rows: Iterable[Placements | Measurement]) -> bytes:
+    """Rows as JSON lines."""
+    return codec.to_jsonl(flat(rows))
 
 
 def noisy(
@@ -59,7 +120,7 @@ def noisy(
     n: int = 40,
     sizes: Sequence[int] = (1024, 2**20, 2**26),
     **environment: object,
-) -> list[Result]:
+) -> list[Placements]:
     """Two algorithms at three sizes on four ranks, with skewed raw times.
 
     ``slow`` times the ring's.
@@ -80,7 +141,7 @@ def records(
     ranks: Sequence[int] = (2, 4),
     sizes: Sequence[int] = (1024, 2**16, 2**20, 2**26),
     **environment: Any,
-) -> list[Result]:
+) -> list[Placements]:
     """Runs with both placements, raw times and limits; the first algorithm is the fastest."""
     random = np.random.default_rng(7)
     found = []
@@ -95,9 +156,9 @@ def records(
     return found
 
 
-def _sample(middle: float, random: np.random.Generator) -> Sample:
+def _sample(middle: float, random: np.random.Generator) -> Record:
     times = middle * (1 + 0.02 * random.gamma(2, 1, 30))
-    return Sample(tuple(times.tolist()), 30, wrong=0, limit=middle / 2)
+    return timed(times.tolist(), limit_s=middle / 2)
 
 
 class Said(NamedTuple):
@@ -119,18 +180,20 @@ def cli(*argv: object, status: int = 0) -> Said:
     return said
 
 
-def saved(path: Path, results: Sequence[Result]) -> Path:
+def saved(path: Path, results: Sequence[Placements | Measurement]) -> Path:
     """The file, with these records as JSON lines."""
     path.write_bytes(to_jsonl(results))
     return path
 
 
-def rows(results: Sequence[Result], source: str = "run.jsonl") -> list[Row]:
+def rows(
+    results: Sequence[Placements | Measurement], source: str = "run.jsonl"
+) -> list[Measurement]:
     """Records as rows."""
     return list(parse(to_jsonl(results).decode(), source).rows)
 
 
-def launches(seed: int, n: int = 5, **more: Any) -> list[Row]:
+def launches(seed: int, n: int = 5, **more: Any) -> list[Measurement]:
     """The rows of several launches of `noisy`."""
     seeds = range(1000 * seed, 1000 * seed + n)
     return [row for one in seeds for row in rows(noisy(one, **more), f"run-{one}.jsonl")]

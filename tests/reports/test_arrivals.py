@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from reports.records.record import LAST, Result, Sample
+from reports.records.measurement import LAST, Placements, Window
 from reports.tables.arrivals import arrivals_table
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, flat, timed
 
 
-def _result(algorithm: str, pattern: str, each: float, also: float | None = None) -> Result:
+def _result(algorithm: str, pattern: str, each: float, also: float | None = None) -> Placements:
     """A row of 20 iterations of about ``each`` seconds; ``also``: since the last arrival."""
 
     def times(value: float) -> tuple[float, ...]:
         return tuple(value * (1 + 0.001 * (i % 3)) for i in range(20))
 
     arrival = pattern if pattern == "zero" else f"{pattern}:5"
-    sample = Sample(
-        times=times(each),
-        iterations=20,
-        sync={"by": "window", "pattern": pattern, "arrival": arrival},
+    sample = timed(
+        times(each),
+        window=Window(pattern=pattern, arrival=arrival),
         also={} if also is None else {LAST: times(also)},
     )
     return allreduce(algorithm, 4, 64, sample)
 
 
-def _table(*results: Result) -> str:
-    return "\n".join(arrivals_table(results))
+def _table(*results: Placements) -> str:
+    return "\n".join(arrivals_table(flat(results)))
 
 
 def test_the_winner_of_each_pattern_is_marked_and_its_change_is_said() -> None:
@@ -59,5 +58,5 @@ def test_nobody_late_is_timed_from_the_last_arrival_too() -> None:
 
 def test_one_pattern_has_no_table() -> None:
     """Rule: rows of one pattern, or behind barriers, end in the usual report."""
-    assert not arrivals_table([_result("ring", "zero", 2e-6)])
-    assert not arrivals_table([allreduce("ring", 4, 64, [1e-6])])
+    assert not arrivals_table(_result("ring", "zero", 2e-6).every)
+    assert not arrivals_table(allreduce("ring", 4, 64, [1e-6]).every)

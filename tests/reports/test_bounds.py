@@ -8,39 +8,40 @@ import io
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from busbar.tables import escape_cell, unescape_cell
 from busbar.terminal import make_printable
-from reports import cli
 from reports.analysis.expect import parse_rate, parse_share
 from reports.analysis.expect_text import parse as parse_rule
-from reports.exports.formats import to_csv, to_jsonl
+from reports.exports.formats import to_csv
 from reports.exports.imported import to_csv as imported_csv
+from reports.readers.codec import to_jsonl
 from reports.readers.nccl_lines import number
 from reports.readers.parquet import to_parquet
 from reports.readers.reading import load, parse, read
-from reports.records.record import Result, Sample
+from reports.records.measurement import Measurement
+from tests.command import reports_main
 from tests.reports.logs import DOCUMENT, IMB, OLD, OSU
-from tests.reports.runs import allreduce, saved
+from tests.reports.runs import allreduce, changed, saved
 from tests.torture.bounds import bounded
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07ring\r\nFAILED\u202e\x9b"
 LONG = (10**399, "9" * 5000)
 
 
-def one(**fields: object) -> Result:
-    """A record with one sample of three times."""
-    sample = Sample((1e-5, 2e-5, 3e-5), 3, wrong=0)
-    return replace(allreduce("ring", 2, 1024, sample), **fields)  # type: ignore[arg-type]
+def one(**fields: Any) -> Measurement:
+    """A measurement with three times."""
+    return changed(allreduce("ring", 2, 1024, (1e-5, 2e-5, 3e-5)), **fields).every[0]
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_damaged_parquet_is_a_damaged_file(
     data[at : at + 4] = b"\xff\xff\xff\xff"
     path = tmp_path / "a.parquet"
     path.write_bytes(bytes(data))
-    assert cli.main(["show", str(path)]) in (0, 2)
+    assert reports_main(["show", str(path)]) in (0, 2)
     assert "standard output" not in capsys.readouterr().err
     for cut in (bytes(data[:-40]) + b"PAR1", bytes(data[:-20]), bytes(data[:10])):
         path.write_bytes(cut)
@@ -193,8 +194,8 @@ def test_long_digits_are_read_in_one_pass() -> None:
 
 def test_ragged_times_of_ranks_are_no_record() -> None:
     """Rule: every rank has as many times as the placement, however the record is read."""
-    ragged = Sample((1e-5, 2e-5), 2, per_rank=((1e-5, 2e-5), (1e-5,)))
-    text = to_jsonl([one(), one(out=ragged)]).decode()
+    ragged = one(times_s=(1e-5, 2e-5), per_rank_s=((1e-5, 2e-5), (1e-5,)))
+    text = to_jsonl([one(), ragged]).decode()
     found = parse(text)
     assert len(found.rows) == 1 and "another number of times" in found.notes[0].text
 
@@ -239,11 +240,11 @@ def test_nothing_reaches_the_terminal_but_text(
     )  # fmt: skip
     path = saved(
         tmp_path / "a\x1b[2Jb.jsonl",
-        [evil, replace(evil, out=replace(evil.out or Sample(), wrong=1))],
+        [evil, replace(evil, wrong=1)],
     )
     files = [str(path)] * (2 if command == ["compare"] else 1)
-    assert cli.main([*command, *files]) in (0, 2)  # one row shows no scaling
-    assert cli.main([*command, str(tmp_path / "\x1b[2J\nabsent"), *files[1:]]) == 2
+    assert reports_main([*command, *files]) in (0, 2)  # one row shows no scaling
+    assert reports_main([*command, str(tmp_path / "\x1b[2J\nabsent"), *files[1:]]) == 2
     said = capsys.readouterr()
     for text in (said.out, said.err):
         assert all(c == "\n" or c.isprintable() for c in text)

@@ -1,17 +1,18 @@
 """Verdicts between runs: their words, when they are refused, and the command as a gate."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.analysis.compare import compare, join
 from reports.analysis.differences import differences
-from reports.cli import main
 from reports.readers.reading import parse as read_text
 from reports.tables.comparison import clocks, remedy
-from tests.reports.runs import cli, launches, noisy, rows, saved
+from tests.command import reports_main as main
+from tests.reports.runs import changed, cli, launches, noisy, rows, saved
 
 # -- the words
 
@@ -94,12 +95,12 @@ def test_where_ranks_ran_is_compared_rank_by_rank() -> None:
 def runs(tmp_path: Path) -> Path:
     """Runs that are alike, slower, on another machine, and wrong."""
     wrong = noisy(4)
-    wrong[0] = replace(wrong[0], out=replace(wrong[0].out, wrong=3))  # type: ignore[type-var]
+    wrong[0] = changed(wrong[0], wrong=3)
     made = {"part": noisy(2)[:4], "base": noisy(1), "same": noisy(2), "slow": noisy(3, slow=1.08),
             "other": noisy(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
     for name, results in made.items():
         saved(tmp_path / f"{name}.jsonl", results)
-    saved(tmp_path / "elsewhere.jsonl", [replace(r, ranks=8) for r in noisy(1)])
+    saved(tmp_path / "elsewhere.jsonl", [changed(r, ranks=8) for r in noisy(1)])
     return tmp_path
 
 
@@ -167,7 +168,7 @@ def test_import_keeps_what_it_can(runs: Path) -> None:
 
 def test_unstable_rows_of_both_sides_are_said(runs: Path) -> None:
     """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
-    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in noisy(2) if r.out]
+    few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
     saved(runs / "few.jsonl", few)
     err = cli("compare", runs / "base.jsonl", runs / "few.jsonl").err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
@@ -233,7 +234,7 @@ def test_the_command_that_can_tell_exists(collective: str, said: str) -> None:
     """Rule: what is advised is a command that there is: tests of pairs have one door."""
     base, new = (
         [
-            replace(row, collective=collective, run=replace(row.run, format="busbar 3"))
+            replace(row, collective=collective, run=dataclasses.replace(row.run, format="busbar 3"))
             for row in one
         ]
         for one in (rows(noisy(1)), rows(noisy(2)))

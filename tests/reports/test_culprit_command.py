@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.links.measure import Measured, Settings, as_topology
-from reports.records.record import Sample
-from tests.reports.runs import allreduce, cli, saved
+from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
 from topology.model.measured import Estimate, RankPlace
 from topology.sources import own_json
@@ -38,10 +36,10 @@ def _record(path: Path, **delays: Mapping[int, float]) -> Path:
     for c, a in MIXED:
         per_rank = played(c, a, 4, **delays)  # type: ignore[arg-type]
         times = tuple(np.max(per_rank, axis=0).tolist())
-        sample = Sample(times, len(times), wrong=0, per_rank=per_rank)
+        sample = timed(times, per_rank_s=per_rank)
         environment = {"hosts": ["n0"], "mapping": {"node": [0] * 4, "cpus": [], "gpu": [""] * 4}}
         one = allreduce(a, 4, 1024, sample, collective=c, transport="shm", environment=environment)
-        results.append(replace(one, root=0))
+        results.append(changed(one, root=0))
     saved(path, results)
     return path
 

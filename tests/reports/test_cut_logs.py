@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reports.readers.printed import contradiction, span
 from reports.readers.reading import CUT, parse
-from reports.records.rows import Reading, Row
+from reports.records.measurement import Measurement, Reading
 from tests.conftest import examples, thorough
 from tests.reports.logs import IMB, OSU
 from tests.reports.sample_logs import OLD, TODAY, UNCHECKED, write
@@ -83,7 +83,7 @@ ROWS = st.lists(
 )
 
 
-def _figures(row: Row) -> tuple[object, ...]:
+def _figures(row: Measurement) -> tuple[object, ...]:
     return (
         row.line, row.size, row.count, row.placement, row.dtype, row.op, row.root, row.time_s,
         row.min_s, row.max_s, row.p99_s, row.cv, row.algbw_bytes_per_s, row.busbw_bytes_per_s,
@@ -92,7 +92,7 @@ def _figures(row: Row) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _invented(whole: Reading, text: str) -> list[Row]:
+def _invented(whole: Reading, text: str) -> list[Measurement]:
     """Rows of a cut text whose figures no row of the whole text has."""
     known = {_figures(row) for row in whole.rows}
     return [row for row in parse(text).rows if _figures(row) not in known]

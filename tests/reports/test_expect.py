@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from reports.analysis.expect import check, parse_rate, parse_share
 from reports.analysis.expect_text import from_file, parse
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
 from tests.reports.runs import cli
 
 RUN = Run("run.jsonl", 0, "busbar", hosts=("n0", "n1"))
 
 
-def _row(algorithm: str, size: int, placement: str = "out", **more: object) -> Row:
+def _row(algorithm: str, size: int, placement: str = "out", **more: object) -> Measurement:
     """A row of 10 us for every 64 KiB, on four ranks."""
     time = size / 65536 * 1e-5
     known = {"ranks": 4, "dtype": "float", "op": "sum", "wrong": 0, "time_s": time, "cv": 0.02}
     known |= {"busbw_bytes_per_s": 1.5 * size / time, "transport": "mpi", "max_s": 2 * time}
-    return replace(Row(RUN, 1, "allreduce", size, placement, algorithm, **known), **more)  # type: ignore[arg-type]
+    return replace(
+        Measurement(
+            run=RUN,
+            line=1,
+            collective="allreduce",
+            size=size,
+            placement=placement,
+            algorithm=algorithm,
+            **known,
+        ),
+        **more,
+    )  # type: ignore[arg-type]
 
 
 ROWS = [_row(a, s, p) for a in ("ring", "tree") for s in (1 << 16, 1 << 26) for p in ("out", "in")]

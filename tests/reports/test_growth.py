@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 
 from reports.analysis.growth import grown, total
 from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare
-from reports.readers import own
-from reports.records.record import Result, Sample
-from tests.reports.runs import allreduce, cli, saved
+from reports.records.measurement import Placements
+from tests.reports.runs import allreduce, changed, cli, rows, saved
 
 SIZE = 1 << 22
 Law = Callable[[str, int], float]
@@ -42,7 +40,7 @@ def _results(
     seed: int = 1,
     n: int = 30,
     **fields: Any,
-) -> list[Result]:
+) -> list[Placements]:
     """Times by a law at a rate an algorithm; iterations scatter by 2 %, launches by ``launch``."""
     random = np.random.default_rng(seed)
     found = []
@@ -57,11 +55,15 @@ def _results(
     return found
 
 
-def _compared(results: Sequence[Result]) -> LawComparison:
-    return compare(own.rows(results), [], [], lambda name, p, sizes: [None] * len(sizes))
+def _ranks(row: Placements) -> int:
+    return row.every[0].ranks or 0
 
 
-def _headline(results: Sequence[Result]) -> str:
+def _compared(results: Sequence[Placements]) -> LawComparison:
+    return compare(rows(results), [], [], lambda name, p, sizes: [None] * len(sizes))
+
+
+def _headline(results: Sequence[Placements]) -> str:
     found = _compared(results).verdict
     assert found is not None
     return found.headline
@@ -143,7 +145,7 @@ def test_why_it_cannot_be_shown(fields: dict[str, Any], said: str) -> None:
 def test_several_hosts_leave_it_unexplained() -> None:
     """Rule: with a core and host a rank nothing in a record explains it: the law fails."""
     results = [
-        replace(one, environment={"hosts": [f"n{i}" for i in range(one.ranks)]}, ranks_per_core=0.5)
+        changed(one, {"hosts": [f"n{i}" for i in range(_ranks(one))]}, ranks_per_core=0.5)
         for one in _results(by_links)
     ]
     assert _headline(results) == "The law does not hold here"
@@ -151,10 +153,10 @@ def test_several_hosts_leave_it_unexplained() -> None:
 
 def test_what_is_too_uncertain_or_too_little_has_no_verdict() -> None:
     """Rule: wide intervals, or a lone algorithm, decide nothing; that is said, with the remedy."""
-    apart = {"environment": {"hosts": ["a", "b"]}, "ranks_per_core": 0.5}
     wide = [
-        replace(one, **apart) for one in _results(by_port, counts=[2, 3, 4], launch=0.3, seed=1)
-    ]  # type: ignore[arg-type]
+        changed(one, {"hosts": ["a", "b"]}, ranks_per_core=0.5)
+        for one in _results(by_port, counts=[2, 3, 4], launch=0.3, seed=1)
+    ]
     found = _compared(wide).verdict
     assert found is not None and found.headline == "No verdict on the law"
     assert "too wide" in found.details
@@ -169,7 +171,7 @@ def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:
     def law(name: str, p: int) -> float:
         return by_port(name, p) if p <= 4 else 50 * by_links(name, p)
 
-    results = [replace(one, ranks_per_core=one.ranks / 4) for one in _results(law)]
+    results = [changed(one, ranks_per_core=_ranks(one) / 4) for one in _results(law)]
     found = _compared(results).verdict
     assert found is not None and found.headline.startswith("The law holds")
     assert "from 2 to 4 ranks" in found.details
@@ -181,14 +183,12 @@ def test_what_counts_and_what_is_left_out() -> None:
     Runs of one thing together.
     """
     mine = _results(by_port)
-    shm = [replace(one, transport="shm") for one in _results(by_links, counts=[2])]
-    shared = [replace(one, worksharing=True) for one in _results(by_links)]
+    shm = [changed(one, transport="shm") for one in _results(by_links, counts=[2])]
+    shared = [changed(one, worksharing=True) for one in _results(by_links)]
     found = _compared([*shared, *mine, *shm])
     assert found.notes == ("3 rows of other transports than mpi are left out",)
     assert found.verdict is not None and found.verdict.headline.startswith("The law holds")
-    halves = [one.out or Sample() for one in mine]
-    thrice = [replace(half, times=tuple(3 * t for t in half.times)) for half in halves]
-    again = [replace(one, out=half) for one, half in zip(mine, thrice, strict=True)]
+    again = [changed(one, times_s=tuple(3 * t for t in one.every[0].times_s)) for one in mine]
     (cell,) = _compared([*mine, *again, *again]).of("ps", ranks=2)
     (once,) = _compared(mine).of("ps", ranks=2)
     assert cell.measured == pytest.approx(3 * (once.measured or 0), rel=0.05)

@@ -17,12 +17,11 @@ from busbar.tables import draw_trend
 from busbar.units import format_p_value
 from reports.analysis.differences import differences
 from reports.analysis.history import events, history, in_order
-from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
-from reports.records.record import Result
+from reports.records.measurement import Placements
 from reports.statistics.change_points import alarms, cuts
 from tests.conftest import examples, thorough
-from tests.reports.runs import allreduce, cli, rows, saved
+from tests.reports.runs import allreduce, cli, rows, saved, to_jsonl
 
 Numbered = list[tuple[int, float]]
 
@@ -132,7 +131,9 @@ def test_a_course_is_drawn_between_its_extremes() -> None:
 # -- from records
 
 
-def _record(random: np.random.Generator, slow: float = 1.0, **environment: object) -> list[Result]:
+def _record(
+    random: np.random.Generator, slow: float = 1.0, **environment: object
+) -> list[Placements]:
     known = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0"], "cpu": "EPYC", "cpus": 4,
              "ranks_per_node": [4], "variables": {}, **environment}  # fmt: skip
     level = float(np.exp(0.005 * random.standard_normal()))

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from busbar.errors import ReportError
 from reports.analysis.stragglers import culprits
-from reports.exports.formats import nccl_json, to_json, to_jsonl
+from reports.exports.formats import nccl_json
+from reports.readers.codec import to_json, to_jsonl
 from reports.readers.reading import parse, read
-from reports.records.record import Result, Sample
-from tests.reports.runs import allreduce
+from reports.records.measurement import Measurement
+from tests.reports.runs import allreduce, timed
 
 
 def _document(devices: int = 4, **more: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def _document(devices: int = 4, **more: Any) -> dict[str, Any]:
     return {**known, "results": rows, "out_of_bounds": {"count": 0, "okay": "true"}, **more}
 
 
-def _ours(n: int = 3) -> list[Result]:
+def _ours(n: int = 3) -> list[Measurement]:
     environment = {
         "hosts": ["n0", "n1"],
         "library": "MPICH 5",
@@ -60,9 +61,10 @@ def _ours(n: int = 3) -> list[Result]:
         "mapping": {"node": [0, 0, 1, 1], "cpus": ["0"] * 4, "gpu": [""] * 4},
     }
     own = tuple((1e-5, 2e-5, 3e-5) for _ in range(4))
-    sample = Sample((1e-5, 2e-5, 3e-5), 3, wrong=0, per_rank=own)
+    one = timed((1e-5, 2e-5, 3e-5), per_rank_s=own)
     return [
-        allreduce("ring", 4, 1 << k, sample, environment=environment) for k in range(10, 10 + n)
+        allreduce("ring", 4, 1 << k, one, environment=environment).every[0]
+        for k in range(10, 10 + n)
     ]
 
 
@@ -104,8 +106,10 @@ def test_of_a_cut_document_every_whole_row_is_kept(name: str, at: int) -> None:
 def _rows_of(text: str) -> list[tuple[int, int]]:
     """The places where the rows of a whole document begin and end."""
     decoder, found = json.JSONDecoder(), []
-    for match in re.finditer(r'\{\s*"(?:collective|size|numCycle)"', text):
-        found.append((match.start(), decoder.raw_decode(text, match.start())[1]))
+    for match in re.finditer(r'\{\s*"(?:format|size|numCycle)"', text):
+        row, end = decoder.raw_decode(text, match.start())
+        if "environment" not in row:
+            found.append((match.start(), end))
     return found
 
 
@@ -241,8 +245,7 @@ def test_what_we_write_in_its_shape_says_as_much() -> None:
 
 def test_ours_says_what_its_times_are_of_the_iterations() -> None:
     """Rule: a time in our -J is the median or the mean, as the run printed, and is read as that."""
-    half = Sample((1e-5, 2e-5, 6e-5), 3, wrong=0)
-    made = [allreduce("ring", 4, 1 << 10, half)]
+    made = allreduce("ring", 4, 1 << 10, (1e-5, 2e-5, 6e-5)).every
     for statistic, time_s in (("median", 2e-5), ("mean", 3e-5)):
         (row,) = parse(nccl_json(made, statistic).decode()).rows
         assert (row.statistic, row.time_s) == (statistic, pytest.approx(time_s))

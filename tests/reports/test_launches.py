@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from reports.analysis.launches import LaunchedRow, launch_of, over_launches
-from reports.exports.formats import to_jsonl
-from reports.readers.folding import folded
+from reports.analysis.launches import launch_of, over_launches
 from reports.readers.reading import parse
-from reports.records.record import Result
+from reports.records.measurement import Placements
+from reports.records.table import folded
 from reports.statistics.inference import launch_interval
 from reports.tables.show import texts
-from tests.reports.runs import noisy, rows
+from tests.reports.runs import changed, noisy, rows, to_jsonl
 
 
-def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> list[Result]:
+def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> list[Placements]:
     place = {"number": number, "of": of, "seed": seed}
     return noisy(number, slow=slow, launch=place)[::-1]  # in another order than sizes
 
@@ -27,10 +24,9 @@ def test_the_interval_is_over_launches() -> None:
     slow = (1.0, 1.1, 0.9, 1.05)
     every = rows([r for n, s in enumerate(slow, 1) for r in _launched(n, slow=s)])
     found = over_launches(every)
-    assert len(every) == 24 and len(found) == 6 and all(type(r) is LaunchedRow for r in found)
+    assert len(every) == 24 and len(found) == 6 and all(r.launches_s for r in found)
     assert [r.size for r in found] == [1024, 2**20, 2**26] * 2
     for row in found:
-        assert isinstance(row, LaunchedRow)
         same = [r for r in every if (r.algorithm, r.size) == (row.algorithm, row.size)]
         medians = [float(np.median(r.times_s)) for r in same]
         assert row.launches_s == pytest.approx(medians) and row.iterations == 160
@@ -53,7 +49,7 @@ def test_cycles_of_a_launch_are_one_sample() -> None:
     for given in (every, again):
         found = over_launches(given)
         assert len(found) == 6
-        assert {len(r.launches_s) for r in found if isinstance(r, LaunchedRow)} == {2}
+        assert {len(r.launches_s) for r in found} == {2}
 
 
 def test_other_runs_stay_what_they_are() -> None:
@@ -70,8 +66,7 @@ def test_a_skipped_row_keeps_its_reason() -> None:
     skipped = []
     for number in (1, 2):
         for one in _launched(number):
-            assert one.out is not None
-            skipped.append(replace(one, out=replace(one.out, times=(), skipped="no memory")))
+            skipped.append(changed(one, times_s=(), skipped="no memory"))
     assert {r.skipped for r in over_launches(rows(skipped))} == {"no memory"}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.errors import ReportError
 from reports.readers.reading import read
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from tests.conftest import thorough
 from tests.once import once
 from tests.reports import sample_logs as own
@@ -92,7 +92,7 @@ def test_every_sample_is_named_here(public: bool) -> None:
     assert {f.name for f in folder.glob("*.txt")} == {name for table in tables for name in table}
 
 
-def _one(rows: list[Row], size: int, placement: str) -> Row:
+def _one(rows: list[Measurement], size: int, placement: str) -> Measurement:
     return next(r for r in rows if (r.size, r.placement) == (size, placement))
 
 

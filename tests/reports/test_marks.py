@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from msgspec.structs import replace
 
 from reports.analysis.cautions import warnings_of
 from reports.analysis.differences import differences
@@ -18,34 +18,36 @@ from reports.figures.series import Palette
 from reports.page import page
 from reports.page.payload import payload
 from reports.records.cores import SHARED, marked, per_core_text
-from reports.records.record import Result, Sample
-from reports.records.rows import Row
+from reports.records.measurement import Measurement, Placements
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
 from tests.reports.browser import column, opened, traces
-from tests.reports.runs import allreduce, cli, records, rows, saved
+from tests.reports.runs import allreduce, changed, cli, records, rows, saved, timed
 
-MOVED = {"sent": 3 << 19, "received": 3 << 20, "total": 3 << 21}  # of 1 MiB: 1.5, 3 and 6 times
+MOVED = {
+    "sent_bytes": 3 << 19,
+    "received_bytes": 3 << 20,
+    "total_bytes": 3 << 21,
+}  # of 1 MiB: 1.5, 3 and 6 times
 
 
 def _made(
     per_core: float, *, worksharing: bool = False, ranks: Sequence[int] = (4,)
-) -> list[Result]:
+) -> list[Placements]:
     """Rings and libraries of 1 MiB; ``worksharing``: the rings'."""
     return [
-        replace(
-            one,
-            out=None if one.out is None else replace(one.out, **(MOVED if ring else {})),
-            in_place=None,
-            ranks_per_core=per_core * one.ranks / 4,
+        changed(
+            Placements(one.out),
+            ranks_per_core=per_core * (one.every[0].ranks or 0) / 4 or None,
             worksharing=worksharing and ring,
+            **(MOVED if ring else {}),
         )
         for one in records(["ring", "library"], ranks, [1 << 20])
-        for ring in (one.algorithm == "ring",)
+        for ring in (one.every[0].algorithm == "ring",)
     ]
 
 
-def _shown(found: Sequence[Row]) -> str:
+def _shown(found: Sequence[Measurement]) -> str:
     return "\n".join(texts(found, 160))
 
 
@@ -117,8 +119,8 @@ def test_a_comparison_warns_where_one_side_only_shared(
 def test_a_comparison_warns_where_rows_were_timed_otherwise() -> None:
     """Rule: rank 0's time against the slowest rank's is said, and so is back to back."""
 
-    def made(**how: str) -> list[Row]:
-        return rows([allreduce("ring", 4, 1024, Sample((1e-5, 2e-5), 2, **how))])
+    def made(**how: str) -> list[Measurement]:
+        return rows([allreduce("ring", 4, 1024, timed((1e-5, 2e-5), **how))])
 
     usual = made()
     for other, said in (
@@ -184,7 +186,9 @@ def test_the_data_of_a_page() -> None:
     found = rows(_made(2.0, worksharing=True))
     data = payload(found)
     assert data["perCore"] == [2.0, 2.0]
-    assert [data[name] for name in MOVED] == [[value, None] for value in MOVED.values()]
+    assert [data[name.removesuffix("_bytes")] for name in MOVED] == [
+        [value, None] for value in MOVED.values()
+    ]
     assert [s["worksharing"] for s in data["series"]] == [True, False]
 
 

@@ -4,13 +4,13 @@ import base64
 import gzip
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from busbar.errors import ProbeError, ReportError
 from reports.analysis.machine import read_machine
@@ -20,7 +20,7 @@ from reports.page.document import _plotly
 from reports.page.markup import hash_of, json_script, table
 from reports.page.method import method_part, tiles
 from reports.page.payload import payload, reduced, run_names
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
 from tests.reports.runs import EVIL, TOPO, cli, records, rows, saved
 
 
@@ -221,7 +221,9 @@ def test_runs_have_short_names_that_differ() -> None:
 
     def named(*sources: str) -> list[str]:
         runs = [Run(s, n, "x") for n, s in enumerate(sources)]
-        kept = [Row(r, 1, "allreduce", 8, time_s=1.0) for r in runs]
+        kept = [
+            Measurement(run=r, line=1, collective="allreduce", size=8, time_s=1.0) for r in runs
+        ]
         return list(run_names(kept).values())
 
     assert named("/a/x.jsonl", "/a/y.jsonl") == ["x.jsonl", "y.jsonl"]

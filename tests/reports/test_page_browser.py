@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from busbar.terminal import make_printable
 from busbar.units import format_interval, format_percent, format_rate, format_seconds, format_size

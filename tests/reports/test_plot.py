@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from msgspec.structs import replace
 
 from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
 from reports.analysis.stragglers_matrix import Cell, Pairs
-from reports.cli import main
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.plot_matrix import heat_map
 from reports.figures.series import Palette, fitted
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
+from tests.command import reports_main as main
 from tests.reports.runs import MEASURED, cli, launches, noisy, records, rows, saved
 
 
-def _drawn(kind: str, found: list[Row], limit: float | None = None) -> Any:
+def _drawn(kind: str, found: list[Measurement], limit: float | None = None) -> Any:
     axes = Figure().subplots()
     series = [s.placed("out") for s in Palette.of(found).series(found)]
     assert FIGURES[kind](axes, series, limit)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reports.analysis.quality import Rule, checklist, in_one_line
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
 
 ENVIRONMENT = {"cpu": "EPYC", "cpus": 2, "kernel": "6.1", "revision": "abc",
     "mapping": {"node": [0]},
@@ -19,8 +20,9 @@ RUN = Run("x", 0, "busbar", "busbar allreduce", "busbar 1", "MPICH 5", ("n0",), 
 TIMES = tuple(1e-5 + 1e-7 * i for i in range(100))
 
 
-def _row(**changes: object) -> Row:
-    row = Row(RUN, 1, "allreduce", 1024, algorithm="ring", transport="mpi", ranks=2, dtype="float",
+def _row(**changes: object) -> Measurement:
+    row = Measurement(run=RUN, line=1, collective="allreduce", size=1024, algorithm="ring",
+              transport="mpi", ranks=2, dtype="float",
               op="sum", root=-1, statistic="median", time_s=1.5e-5, low_s=1.4e-5, high_s=1.6e-5,
               min_s=1e-5, max_s=2e-5, p99_s=2e-5, cv=0.1, algbw_bytes_per_s=1e9,
               busbw_bytes_per_s=1e9, iterations=100, times_s=TIMES, timing="each",
@@ -30,10 +32,10 @@ def _row(**changes: object) -> Row:
 
 def _run(**environment: object) -> Run:
     kept = {k: v for k, v in {**ENVIRONMENT, **environment}.items() if v is not None}
-    return replace(RUN, environment=kept)
+    return dataclasses.replace(RUN, environment=kept)
 
 
-def _rule(number: int, *rows: Row, **more: object) -> Rule:
+def _rule(number: int, *rows: Measurement, **more: object) -> Rule:
     return checklist(rows, **more)[number - 1]  # type: ignore[arg-type]
 
 
@@ -64,13 +66,17 @@ def test_a_good_record_keeps_every_rule_that_applies() -> None:
         (7, (_row(low_s=None), _row(algorithm="tree")), "no interval to compare"),
         (8, (_row(p99_s=None, max_s=None),), "no extremes"),
         (9, (_row(run=_run(kernel=None)),), "kernel or driver"),
-        (9, (_row(run=replace(RUN, library="")),), "version of the library"),
-        (10, (_row(), _row(timing="", run=replace(RUN, format="osu"))), "(osu) of 1 of 2 rows"),
+        (9, (_row(run=dataclasses.replace(RUN, library="")),), "version of the library"),
+        (
+            10,
+            (_row(), _row(timing="", run=dataclasses.replace(RUN, format="osu"))),
+            "(osu) of 1 of 2 rows",
+        ),
         (11, (_row(),), "no bound"),
         (12, (_row(times_s=()),), "no distribution"),
     ],
 )
-def test_each_rule_can_be_broken(number: int, rows: tuple[Row, ...], why: str) -> None:
+def test_each_rule_can_be_broken(number: int, rows: tuple[Measurement, ...], why: str) -> None:
     """Rule: no verdict is fixed: rows that lack what a rule asks break it, and say why."""
     rule = _rule(number, *rows)
     assert rule.state == "not kept" and why in rule.why, rule
@@ -118,7 +124,7 @@ def test_nothing_timed_nothing_applies() -> None:
     algorithm=st.sampled_from(["", "ring", "library"]), times_s=st.sampled_from([(), TIMES]),
     run=st.sampled_from([RUN, _run(cpus=None), Run("y", 0, "osu")]),
 ), max_size=6))  # fmt: skip
-def test_any_rows_have_twelve_verdicts(rows: list[Row]) -> None:
+def test_any_rows_have_twelve_verdicts(rows: list[Measurement]) -> None:
     """Rule: whatever a log holds, each rule has one verdict and a reason."""
     rules = checklist(rows)
     assert len(rules) == 12 and all(r.why and str(r).startswith(str(r.number)) for r in rules)
@@ -126,5 +132,5 @@ def test_any_rows_have_twelve_verdicts(rows: list[Row]) -> None:
 
 def test_more_rows_never_mend_a_rule() -> None:
     """Rule: a row that breaks a rule of its own breaks it for the whole report."""
-    broken: Callable[[Row], bool] = lambda r: _rule(5, _row(), r).state == "not kept"  # noqa: E731
+    broken: Callable[[Measurement], bool] = lambda r: _rule(5, _row(), r).state == "not kept"  # noqa: E731
     assert broken(_row(low_s=None)) and not broken(_row())

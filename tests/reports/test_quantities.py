@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.records.record import Result
+from reports.records.measurement import Placements
 from reports.statistics import quantities as q
 from reports.tables.scaling import scaling
 from tests.reports.runs import allreduce, cli, rows, saved
@@ -40,7 +40,7 @@ def test_what_has_no_meaning_is_refused(call: object) -> None:
 # -- scaling
 
 
-def _results(ranks: int, seconds: float, algorithm: str = "ring") -> list[Result]:
+def _results(ranks: int, seconds: float, algorithm: str = "ring") -> list[Placements]:
     times = [seconds * (1 + 0.001 * i) for i in range(20)]
     return [allreduce(algorithm, ranks, 2**20, times)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from busbar.errors import ReportError
 from reports.readers.reading import parse, read
-from reports.records.rows import Reading
+from reports.records.measurement import Reading
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
 HEAD += "     time   algbw   busbw #wrong\n"

@@ -3,7 +3,6 @@
 import copy
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
-from reports.exports.formats import to_csv, to_json, to_jsonl
-from reports.readers import own
+from reports.exports.formats import to_csv
+from reports.readers.codec import measurements, to_json
 from reports.readers.reading import load, parse, read
-from reports.records.record import Result, Sample
-from reports.records.rows import COLUMNS, Row
+from reports.records.measurement import Measurement, Placements
+from reports.records.table import SHOWN
 from tests.reports.logs import BITWISE, DOCUMENT, IMB, INFO, OLD, OSU, RESULTS, result
-from tests.reports.runs import allreduce, cli, saved
+from tests.reports.runs import allreduce, cli, flat, of_format_2, saved, timed, to_jsonl
 
 
 @given(RESULTS)
-def test_our_records_read_back(results: list[Result]) -> None:
+def test_our_records_read_back(results: list[Placements]) -> None:
     """Rule: the record, whichever file it went to, comes back row by row with its figures."""
     whole = parse(to_jsonl(results).decode()).rows
-    assert [r.times_s for r in whole[::2]] == [r.out.times for r in results if r.out]
+    assert [r.times_s for r in whole[::2]] == [r.every[0].times_s for r in results]
     for export in (to_json, to_csv):
-        rows = parse(export(results).decode()).rows
+        rows = parse(export(flat(results)).decode()).rows
         assert [(r.size, r.placement) for r in rows] == [(r.size, r.placement) for r in whole]
         assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in whole])
         assert [r.low_s for r in rows] == [r.low_s for r in whole]
@@ -39,7 +38,7 @@ def test_a_power_cut_and_a_newer_format(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(data[:-30]))
     found = read(path)
     assert [r.size for r in found.rows] == [1024] and found.notes[0].line == 3
-    path.write_bytes(gzip.compress(data.replace(b'"format":3', b'"format":99')))
+    path.write_bytes(gzip.compress(data.replace(b'"format":4', b'"format":99')))
     with pytest.raises(ReportError, match="format 99"):
         read(path)
 
@@ -91,9 +90,9 @@ def test_what_pooled_plans_measured_is_marked_when_loaded(name: str) -> None:
     rows = parse(text.replace('"transport": "mpi"', '"transport":"shm"').replace('"mpi"', '"shm"'))
     marked = {row.algorithm: row.worksharing for row in rows.rows}
     assert marked.pop("library", False) is False and set(marked.values()) == {True}
-    for one in own.results("\n".join(line for line in text.splitlines())):
-        again = own.result(json.loads(json.dumps({**one.as_dict(), "transport": "shm"})))
-        assert again.worksharing == (one.algorithm != "library")
+    for one in measurements(text.replace('"transport":"mpi"', '"transport":"shm"')):
+        if one.transport == "shm":
+            assert one.worksharing == (one.algorithm != "library")
 
 
 @pytest.mark.parametrize(
@@ -121,9 +120,9 @@ def test_ranks_per_core_of_old_records(
 
     What says neither, or is of GPUs, is unknown.
     """
-    old = replace(result(1024, (1e-3,) * 6), transport=transport, environment=environment, format=2)
-    (row,) = parse(json.dumps(old.as_dict())).rows
-    assert row.ranks_per_core == expected and old.ranks == 4
+    old = of_format_2(transport, environment)
+    (row,) = parse(json.dumps(old)).rows
+    assert row.ranks_per_core == expected and row.ranks == 4
 
 
 def test_a_record_without_its_run_is_kept_and_said() -> None:
@@ -152,10 +151,10 @@ def test_the_frame_has_the_documented_columns(tmp_path: Path) -> None:
     for name, text in (("a", OSU), ("b", IMB), ("c", OLD), ("d", json.dumps(DOCUMENT))):
         (tmp_path / name).write_text(text)
         frames.append(load(tmp_path / name))
-    assert all(list(f.columns) == list(COLUMNS) for f in frames)
+    assert all(list(f.columns) == list(SHOWN) for f in frames)
     assert len({tuple(map(str, f.dtypes)) for f in frames}) == 1
     documented = Path(__file__).parents[2] / "docs" / "reports.md"
-    assert all(f"`{c}`" in documented.read_text() for c in COLUMNS)
+    assert all(f"`{c}`" in documented.read_text() for c in SHOWN)
 
 
 def test_ranks_can_be_given(tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_ranks_can_be_given(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("# OSU MPI Allgather Latency Test v5\n# Size  Avg Latency(us)\n1024 2.0\n")
     assert read(path).rows[0].size is None
-    row: Row = read(path, ranks=4).rows[0]
+    row: Measurement = read(path, ranks=4).rows[0]
     assert row.size == 4096 and row.busbw_bytes_per_s == pytest.approx(4096 / 2e-6 * 0.75)
 
 
@@ -205,7 +204,7 @@ def test_times_that_nothing_takes_are_refused(seconds: float, tmp_path: Path) ->
     """Rule: a time whose rates and pictures overflow is refused where it is read, with its line."""
     record = tmp_path / "r.jsonl"
     record.write_bytes(to_jsonl([allreduce("ring", 2, 1024, [seconds] * 8, [seconds] * 8)]))
-    with pytest.raises(ReportError, match=r"times are not a list of seconds \(line 1\)"):
+    with pytest.raises(ReportError, match=r"times are not a list of seconds \(line 2\)"):
         read(record)
 
 
@@ -249,7 +248,7 @@ def test_figures_at_their_bounds_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [1e-320, 1e308, 0])
 def test_an_impossible_limit_of_a_record_is_refused(limit: float, tmp_path: Path) -> None:
     """Rule: a roofline's time is one that something takes; a page divides by it."""
-    sample = Sample((1e-3,) * 8, 8, wrong=0, limit=limit)
-    record = saved(tmp_path / "r.jsonl", [allreduce("ring", 2, 1024, sample)])
-    with pytest.raises(ReportError, match="limit is no number of seconds"):
+    one = timed((1e-3,) * 8, limit_s=limit)
+    record = saved(tmp_path / "r.jsonl", [allreduce("ring", 2, 1024, one)])
+    with pytest.raises(ReportError, match="limit_s is no number of seconds"):
         read(record)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from reports.exports.nccl_table import Banner, footer, header, row
 from reports.readers.names import ranks_from_rates
 from reports.readers.reading import parse
-from reports.records.record import Result
-from reports.records.rows import Reading
+from reports.records.measurement import Placements, Reading
 from tests.reports.logs import BITWISE, DOCUMENT, INFO, OLD, OSU, RESULTS, result
+from tests.reports.runs import flat
 
 OPENMPI = "[1,0]<stdout>:"
 PREFIXES = ["", OPENMPI, "   [1,0]<stdout>: ", "[prterun-n1-77@1,0]<stdout>: ", "0: ", "[0] ",
@@ -19,12 +19,12 @@ PREFIXES = ["", OPENMPI, "   [1,0]<stdout>: ", "[prterun-n1-77@1,0]<stdout>: ", 
             "[pod/nccl/main] ", "Sat Nov 21 03:20:54 2026" + OPENMPI, "node001: ", "> "]  # fmt: skip
 
 
-def _table(results: list[Result], per_iteration: bool = False) -> list[str]:
+def _table(results: list[Placements], per_iteration: bool = False) -> list[str]:
     devices = [(r, 100 + r, f"node00{r // 2}", "NVIDIA H100") for r in range(4)]
     banner = Banner("all_reduce_perf", "nccl-tests version 2.19.0 nccl-headers=23007"
                     " nccl-library=23007", 8, 1024, 2, True, 5, 20, 1, devices)  # fmt: skip
     rows = [row(r, "median", per_iteration) for r in results]
-    return [*header(banner, per_iteration), *rows, *footer(results, "all_reduce_perf")]
+    return [*header(banner, per_iteration), *rows, *footer(flat(results), "all_reduce_perf")]
 
 
 def _shown(found: Reading) -> list[tuple[int | None, str, str]]:
@@ -33,7 +33,7 @@ def _shown(found: Reading) -> list[tuple[int | None, str, str]]:
 
 @given(RESULTS, st.sampled_from(PREFIXES), st.booleans(), st.booleans(), st.booleans())
 def test_a_table_is_read_through_what_others_add(
-    results: list[Result], prefix: str, per_iteration: bool, coloured: bool, noisy: bool
+    results: list[Placements], prefix: str, per_iteration: bool, coloured: bool, noisy: bool
 ) -> None:
     """Rule: launcher tags, timestamps, colours and NCCL's own lines change nothing that is read."""
     lines = _table(results, per_iteration)
@@ -49,7 +49,7 @@ def test_a_table_is_read_through_what_others_add(
 
 
 @given(RESULTS)
-def test_later_tables_refer_to_the_first_ones_ranks(results: list[Result]) -> None:
+def test_later_tables_refer_to_the_first_ones_ranks(results: list[Placements]) -> None:
     """Rule: the list of ranks stands above the first table of a run; the others are of the same ranks."""
     first = _table(results)
     listed = [line for line in first if "  Rank " in line]
@@ -64,16 +64,16 @@ def test_later_tables_refer_to_the_first_ones_ranks(results: list[Result]) -> No
 
 
 @given(RESULTS)
-def test_rows_give_their_figures_back(results: list[Result]) -> None:
+def test_rows_give_their_figures_back(results: list[Placements]) -> None:
     """Rule: time, rates, wrong, extremes and spread are those printed, in seconds and bytes."""
     found = parse("\n".join(_table(results, per_iteration=True)))
     for n, one in enumerate(results):
-        times = sorted(one.out.times) if one.out else []
+        times = sorted(one.every[0].times_s)
         got = found.rows[2 * n]
         assert got.min_s == pytest.approx(times[0], rel=0.01, abs=6e-9)
         assert got.max_s == pytest.approx(times[-1], rel=0.01, abs=6e-9)
         assert got.wrong == 0 and got.iterations == 20 and got.root == -1
-        assert got.size == one.size and got.count == one.count
+        assert (got.size, got.count) == (one.every[0].size, one.every[0].count)
 
 
 NO_REDOP = """\

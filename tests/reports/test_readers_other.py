@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.readers.reading import parse
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from tests.reports import other_logs
 
 TEXTS = {
@@ -17,7 +17,7 @@ TEXTS = {
 }
 
 
-def values(row: Row) -> tuple[object, ...]:
+def values(row: Measurement) -> tuple[object, ...]:
     """The figures that a row has from its own line."""
     return (
         row.message, row.time_s, row.min_s, row.max_s, row.p99_s, row.algbw_bytes_per_s,

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from busbar.units import seven_characters
 from reports.analysis.cautions import warnings_of
 from reports.exports.nccl_table import number, row
-from reports.readers import own
-from reports.records.record import Result, Sample
+from reports.records.measurement import Placements
 from reports.tables.summary import summary
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, flat, timed
 
 
-def _result(size: int = 1024, algorithm: str = "ring", seconds: float = 1e-3) -> Result:
-    half = Sample(times=(seconds,) * 8, iterations=8, wrong=0, sent=size, received=size, total=size)
+def _result(size: int = 1024, algorithm: str = "ring", seconds: float = 1e-3) -> Placements:
+    half = timed((seconds,) * 8, sent_bytes=size, received_bytes=size, total_bytes=size)
     return allreduce(algorithm, 4, size, half, half, transport="inproc")
 
 
@@ -42,8 +41,7 @@ def test_closing_tables_keep_three_digits(value: float) -> None:
 
 def test_a_row_is_byte_for_byte_nccl_tests() -> None:
     """Rule: the row that nccl-tests' own format strings give for these figures."""
-    half = Sample(times=(164.1e-6,), iterations=1, wrong=0)
-    result = allreduce("ring", 4, 1048576, half)
+    result = allreduce("ring", 4, 1048576, (164.1e-6,))
     expected = "%12i  %12i  %8s  %6s  %6i" % (1048576, 262144, "float", "sum", -1)  # noqa: UP031
     expected += "  %7s  %6s  %6s  %6g" % (" 164.10", "  6.39", "  9.58", 0.0)  # noqa: UP031
     expected += "  %7s  %6s  %6s  %6s" % ("N/A", "N/A", "N/A", "N/A")  # noqa: UP031
@@ -55,14 +53,14 @@ def test_the_closing_table_fits_its_width(width: int, algorithms: int) -> None:
     """Rule: comment lines no wider than the terminal, every algorithm shown, ratios to library."""
     results = [_result(2**30, f"algorithm_{i}") for i in range(algorithms)]
     results.append(_result(2**30, "library", seconds=2e-3))
-    lines = summary(results, list(own.rows(results)), width=width)
+    lines = summary(flat(results), width=width)
     assert all(line.startswith("#") and len(line) <= width for line in lines)
     text = "\n".join(lines)
     assert all(f"algorithm_{i}" in text for i in range(algorithms)) and "(2.00x)" in text
 
 
-def _lines(results: list[Result], width: int = 80) -> list[str]:
-    return summary(results, list(own.rows(results)), width=width)
+def _lines(results: list[Placements], width: int = 80) -> list[str]:
+    return summary(flat(results), width=width)
 
 
 def test_small_sizes_are_told_in_microseconds() -> None:
@@ -92,13 +90,11 @@ def test_long_names_break_no_alignment() -> None:
 def test_more_than_the_limit_is_explained() -> None:
     """Rule: above 110 % of limit a line says how that can be; at 100 % there is none."""
     over, at = (
-        Sample((1e-3,) * 8, 8, wrong=0, limit=limit, sent=1, received=1, total=1)
+        timed((1e-3,) * 8, limit_s=limit, sent_bytes=1, received_bytes=1, total_bytes=1)
         for limit in (1.2e-3, 1e-3)
     )
     text = " ".join(" ".join(_lines([allreduce("ring", 4, 2**20, over)])).split("# "))
     assert "more than 110 % of limit: the limit is" in text
     assert "110 %" not in " ".join(_lines([allreduce("ring", 4, 2**20, at)]))
-    (warning,) = [
-        w for w in warnings_of(own.rows([allreduce("ring", 4, 2**20, over)])) if "110" in w
-    ]
+    (warning,) = [w for w in warnings_of(flat([allreduce("ring", 4, 2**20, over)])) if "110" in w]
     assert warning.startswith("1 of 1 rows")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from reports.records.rows import Row
+from reports.records.measurement import Measurement
 from reports.tables.show import tables, texts
 from tests.reports.runs import records, rows
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
 
-def _lines(found: list[Row], width: int) -> list[str]:
+def _lines(found: list[Measurement], width: int) -> list[str]:
     """The lines of the tables, without headings."""
     return [line for line in texts(found, width) if line.strip() and "busbw in GB/s" not in line]
 
 
-def _cells(found: list[Row], width: int) -> list[str]:
+def _cells(found: list[Measurement], width: int) -> list[str]:
     """The marks of the distributions."""
     return [str(cell) for table in tables(found, width) for cell in table.table.columns[-1]._cells]
 

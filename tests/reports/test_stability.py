@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from reports.analysis.cautions import in_brief, warnings_of
-from reports.readers import own
-from reports.records.record import Result, Sample
+from reports.records.measurement import Placements
 from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
 from reports.statistics.quantities import relative_width
 from reports.statistics.stability import unstable
 from tests.conftest import thorough
-from tests.reports.runs import allreduce
+from tests.reports.runs import allreduce, flat, timed
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -157,7 +156,7 @@ def test_two_groups_of_a_worked_case() -> None:
             function(values)
 
 
-def _placed(times: NDArray[np.float64], name: str = "ring") -> Result:
+def _placed(times: NDArray[np.float64], name: str = "ring") -> Placements:
     return allreduce(name, 4, 1024, times.tolist())
 
 
@@ -172,7 +171,7 @@ def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
             # As `bench.timing.measure` goes on; exponential times take some 40,000 iterations.
             while relative_width(times) > 0.02 and len(times) < 100_000:
                 times = np.concatenate([times, STABLE[name](random, len(times))])
-            rows.append(_placed(times))
+            rows += _placed(times).every
         spoke += bool(in_brief(rows))
     assert spoke <= 1, spoke
 
@@ -191,12 +190,12 @@ def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
         "spread": (random.exponential(size=200) + 0.1, 1 + 20 * (here % 50 == 9)),
     }
     for word, (much, little) in cases.items():
-        (line,) = in_brief([_placed(still), _placed(still * much, "tree")])
+        (line,) = in_brief(flat([_placed(still), _placed(still * much, "tree")]))
         assert line.startswith("1 of 2 rows may be off by more than 5 %") and word in line, line
         assert "most of all allreduce tree 1K out: " in line
-        assert warnings_of(own.rows([_placed(still * little)])), f"{word}: nothing to leave alone"
-        assert in_brief([_placed(still * little)]) == [], word
-    assert in_brief([]) == in_brief([_placed(np.array([]))]) == []
+        assert warnings_of(flat([_placed(still * little)])), f"{word}: nothing to leave alone"
+        assert in_brief(flat([_placed(still * little)])) == [], word
+    assert in_brief([]) == in_brief(flat([_placed(np.array([]))])) == []
 
 
 def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
@@ -206,10 +205,10 @@ def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
     rising = still * np.linspace(1, 1.3, 60)
     steep = still * np.linspace(1, 1.6, 60)
     results = [
-        allreduce(name, 4, 1024, Sample(tuple(times.tolist()), 60, wrong=wrong))
+        allreduce(name, 4, 1024, timed(times.tolist(), wrong=wrong))
         for name, times, wrong in (("a", still, 0), ("b", rising, 2), ("c", steep, 0))
     ]
-    rows = own.rows(results)
+    rows = flat(results)
     found = warnings_of(rows)
     assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []
     (drift,) = [line for line in found if " drift" in line]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.statistics import dependence, interval
-from reports.records.record import Sample
+from reports.records.measurement import Record
 from reports.statistics.quantities import bandwidths, center, relative_width
 from tests.reports.runs import allreduce
 
@@ -112,8 +112,8 @@ def test_figures_scale_with_the_times(times: list[float], factor: float) -> None
     ends, found = interval(times), interval(scaled)
     assert ends and found and found == pytest.approx([t * factor for t in ends])
     assert relative_width(scaled) == pytest.approx(relative_width(times), rel=1e-6, abs=1e-9)
-    assert center(Sample(tuple(scaled))) == pytest.approx(
-        (center(Sample(tuple(times))) or 0) * factor
+    assert center(Record(times_s=tuple(scaled))) == pytest.approx(
+        (center(Record(times_s=tuple(times))) or 0) * factor
     )
 
 
@@ -125,9 +125,13 @@ def test_a_row_has_the_median_or_the_mean(
     times: tuple[float, ...], median: float, mean: float
 ) -> None:
     """Rule: the median unless the mean was asked for, or a loop gave nothing else."""
-    assert center(Sample(times)) == median
-    assert center(Sample(times), "mean") == center(Sample(times, timing="loop")) == mean
-    assert center(Sample()) is None
+    assert center(Record(times_s=times)) == median
+    assert (
+        center(Record(times_s=times), "mean")
+        == center(Record(times_s=times, timing="loop"))
+        == mean
+    )
+    assert center(Record()) is None
 
 
 def test_bandwidths_have_their_factors() -> None:
@@ -136,7 +140,7 @@ def test_bandwidths_have_their_factors() -> None:
     Busbw that times the factor.
     """
     row = allreduce("ring", 4, 1000, [], alg_factor=0.5)
-    assert bandwidths(row, 1e-6) == (5e8, 7.5e8)
+    assert bandwidths(row.every[0], 1e-6) == (5e8, 7.5e8)
 
 
 @given(st.lists(st.floats(1e-9, 10), min_size=1, max_size=60))

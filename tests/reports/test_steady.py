@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from reports.figures.warmup import settlings
-from reports.readers.own import results
+from reports.readers.codec import measurements
 from reports.statistics.steady import steady
-from tests.reports.runs import cli, noisy, saved
+from tests.reports.runs import changed, cli, flat, noisy, saved
 
 HERE = np.arange(400)
 
@@ -61,13 +60,12 @@ def test_likeness_of_neighbours_is_no_change() -> None:
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     """Rule: a line a row with its verdict and what it left out, and the graphs as files."""
     made = noisy(0)[:2]
-    assert made[0].out is not None
     times = tuple((_series(1)).tolist())
     slow = tuple(2 * t for t in times[:40])
-    made[0] = replace(made[0], out=replace(made[0].out, times=times, warm_up=slow))
+    made[0] = changed(made[0], times_s=times, warm_up_s=slow)
     path = saved(tmp_path / "r.jsonl", made)
-    assert results(path.read_text())[0].out == made[0].out
-    assert settlings(made)[0].verdict.start == pytest.approx(40, abs=4)
+    assert measurements(path.read_text())[0].warm_up_s == slow
+    assert settlings(flat(made))[0].verdict.start == pytest.approx(40, abs=4)
     out = cli("warmup", path, "--out", tmp_path / "g").out.splitlines()
     assert "steady from iteration" in out[0] and "of 440, 40 left out" in out[0]
     assert out[2] == str(tmp_path / "g" / "warmup-r-1.png")

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from reports.analysis.steps import summaries
 from reports.figures.steps import picture
-from reports.readers.own import step_results
-from reports.records.record import Result, Sample
+from reports.readers.codec import measurements, run_of, step_measurements, to_jsonl
+from reports.records.measurement import Measurement
+from reports.records.steps import Step
+from reports.records.table import measured
+from tests.reports.runs import timed
 
 CURVE = {"seconds": [0.0, 0.5, 1.0], "updates": [0, 5, 10], "loss": [2.3, 1.5, 1.2]}
 
 
-def _result(update: str, **step: Any) -> Result:
-    return Result(
-        "step:softmax", update, "inproc", 4, 1320, 330, "float", "sum", -1, 1.0,
-        out=Sample(tuple(0.1 + n / 100 for n in range(10)), 10),
-        step={"update": update, "problem": "softmax", "compute": "exp:100", **step},
+def _result(update: str, **step: Any) -> Measurement:
+    facts = {"update": update, "problem": "softmax", "compute": "exp:100", **step}
+    record = timed(
+        [0.1 + n / 100 for n in range(10)], collective="step:softmax", algorithm=update,
+        transport="inproc", ranks=4, size=1320, count=330, dtype="float", op="sum", root=-1,
+        bus_factor=0.0, step=msgspec.convert(facts, Step),
     )  # fmt: skip
+    return measured(record, run_of({}, "step:softmax"))
+
+
+def _of_format_3(update: str, **step: Any) -> str:
+    """The line that earlier versions wrote; they took any fact of a step."""
+    return json.dumps({
+        "format": 3, "collective": "step:softmax", "algorithm": update, "transport": "inproc",
+        "ranks": 4, "size": 1320, "count": 330, "dtype": "float", "op": "sum", "root": -1,
+        "bus_factor": 0.0, "environment": {}, "out": {"times": [0.1, 0.2], "iterations": 2},
+        "step": {"update": update, "problem": "softmax", **step},
+    })  # fmt: skip
 
 
 def test_what_a_record_says() -> None:
@@ -57,14 +73,14 @@ NONE = (None, [], "x", {}, {"seconds": [], "updates": [], "loss": []})
 )
 def test_a_curve_that_is_none_is_left_out(curve: object) -> None:
     """Rule: a file of anybody's breaks no figure: what is not of its kind is not drawn."""
-    found = summaries([_result("ring", curve=curve, predicted_s="soon")])
-    assert found[0].loss is None and found[0].predicted is None
+    found = summaries(measurements(_of_format_3("ring", curve=curve, predicted_s="soon")))
+    assert found[0].loss is None and found[0].predicted is None and found[0].name == "ring"
 
 
 def test_only_steps_with_times_are_drawn() -> None:
     """Rule: a collective's row is no step, one that was skipped has no time; of none, an error."""
-    plain = replace(_result("ring"), step={})
-    skipped = replace(_result("ring"), out=Sample(skipped="no memory"))
+    plain = replace(_result("ring"), step=None)
+    skipped = replace(_result("ring"), times_s=(), skipped="no memory")
     assert summaries([plain, skipped]) == []
     with pytest.raises(ReportError, match="no record of training steps"):
         picture([], "png")
@@ -82,10 +98,10 @@ def test_a_picture_is_what_its_name_says() -> None:
 
 def test_records_are_found_among_other_lines(tmp_path: Path) -> None:
     """Rule: lines that are no records of steps are passed over, in a file and in a directory."""
-    good = json.dumps(_result("ring", curve=CURVE).as_dict())
+    good = to_jsonl([_result("ring", curve=CURVE)]).decode().splitlines()[1]
     lines = [good, "x", '{"step": 3}', '{"step": {}}', '"step"', good[:-9], "[" * 9999 + '"step"']
     path = tmp_path / "r.jsonl"
     path.write_text("\n".join(lines))
     for where in (path, tmp_path):
-        found = step_results(where)
-        assert len(found) == 1 and found[0].step["curve"] == CURVE
+        found = step_measurements(where)
+        assert len(found) == 1 and found[0].step == _result("ring", curve=CURVE).step

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bench.timing.measure import Timed, Timing, measure
 from bench.timing.starts import BarrierStart
@@ -21,21 +20,32 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
 from tests.bench.test_measure import Iteration
 from tests.conftest import examples
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 
 
-def _row(collective: str, algorithm: str, times: PerRank, **environment: object) -> Row:
+def _row(collective: str, algorithm: str, times: PerRank, **environment: object) -> Measurement:
     ranks = len(times)
     known: dict[str, object] = {"mapping": {"node": [0] * ranks, "cpus": [], "gpu": [""] * ranks}}
     hosts = environment.pop("hosts", ("n0",))
     run = Run("x", 0, "busbar", hosts=hosts, environment=known | environment)  # type: ignore[arg-type]
-    return Row(run, 1, collective, 1024, algorithm=algorithm, ranks=ranks, root=0, per_rank_s=times)
+    return Measurement(
+        run=run,
+        line=1,
+        collective=collective,
+        size=1024,
+        algorithm=algorithm,
+        ranks=ranks,
+        root=0,
+        per_rank_s=times,
+    )
 
 
-def _rows(names: list[tuple[str, str]], ranks: int, seed: int = 0, **delays: object) -> list[Row]:
+def _rows(
+    names: list[tuple[str, str]], ranks: int, seed: int = 0, **delays: object
+) -> list[Measurement]:
     return [
         _row(c, a, played(c, a, ranks, seed=seed * 100 + n, **delays))  # type: ignore[arg-type]
         for n, (c, a) in enumerate(names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,11 @@ from collectives.predict.machine import Costs, LinkCosts, Machine, one_class
 from collectives.schedule.catalogue import draft
 from reports.analysis.predicted import predictions
 from reports.analysis.textbook import VOLUMES, compare
-from reports.readers import own
-from reports.readers.reading import parse, read
-from reports.records.record import Result
+from reports.readers.reading import read
+from reports.records.measurement import Placements
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
 from tests.collectives.predict.predicting import seconds
-from tests.reports.runs import allreduce, cli, saved
+from tests.reports.runs import allreduce, cli, rows, saved
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
@@ -34,7 +32,7 @@ def _model(collective: str, name: str, ranks: int, size: int) -> float:
 
 def _result(
     algorithm: str, size: int, time: float, *, ranks: int = 4, transport: str = "mpi"
-) -> Result:
+) -> Placements:
     times = (time * 0.99, time, time * 1.01) * 3
     return allreduce(algorithm, ranks, size, times, transport=transport)
 
@@ -49,7 +47,7 @@ def test_a_row_is_predicted_as_its_schedule() -> None:
     names = ("ring", "ps", "recursive_doubling", "library", "no such thing")
     labels = ("double_tree:segments=4", "double_tree:segments=8")
     results = [_result(name, size, 1.0) for name in (*names, *labels) for size in SIZES]
-    found = predictions(own.rows(results), FIT)
+    found = predictions(rows(results), FIT)
     each = [found[n : n + len(SIZES)] for n in range(0, len(found), len(SIZES))]
     for name, times in zip(names[:3], each, strict=False):
         assert times == pytest.approx([_model("allreduce", name, 4, size) for size in SIZES])
@@ -155,7 +153,7 @@ def test_bad_input_is_one_line(bad: str, tmp_path: Path) -> None:
 RATES = {"ps": 1e9, "ring": 2e9}
 
 
-def _textbook() -> list[Result]:
+def _textbook() -> list[Placements]:
     return [
         _result(name, size, VOLUMES[name](ranks) * size / rate, ranks=ranks)
         for name, rate in RATES.items()
@@ -206,7 +204,7 @@ def test_measured_stands_next_to_predicted(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
     """Rule: runs of a ring alone are told alone, without an empty table of the server."""
-    run = saved(tmp_path / "r.jsonl", [r for r in _textbook() if r.algorithm == "ring"])
+    run = saved(tmp_path / "r.jsonl", [r for r in _textbook() if r.every[0].algorithm == "ring"])
     out = cli("model", run).out
     assert "all-reduce by ring" in out and "all-reduce by ps" not in out
 
@@ -229,7 +227,7 @@ def test_bad_options_of_model(words: list[str]) -> None:
 
 def test_a_run_without_ps_and_ring_is_refused() -> None:
     """Rule: a run of other things says what to run instead."""
-    rows = parse(json.dumps(_result("tree", 4096, 1.0).as_dict())).rows
-    assert rows
+    found = rows([_result("tree", 4096, 1.0)])
+    assert found
     with pytest.raises(ReportError, match="-A ps,ring,sharded_ps --ranks"):
-        compare(rows, [], [], _nothing)
+        compare(found, [], [], _nothing)

@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import stretches, winners
-from reports.readers import own
-from reports.records.record import Result, Sample
-from reports.records.rows import Row
+from reports.records.measurement import Measurement, Placements
 from reports.tables.winners import answer, winners_map
-from tests.reports.runs import allreduce, cli, saved
+from tests.reports.runs import allreduce, cli, rows, saved, timed
 
 
 def _result(
     algorithm: str, ranks: int, size: int, times: tuple[float, ...], wrong: int = 0, **fields: Any
-) -> Result:
-    half = Sample(times=times, iterations=len(times), wrong=wrong)
+) -> Placements:
+    half = timed(times, wrong=wrong)
     return allreduce(algorithm, ranks, size, half, **{"ranks_per_core": 0.5, **fields})
 
 
-def _rows(*results: Result) -> list[Row]:
-    return list(own.rows(results))
+def _rows(*results: Placements) -> list[Measurement]:
+    return rows(results)
 
 
 def _spread(middle: float, seed: int = 0) -> tuple[float, ...]:
@@ -78,7 +76,7 @@ def test_launches_that_measure_both_are_compared_within(merged: bool) -> None:
     """  # noqa: D205
     levels = (1.0, 2.0, 0.5, 1.5, 0.8)
 
-    def results(number: int, level: float) -> list[Result]:
+    def results(number: int, level: float) -> list[Placements]:
         place = {"launch": {"number": number, "of": 5, "seed": 1}}
         sides = (("ring", 1.0), ("tree", 1.1 + number / 1000))
         return [
@@ -162,7 +160,7 @@ def test_80_columns_have_four_counts_side_by_side() -> None:
         assert len(lines) == heads[0] + 1 + 3 * each
 
 
-def _sweep(times: dict[str, tuple[float, ...]]) -> list[Row]:
+def _sweep(times: dict[str, tuple[float, ...]]) -> list[Measurement]:
     """Algorithms with a time a size, from 8 bytes on by factors of 8."""
     return _rows(
         *(

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bench.steps.options import parse
 from bench.steps.rows import header, row
 from bench.steps.scaling import scaling_lines
 from reports.analysis.steps import figures
-from reports.cli import main as reports_main
-from reports.exports.formats import to_jsonl
 from reports.figures.steps import bars
 from reports.page.steps_part import steps_part
-from reports.records.record import Result, Sample
+from reports.readers.codec import run_of, to_jsonl
+from reports.records.measurement import Measurement
+from reports.records.steps import Step
+from reports.records.table import measured
+from tests.command import reports_main
+from tests.reports.runs import timed
 
 
 def _result(
@@ -26,11 +30,15 @@ def _result(
     *,
     model: str = "step:m",
     ranks: int = 4,
-    **sample: Any,
-) -> Result:
-    """The record of steps that took so long."""
-    out = Sample(times=tuple(times), **sample) if times else None
-    return Result(model, name, "mpi", ranks, 8, 2, "float", "sum", -1, 0.0, out, step=step)
+    **fields: Any,
+) -> Measurement:
+    """Steps that took so long."""
+    record = timed(
+        times, collective=model, algorithm=name, transport="mpi", ranks=ranks, size=8, count=2,
+        dtype="float", op="sum", root=-1, bus_factor=0.0, step=msgspec.convert(step, Step),
+        **fields,
+    )  # fmt: skip
+    return measured(record, run_of({}, model))
 
 
 #: What a record says of eight steps, all of whose figures have intervals.
@@ -111,7 +119,7 @@ def test_rows_fit_the_terminal_and_nothing_is_left_out(
         options = parse(["--model", "toy", "--update", "ring,async", "--compute", "exp:3"])
         lines = [
             *header(options, 4, None, None, ""),
-            *row(_result(step, TIMES, name, sent=1 << 20)),
+            *row(_result(step, TIMES, name, sent_bytes=1 << 20)),
         ]
         assert max(map(len, lines)) <= columns, lines
         text = " ".join(" ".join(lines).split())
@@ -138,10 +146,10 @@ def test_only_all_reduces_are_said_to_overlap() -> None:
 def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     """Rule: 1, 2, 4 … P ranks are launched, and efficiency is samples/s over P times one rank's."""
     options = parse(["--sweep", "ranks", "--ranks", "6"])
-    assert options.run.rank_counts == (1, 2, 4, 6)
+    assert options.rank_counts == (1, 2, 4, 6)
     # A launch of the sweep has one count.
     again = parse(["--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl"])
-    assert again.run.rank_counts == () and again.run.ranks == 2
+    assert again.rank_counts == () and again.ranks == 2
     made = [
         _result({"gradients": ranks, "batch": 10}, [seconds], ranks=ranks)
         for ranks, seconds in ((1, 0.1), (2, 0.1), (4, 0.2))
@@ -161,7 +169,7 @@ def test_a_page_and_a_figure_show_what_is_exposed() -> None:
     """Rule: a page has a part for steps, in which a name from a file is text; so has `plot`."""
     step = {**STEP, "compute_s": [0.09], "exchange_s": [0.08], "messages": 12}
     one = _result(step, [0.12] * 7, "ring/<script>", model="step:<b>m")
-    odd = _result({"compute_s": "x", "gradients": "y"}, [0.12], "ring/<script>")
+    odd = _result({}, [0.12], "ring/<script>")
     text = steps_part([one, odd])
     assert "step:&lt;b&gt;m" in text and "<script>" not in text and "30.0 ms" in text
     assert steps_part([]) == "" and steps_part([_result({})]) == ""

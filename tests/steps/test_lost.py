@@ -21,8 +21,9 @@ from bench.steps.server.sockets import SocketServer
 from bench.steps.server.wire import address
 from bench.steps.updates import ways
 from busbar.errors import RankFailure
-from reports.readers.own import results
+from reports.readers.codec import measurements
 from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough, under
+from tests.reports.runs import step_of
 
 RUN = "--learners 2 --model toy --scale 512 --compute exp:2 --budget 600"
 
@@ -122,7 +123,7 @@ def test_a_learner_that_stays_stopped_is_lost(update: str) -> None:
 
 DIES = """
 import os, signal, sys
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from bench.steps.main import main
 from bench.steps.server.learning import Rounds
 once = Rounds._round
@@ -131,7 +132,7 @@ def round_(self):
     if self.learned.number == 1 and self.learned.pushed == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 Rounds._round = round_
-sys.exit(main(sys.argv[1:], Hotline()))
+sys.exit(main(sys.argv[1:], ControlSocket()))
 """
 
 
@@ -147,11 +148,11 @@ def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, u
     if update == "sync":
         assert done.returncode == 4 and "sync cannot go on without it" in done.stderr
         return
-    (one,) = results(done.stdout.partition("#")[0])
-    ((when, learner, _),) = one.step["lost"]
+    (one,) = measurements(done.stdout.partition("#")[0])
+    ((when, learner, _),) = step_of(one).lost
     assert done.returncode == 0 and "; 2 go on" in done.stderr and learner == 1
     # Updates were made afterwards, and as many as were asked for.
-    assert len(one.step["update_s"]) == 1000 and when < sum(one.step["update_s"])
+    assert len(step_of(one).update_s) == 1000 and when < sum(step_of(one).update_s)
     assert f"# ended after {update}, with 1 ranks less" in done.stdout
 
 
@@ -186,9 +187,9 @@ def test_a_new_learner_joins_ranks_that_have_lost_one(mpi: Mpi, servers: int) ->
             version = int(_until(run, r"learner 3 joins at version (\d+)")[1])
             assert late.wait(LIMIT_S) == 0
         assert run.stdout is not None
-        (one,) = results(run.stdout.read().partition("#")[0])
-    assert version > 0 and [who for _, who in one.step["joined"]] == [3]
-    assert len(one.step["update_s"]) >= 100 and [who for _, who, _ in one.step["lost"]] == [1]
+        (one,) = measurements(run.stdout.read().partition("#")[0])
+    assert version > 0 and [who for _, who in step_of(one).joined] == [3]
+    assert len(step_of(one).update_s) >= 100 and [who for _, who, _ in step_of(one).lost] == [1]
 
 
 def test_who_joins_nothing_is_told() -> None:

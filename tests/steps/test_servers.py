@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from bench.launch.rank import step
-from reports.cli import main as reports_main
-from reports.readers.own import results
+from reports.readers.codec import measurements
+from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
+from tests.reports.runs import step_of
 from tests.together import together
 
 UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
@@ -23,14 +24,16 @@ STEP = ("--model", "toy", "--scale", "64", "--compute", "exp:1", "-n", "20", "--
 
 def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transport: str) -> None:
     """Every update has its record, and none lost anyone: learners look what they are sent."""
-    records: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
+    records: list[dict[str, Any]] = [
+        json.loads(line) for line in text.splitlines() if '"step"' in line
+    ]
     assert [one["algorithm"] for one in records] == list(updates)
     for one in records:
         step = one["step"]
         assert (one["transport"], one["ranks"]) == (transport, ranks)
         assert (step["servers"], step["learners"]) == (servers, ranks - servers)
         assert not step.get("lost")
-        assert len(one["out"]["times"]) == 20
+        assert len(one["times_s"]) == 20
         # With the warm-up, every server has made as many updates of as many gradients.
         taken = sum(step["staleness"].values())
         each = max(1, (ranks - servers) // step["needed"])
@@ -40,7 +43,7 @@ def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transpor
         ) == {"0"}
         # A record leaves it out where other work made the server so slow that learners outrun it.
         assert step.get("with_server_s", 1) > 0 and step["queue_wait_s"]["p95"] >= 0
-        assert one["out"]["total"] > 0
+        assert one["total_bytes"] > 0
         # What learners wait for messages is a part of the time; the exchange was also run alone.
         assert 0 <= step["exposed_s"] <= step["mean_s"] and step["one_rank_s"] > 0
         assert (transport == "sockets") == ("exchange_s" not in step)
@@ -73,7 +76,7 @@ def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
     )
     for ended in (three, four):
         assert ended.returncode == 0, ended.stderr
-        for line in ended.stdout.splitlines():
+        for line in ended.stdout.splitlines()[1:]:
             found = json.loads(line)["step"]
             assert found["curve"]["loss"][0] > found["curve"]["loss"][-1]
             assert found.get("compress") == (None if ended is three else "int8")
@@ -135,14 +138,12 @@ def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
     assert "server 0 has made 2 updates" in done.stderr
     longest = done.stderr.split("; ")[-1]
     assert longest.startswith("rank 2 pushed last ") and "of version 1, rank 1" in longest
-    kept, stuck = results(rows.read_text())
+    kept, stuck = measurements(rows.read_text())
     assert (kept.algorithm, stuck.algorithm) == ("k-sync:1", "sync")
     # What hung has a record with its state, and `reports show` has its reason.
-    assert kept.out and kept.out.times and "stuck" not in kept.step
-    assert stuck.out and stuck.out.skipped.startswith(
-        "the row made no progress for 3 s (-T); server 0"
-    )
-    state = stuck.step["stuck"]
+    assert kept.times_s and not step_of(kept).stuck
+    assert stuck.skipped.startswith("the row made no progress for 3 s (-T); server 0")
+    state = step_of(stuck).stuck
     assert state["updates"] == 2 and state["last_push"]["2"]["version"] == 1
     _, shown, _ = called(reports_main, "show", str(rows))
     assert "rank 2 pushed last" in " ".join(shown.split()), shown

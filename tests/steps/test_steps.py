@@ -12,29 +12,30 @@ from typing import Any
 import pytest
 
 from bench.launch.rank import step as steps
-from bench.run.rules import Range, Tunable, dump
+from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Counted
 from reports.analysis.steps import figures
-from reports.readers.own import results
+from reports.readers.codec import measurements
 from reports.readers.reading import read
-from reports.records.record import Result
+from reports.records.measurement import Measurement
 from tests.bench.tunings import rules
 from tests.conftest import Mpi, Run, called, thorough
+from tests.reports.runs import step_of
 from tests.together import together
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
 
 
-def _records(*argv: str) -> list[Result]:
+def _records(*argv: str) -> list[Measurement]:
     """The records of a run on threads."""
     status, out, err = called(steps, *argv, "--json")
     assert status == 0, (out, err)
-    return results(out)
+    return measurements(out)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, *thorough(2, 4)])
@@ -55,9 +56,9 @@ def test_every_update_averages_every_gradient(ranks: int) -> None:
         found = _records("--threads", str(ranks), "--update", updates, *TOY, *way)
         assert len(found) == len(updates.split(","))
         for one in found:
-            assert one.out is not None and not one.out.skipped, one
-            assert one.out.wrong == 0 and len(one.out.times) == 2, (way, one)
-            assert one.out.total == 2 * (ranks - 1) * one.size, (way, one.algorithm)
+            assert not one.skipped, one
+            assert one.wrong == 0 and len(one.times_s) == 2, (way, one)
+            assert one.total_bytes == 2 * (ranks - 1) * (one.size or 0), (way, one.algorithm)
 
 
 def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +131,7 @@ def test_a_trace_has_every_message(tmp_path: Path, way: tuple[str, ...]) -> None
     path = tmp_path / "trace.json"
     argv = ("--compute", "fixed:2", "--trace", str(path), "--update", *way)
     (one,) = _records("--threads", "2", *TOY, *argv)
-    assert one.out is not None and not one.out.wrong
+    assert not one.wrong
     sent, messages = 0, 0
     for rank in (0, 1):
         told = _events(path, MESSAGES, rank)
@@ -145,7 +146,7 @@ def test_a_trace_has_every_message(tmp_path: Path, way: tuple[str, ...]) -> None
         messages += len(to)
         sent += sum(e["args"]["bytes"] for e in to)
     if "--cycle" not in way:  # else buckets differ from step to step
-        assert (messages / 2, sent / 2) == (one.step["messages"], one.out.total)
+        assert (messages / 2, sent / 2) == (step_of(one).messages, one.total_bytes)
 
 
 def test_a_trace_has_a_process_a_rank_and_no_line_with_two_things_at_once() -> None:
@@ -179,12 +180,12 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
     """Rule: a step is a record as any: its file is read back whole, and as a row."""
     path = tmp_path / "steps.jsonl"
     found = _records("--threads", "2", "--update", "ring", *TOY, "--out", str(path))
-    (back,) = results(path.read_text())
+    (back,) = measurements(path.read_text())
     assert back == found[0]
-    assert back.step["fusion"] == "ddp" and back.step["kind"] == "synchronous"
+    assert step_of(back).fusion == "ddp" and step_of(back).kind == "synchronous"
     (row,) = read(path).rows
     assert (row.collective, row.algorithm, row.ranks) == ("step:toy/64", "ring/ddp", 2)
-    assert row.times_s == back.out.times if back.out else False
+    assert row.times_s == back.times_s
 
 
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:
@@ -194,7 +195,7 @@ def test_a_straggler_is_no_base_of_a_speed_up() -> None:
     """
     slow = ("--compute", "fixed:5", "--straggler", "1:20", "--threads", "4")
     (found,) = _records(*TOY, *slow, "--update", "ring")
-    assert found.step["one_rank_s"] < 0.02 and found.step["stragglers"] == {"1": 20.0}
+    assert (step_of(found).one_rank_s or 1) < 0.02 and step_of(found).stragglers == {"1": 20.0}
     one = figures(found)
     assert one is not None and one.efficiency is not None and one.efficiency.value <= 1
 
@@ -216,8 +217,8 @@ def test_a_prediction_stands_beside(tmp_path: Path) -> None:
     argv = ("--compute", "fixed:5", "--topology", str(path), "--update", "ring")
     for overlap, ends in (("on", (0.005, 0.0052)), ("off", (0.005, 0.0055))):
         (one,) = _records("--threads", "2", *TOY, *argv, "--overlap", overlap)
-        assert ends[0] < one.step["predicted_s"] < ends[1]
-        assert one.step["predicted_by"] == "topology"
+        assert ends[0] < (step_of(one).predicted_s or 0) < ends[1]
+        assert step_of(one).predicted_by == "topology"
 
 
 @pytest.mark.parametrize("update", ["one_shot", "ps", "sharded_ps"])
@@ -232,7 +233,7 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
     seconds = {}
     for code in ("none", "fp16", "int8"):
         (one,) = _records(*argv, "--update", update, "--compress", code)
-        seconds[code] = one.step["predicted_s"]
+        seconds[code] = step_of(one).predicted_s or 0.0
     # What fp16 saves is half of the bytes; messages cost the same for all.
     half = seconds["none"] - seconds["fp16"]
     bits = 8.03 / 32
@@ -331,8 +332,8 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         assert done.returncode == 0 and "not the ranks' average" not in done.stdout, done
         assert done.stdout.count("# training step of toy/64") == 1
     assert "skipped: MPI has no type for float16" in skipped.stdout
-    found = results(rows.read_text())
-    assert [one.out.wrong for one in found if one.out] == [0, 0, 0, 0]
+    found = measurements(rows.read_text())
+    assert [one.wrong for one in found] == [0, 0, 0, 0]
     assert {e["pid"] for e in json.loads(trace.read_text())["traceEvents"]} == {0, 1, 2}
     told = [_events(trace, MESSAGES, rank) for rank in range(3)]
     for one in range(3):  # what one sends is what the other receives, in each step
@@ -343,17 +344,17 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
             )
             assert sent and sent == received
     # Two buckets of 16 KiB are the library's and one of 8 KiB is not; one of 40 KiB is.
-    ((both,), (whole,)) = (results(path.read_text()) for path in (mixed, alike))
-    assert both.transport == "shm+mpi" and both.step["transports"] == {"mpi": 2, "shm": 1}
-    assert whole.transport == "mpi" and "transports" not in whole.step
+    ((both,), (whole,)) = (measurements(path.read_text()) for path in (mixed, alike))
+    assert both.transport == "shm+mpi" and step_of(both).transports == {"mpi": 2, "shm": 1}
+    assert whole.transport == "mpi" and not step_of(whole).transports
     # On shm a trace has the passes over other ranks' memory: in each step as many bytes as counted.
-    (row,) = results(shared.read_text())
+    (row,) = measurements(shared.read_text())
     moved = Counter[int]()
     for rank in range(3):
         for event in _events(passes, MESSAGES, rank):
             assert event["name"].split()[1] != str(rank) and event["dur"] >= 0
             moved[event["args"]["step"]] += event["args"]["bytes"]
-    assert row.out and row.out.total and set(moved.values()) == {row.out.total}
+    assert row.total_bytes and set(moved.values()) == {row.total_bytes}
     assert refused.returncode == 2 and refused.stderr.count("no update 'nonsense'") == 1
 
 
@@ -367,6 +368,6 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
     way = ("--tuning", str(path), "--update", "auto", "--threads", "2")
     for how, messages in (("none", 10 * 4), ("all", 2)):
         (found,) = _records(*TOY, *way, "--fusion", how)
-        assert found.out is not None and found.out.wrong == 0
+        assert found.wrong == 0
         # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
-        assert found.step["messages"] == messages
+        assert step_of(found).messages == messages

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.cli import main as reports_main
-from reports.exports.formats import to_jsonl
+from tests.command import reports_main, topology_main
 from tests.conftest import Run
 from tests.reports import logs
-from tests.reports.runs import records
-from topology import cli
+from tests.reports.runs import records, to_jsonl
 from topology.exports import EXPORTS
 from topology.sources import own_json
 from topology.views import matrix
@@ -39,7 +37,7 @@ def test_standard_input_and_several_files_are_one_map(
     nvlink.write_text(own_json.dump(switched([[3, 4]])))
     raw = io.TextIOWrapper(io.BytesIO(Path(report).read_bytes()))
     monkeypatch.setattr(sys, "stdin", raw)
-    assert cli.main(["--json", "--from", "-", str(nvlink)]) == 0
+    assert topology_main(["--json", "--from", "-", str(nvlink)]) == 0
     merged = own_json.parse(capsys.readouterr().out)
     assert len(merged.gpus) == 7
     assert set(merged.sources) == {"topo -m", "test"}
@@ -52,19 +50,19 @@ def test_files_need_no_option(report: str, capsys: pytest.CaptureFixture[str]) -
     neither a command nor a file is still an unknown command.
     """
     for command in ([], ["--csv"], ["check"], ["pick", "-k", "2"]):
-        status = cli.main([*command, "--from", report])
+        status = topology_main([*command, "--from", report])
         said = capsys.readouterr()
-        assert (cli.main([*command, report]), capsys.readouterr()) == (status, said)
-    assert cli.main([report]) == 0
+        assert (topology_main([*command, report]), capsys.readouterr()) == (status, said)
+    assert topology_main([report]) == 0
     assert capsys.readouterr() == (Path(report).read_text(), "")
-    assert cli.main([report, "--csv"]) == 0
+    assert topology_main([report, "--csv"]) == 0
     assert capsys.readouterr().out.startswith(",GPU0")
     for words, complaint in (
         (["chek"], "did you mean check?"),
         (["--json", "check"], "check is a command: it comes first"),
         (["check", "nowhere.txt"], "nowhere.txt: cannot be read"),
     ):
-        assert cli.main(words) == 2
+        assert topology_main(words) == 2
         assert complaint in capsys.readouterr().err
 
 
@@ -79,10 +77,10 @@ def test_check_says_by_its_status(
     path = tmp_path / "machine.json"
     path.write_text(own_json.dump(topology))
     expected = described["expect"]["findings"]
-    assert cli.main(["check", str(path), "--json"]) == bool(expected)
+    assert topology_main(["check", str(path), "--json"]) == bool(expected)
     found = json.loads(capsys.readouterr().out)
     assert {finding["code"]: finding["subjects"] for finding in found} == expected
-    assert cli.main(["check", str(path)]) == bool(expected)
+    assert topology_main(["check", str(path)]) == bool(expected)
     shown = " ".join(capsys.readouterr().out.split())
     for finding in found:
         parts = finding["summary"], ", ".join(finding["subjects"]), finding["evidence"]
@@ -100,7 +98,7 @@ def test_check_says_by_its_status(
         (["pick", "--from", "REPORT"], "required: -k"),
         (["pick", "-k", "9", "--from", "REPORT"], "9 GPUs wanted, 7 to choose from"),
         (["pick", "-k", "x", "--from", "REPORT"], "invalid int value: 'x'"),
-        (["pick", "-k", "2", "-n", "0", "--from", "REPORT"], "-n 0: at least 1"),
+        (["pick", "-k", "2", "-n", "0", "--from", "REPORT"], "0 sets; at least 1"),
         (["pick", "-k", "2", "--objective", "tree", "--from", "REPORT"], "invalid choice: 'tree'"),
         (["pick", "-k", "2", "--exclude", "8", "--from", "REPORT"], "exclude; GPUs here: GPU0"),
         (["pick", "-k", "2", "--busy", "--from", "REPORT"], "no source says which GPUs are busy"),
@@ -119,7 +117,7 @@ def test_bad_input_is_one_line_and_status_2(
 ) -> None:
     """Rule: whatever is wrong, one line on stderr names it, stdout is empty, the status is 2."""
     argv = [report if word == "REPORT" else word for word in argv]
-    assert cli.main(argv) == 2
+    assert topology_main(argv) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     lines = shown.err.splitlines()
@@ -133,13 +131,13 @@ def test_text_of_powershell_is_read(
     """Rule: UTF-16, as Windows redirects it, is the same text."""
     path = tmp_path / "utf16.txt"
     path.write_text(Path(report).read_text(), encoding="utf-16")
-    assert cli.main(["--from", str(path)]) == 0
+    assert topology_main(["--from", str(path)]) == 0
     assert "GPU6" in capsys.readouterr().out
 
 
 def test_pick_of_the_field_report(report: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: pick -k 2 says that PIX pairs beat PHB pairs, as text and as JSON."""
-    assert cli.main(["pick", "-k", "2", "--from", report]) == 0
+    assert topology_main(["pick", "-k", "2", "--from", report]) == 0
     shown = capsys.readouterr().out
     tiers = shown[shown.index("tiers:") :].splitlines()
     assert "[0,1]" in tiers[1]
@@ -147,7 +145,9 @@ def test_pick_of_the_field_report(report: str, capsys: pytest.CaptureFixture[str
     assert "1 x PIX" in tiers[1]
     assert "1 x PHB" in tiers[2]
     assert "[0,1] beats [0,3]" in shown and "PHB, a PCIe host bridge" in " ".join(shown.split())
-    assert cli.main(["pick", "-k", "2", "--json", "--exclude", "0,GPU1", "--from", report]) == 0
+    assert (
+        topology_main(["pick", "-k", "2", "--json", "--exclude", "0,GPU1", "--from", report]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["picks"][0]["gpus"] == ["GPU3", "GPU4"]
 
 
@@ -157,10 +157,10 @@ def test_export_takes_the_choice_of_pick(
     """Rule: an ordered export holds the ring order that pick finds, of the GPUs that are left."""
     path = tmp_path / "dgx.json"
     path.write_text(own_json.dump(dgx_1v()))
-    assert cli.main(["export", "cuda", "-k", "4", "--exclude", "3", "--from", str(path)]) == 0
+    assert topology_main(["export", "cuda", "-k", "4", "--exclude", "3", "--from", str(path)]) == 0
     assert "CUDA_VISIBLE_DEVICES=4,5,6,7\n" in capsys.readouterr().out
     for name, entry in EXPORTS.items():
-        status = cli.main(["export", name, "--from", str(path)])
+        status = topology_main(["export", name, "--from", str(path)])
         assert status == (2 if name in ("nccl-xml", "rankfile", "mpich", "slurm") else 0), (
             entry.about
         )
@@ -170,7 +170,7 @@ def test_export_takes_the_choice_of_pick(
 def test_pictures_are_written(report: str, tmp_path: Path) -> None:
     """Rule: --svg and --html write their files and the matrix stays away."""
     svg, page = tmp_path / "map.svg", tmp_path / "map.html"
-    assert cli.main(["--svg", str(svg), "--html", str(page), "--from", report]) == 0
+    assert topology_main(["--svg", str(svg), "--html", str(page), "--from", report]) == 0
     assert svg.read_text().startswith("<svg") and svg.read_text() in page.read_text()
 
 
@@ -186,7 +186,7 @@ def test_start_loads_no_heavy_library(report: str, run: Run) -> None:
     """Rule: the matrix, and knowing all rooms, needs no other library."""
     script = (
         "import sys, topology.diagnostics.checks, topology.sources.nvml; "
-        "from topology import cli; status = cli.main(sys.argv[1:]); "
+        "from tests.command import topology_main; status = topology_main(sys.argv[1:]); "
         "heavy = {'numpy', 'networkx', 'rich', 'matplotlib', 'pynvml', 'mpi4py', 'yaml'}; "
         "sys.exit(f'{heavy & set(sys.modules)}' if heavy & set(sys.modules) else status)"
     )
@@ -203,7 +203,7 @@ def test_rows_are_sent_to_their_reader_and_maps_to_theirs(
     texts = [measured, logs.OLD, logs.BITWISE, logs.OSU, logs.IMB, json.dumps(logs.DOCUMENT)]
     for text in texts:
         path.write_text(text)
-        assert cli.main(["--from", str(path)]) == 2
+        assert topology_main(["--from", str(path)]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and "python -m reports show FILE reads them" in said
     path.write_text(own_json.dump(dgx_1v()))

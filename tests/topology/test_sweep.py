@@ -103,7 +103,7 @@ _FAILS = """
 import sys
 from bench.links.pair_timer import PairTimer
 from busbar.errors import ProbeError
-from topology.cli import main
+from tests.command import topology_main as main
 
 times = PairTimer.times
 

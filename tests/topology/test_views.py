@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from busbar.tables import escape_cell
 from busbar.terminal import make_printable
+from tests.command import topology_main
 from tests.conftest import examples
-from topology import cli
 from topology.diagnostics.checks import check
 from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
@@ -192,13 +192,13 @@ def test_rates_alone_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
     text = "memcpy CE CPU(row) {} GPU(column) bandwidth (GB/s)\n          0         1\n0     {}\n\n"
     path = tmp_path / "nvbandwidth.txt"
     path.write_text(text.format("->", "26.03     25.94") + text.format("<-", "25.97     13.11"))
-    assert cli.main([str(path)]) == 0
+    assert topology_main([str(path)]) == 0
     shown = capsys.readouterr().out
     assert "GPU1  from the host 25.94, to the host 13.11\n" in shown
     path.write_text(texts.P2P_TEST)
-    assert cli.main([str(path)]) == 0
+    assert topology_main([str(path)]) == 0
     shown = capsys.readouterr().out
     assert "bandwidth, GB/s" in shown and "promise" not in shown
     path.write_text(texts.TOPO)
-    assert cli.main([str(path)]) == 0
+    assert topology_main([str(path)]) == 0
     assert "GB/s" not in capsys.readouterr().out

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.launch.line import patience
+from bench.launch.control_socket import patience
 from tests.conftest import REPO, environment
 from tests.torture.campaign import Failure, pythons, run_campaign
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from collectives.formats.msccl import write
 from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit
-from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
+from reports.exports.formats import nccl_json, to_csv
+from reports.readers.codec import to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
 from tests.collectives import mscclpp_files
@@ -52,7 +53,7 @@ def _drawn(number: int) -> list[tuple[str, str]]:
 
 def records() -> list[bytes]:
     """Our own records in every form, and logs of other programs."""
-    made = runs.records(ranks=(2,), sizes=(1024, 2**20))
+    made = runs.flat(runs.records(ranks=(2,), sizes=(1024, 2**20)))
     plain = [to_jsonl(made), to_json(made), to_csv(made), nccl_json(made)]
     golden = [path.read_bytes() for path in sorted((ROOT / "reports/golden").iterdir())]
     written = [

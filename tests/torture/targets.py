@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.options.options import parse_choice
-from bench.run import rules as tuning
+from bench.run import tuning_file as tuning
 from bench.run.work import read_counts
 from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
@@ -29,12 +29,12 @@ from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
-from reports import cli as reports_cli
 from reports.analysis import expect_text
 from reports.analysis.expect import parse_rate, parse_share
-from reports.readers import own
+from reports.readers import codec
 from reports.readers.reading import read
-from reports.records.rows import record
+from reports.records.measurement import record
+from tests.command import reports_main
 from tests.torture import seeds
 from topology.diagnostics.checks import check
 from topology.model import device as busid
@@ -139,7 +139,7 @@ def printable(text: str) -> None:
 def _printed(words: Sequence[str]) -> Printed:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        status = reports_cli.main(words)
+        status = reports_main(words)
         out.flush()
     return Printed(status, out.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
 
@@ -163,7 +163,7 @@ def _path(parse: Callable[[Path], object], data: bytes) -> None:
 
 def _own(data: bytes) -> None:
     with contextlib.suppress(ValueError):  # what its one caller expects
-        own.results(data.decode("utf-8", "replace"))
+        codec.measurements(data.decode("utf-8", "replace"))
 
 
 def _counts(path: Path) -> object:

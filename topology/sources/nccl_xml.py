@@ -1,7 +1,7 @@
 """NCCL's topology XML: what NCCL_TOPO_DUMP_FILE writes, clouds ship, NCCL_TOPO_FILE reads.
 
 A ``net`` is a NIC here, as it is a device for RDMA and a column of ``nvidia-smi topo -m``; a
-network card without one is a NIC as well. ``topology.sources.nccl_xml_out`` writes the format.
+network card without one is a NIC as well. ``topology.sources.nccl_xml`` writes the format.
 """
 
 from __future__ import annotations

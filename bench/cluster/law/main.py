@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.cluster.arguments import network_options, planned
+from bench.cluster.arguments import NetworkOptions
 from bench.cluster.law import showing
 from bench.cluster.law.growth import LIBRARY, compared, fit
 from bench.cluster.law.measuring import FIT_HOSTS, Sweep, measure, ports, saved
 from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
-from busbar.arguments import Parser, program
+from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
+from busbar.options import option, switch
 from busbar.terminal import print_note
 from busbar.units import parse_ranks
 from collectives.schedule import catalogue
@@ -28,35 +27,55 @@ _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,lib
 _WITHOUT_LAW = ("barrier", "alltoallv")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure, or show what a folder holds; gives the exit status. Raises our errors."""
-    args = _parser().parse_args(argv)
-    if args.svg is not None:
-        drawable(args.svg)
-    counts = parse_ranks(args.hosts, MOST_HOSTS)
-    if min(counts) < 2:
-        raise Unsupported(f"--hosts {args.hosts}: a law is of 2 hosts or more")
-    args.hosts = max(counts)
-    network = planned(args)
-    with ExitStack() as ends:
-        folder = args.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
-        if not args.show:
-            sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
-            sweep = Sweep(chosen(args.collective, args.algorithm), sizes, args.iters)
-            folder.mkdir(parents=True, exist_ok=True)
-            with Cluster(network) as cluster, watched(cluster):
-                print_note("ports of the first hosts")
-                ports(cluster, folder)
-                for hosts in counts:
-                    measure(cluster, hosts, sweep, folder, print_note)
-        points, measured = saved(folder)
-        found = fit(measured, network.burst(network.rate))
-        rows = compared(points, found, network.rate)
-        print("\n".join(showing.lines(rows, found, network.rate)))
-        print("\n".join(showing.errors(rows, FIT_HOSTS)))
-        if args.svg is not None:
-            showing.draw(rows, network.rate, args.svg)
-    return 0
+class LawCommand(NetworkOptions, Command):
+    """Measure collectives on more and more hosts with a rank each.
+
+    They are shown beside the textbook's law and the simulator, which knows the ports of the first
+    four hosts only.
+    """
+
+    hosts: str = option("--hosts P,P…", "2,4,8,16")
+    collective: str = option("-c --collective NAMES  collectives, or all", "allreduce")
+    algorithm: str | None = option(
+        "-A --algorithm NAMES  algorithms, or all (default for allreduce"
+        f" {_ALGORITHMS}, for others all)"
+    )
+    minbytes: str = option("-b --minbytes SIZE  smallest size", "1M")
+    maxbytes: str | None = option(
+        "-e --maxbytes SIZE  largest size, by factors of 4 (default: one)"
+    )
+    iters: int = option("-n --iters N  iterations of a row", 6, at_least(1, "iterations"))
+    out: Path | None = option("--out DIR  keep the records and the measured map in DIR")
+    show: bool = switch("--show  measure nothing; show the records in --out DIR")
+    svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
+
+    def run(self) -> int:
+        """Measure, or show what a folder holds."""
+        if self.svg is not None:
+            drawable(self.svg)
+        counts = parse_ranks(self.hosts, MOST_HOSTS)
+        if min(counts) < 2:
+            raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")
+        network = self.plan(max(counts))
+        with ExitStack() as ends:
+            folder = self.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
+            if not self.show:
+                sizes = ["-b", self.minbytes, "-e", self.maxbytes or self.minbytes, "-f", "4"]
+                sweep = Sweep(chosen(self.collective, self.algorithm), sizes, self.iters)
+                folder.mkdir(parents=True, exist_ok=True)
+                with Cluster(network) as cluster, watched(cluster):
+                    print_note("ports of the first hosts")
+                    ports(cluster, folder)
+                    for hosts in counts:
+                        measure(cluster, hosts, sweep, folder, print_note)
+            points, measured = saved(folder)
+            found = fit(measured, network.burst(network.rate))
+            rows = compared(points, found, network.rate)
+            print("\n".join(showing.lines(rows, found, network.rate)))
+            print("\n".join(showing.errors(rows, FIT_HOSTS)))
+            if self.svg is not None:
+                showing.draw(rows, network.rate, self.svg)
+        return 0
 
 
 def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
@@ -80,27 +99,3 @@ def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
         if algorithm.partition(":")[0] not in there:
             raise Unsupported(f"--algorithm {algorithm[:40]}: none of {', '.join(names)} has it")
     return dict.fromkeys(names, wanted)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=f"{program('bench.cluster')} law",
-        description="Measure collectives on more and more hosts with a rank each, and show them"
-        " beside the textbook's law and the simulator, which knows the ports of the first four"
-        " hosts only.",
-    )
-    add = parser.group()
-    add("--hosts P,P…", "default 2,4,8,16", default="2,4,8,16")
-    network_options(add)
-    said = "collectives, or all (default allreduce)"
-    add("-c --collective NAMES", said, default="allreduce")
-    said = f"algorithms, or all (default for allreduce {_ALGORITHMS}, for others all)"
-    add("-A --algorithm NAMES", said)
-    add("-b --minbytes SIZE", "smallest size (default 1M)", default="1M")
-    add("-e --maxbytes SIZE", "largest size, by factors of 4 (default: one)")
-    said = "iterations of a row (default 6)"
-    add("-n --iters N", said, type=at_least(1, "iterations"), default=6)
-    add("--out DIR", "keep the records and the measured map in DIR", type=Path)
-    add("--show", "measure nothing; show the records in --out DIR", action="store_true")
-    add("--svg FILE", "draw times over hosts at the largest size", type=Path)
-    return parser

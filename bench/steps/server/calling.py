@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.launch.line import process
+from bench.launch.control_socket import process
 from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, header
 from bench.steps.server.hooks import Vector
 from bench.steps.server.wire import LONGEST, address, fill, head, memory

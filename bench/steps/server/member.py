@@ -53,7 +53,7 @@ def join(name: str) -> int:
         burn=options.burn,
         trace=trace,
         spans=trace.texts,
-        warmup=options.run.warmup,
+        warmup=options.warmup,
     )
     try:
         with prompt_timers():

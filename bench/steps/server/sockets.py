@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.launch import child
-from bench.launch.line import process
+from bench.launch.control_socket import process
 from bench.steps.server.ends import NOTHING, Arrival, MessageKind, ServerEnd, header
 from bench.steps.server.hooks import Vector
 from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, head, memory

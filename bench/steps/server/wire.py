@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.launch import line
+from bench.launch import control_socket
 from bench.steps.server.ends import HEADER, MessageHeader
 
 #: A learner that has begun a message and sends nothing for so long is lost.
@@ -20,7 +20,7 @@ LONGEST = 1 << 20
 
 def address(name: str, server: int) -> str:
     """The socket of a server."""
-    return line.address(f"steps-{name}-{server}")
+    return control_socket.address(f"steps-{name}-{server}")
 
 
 def fill(end: socket.socket, data: memoryview) -> None:

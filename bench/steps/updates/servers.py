@@ -29,7 +29,7 @@ from busbar.units import format_bytes
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
-from reports.records.record import Sample
+from reports.records.measurement import Record
 
 # A budget ends no run before it has so many updates.
 _FEWEST = 6
@@ -70,7 +70,7 @@ def run(job: StepJob) -> StepOutcome:
         mine = _ServerRun(job)
         mine.check()
     except Unsupported as error:  # the same on every rank
-        return StepOutcome(Sample(skipped=str(error)), job.choice.name)
+        return StepOutcome(Record(skipped=str(error)), job.choice.name)
     return mine.run()
 
 
@@ -86,7 +86,7 @@ class _ServerRun:
         self.training = training(self.options, self.learners)
         self.places = parts(self.training.elements, self.servers)
         each = max(1, self.learners // self.protocol.needed)
-        self.warmup = self.options.run.warmup * each  # rounds of all learners
+        self.warmup = self.options.warmup * each  # rounds of all learners
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
         self.ways = ServerWays(job, self.protocol, self.places, self.training.dtype, self.one_clock)
@@ -133,7 +133,7 @@ class _ServerRun:
         each = max(1, self.learners // self.protocol.needed)
 
         def enough(updates: int, spent: float) -> bool:
-            over = updates >= _ALONE * each or spent >= self.options.run.budget
+            over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
         served, _ = self._phase(exchanged(self.options), enough, alone=True)
@@ -205,16 +205,16 @@ class _ServerRun:
             burn=self.options.burn,
             one_clock=self.one_clock,
             trace=trace,
-            warmup=self.options.run.warmup,
+            warmup=self.options.warmup,
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
         """Whether a server has done what is asked for."""
         self.job.watch.arrived(updates)
-        wanted = self.options.run.iterations
+        wanted = self.options.iterations
         if wanted is not None:
             return updates >= self.warmup + wanted
-        return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
+        return updates >= self.warmup + _FEWEST and spent >= self.options.budget
 
     # -- what came of it
 
@@ -246,17 +246,18 @@ class _ServerRun:
         made = self.world.broadcast(made)
         times, updates = tuple(made["times"]), len(servers[0].updates)
         into, out = (round(n / updates) for n in made["bytes"])
-        sample = Sample(
-            times,
-            made["block"],
+        record = Record(
+            times_s=times,
+            iterations=made["block"],
             timing="loop",
-            stopped="budget" if self.options.run.iterations is None else "iterations",
-            sent=out,
-            received=into,
-            total=self.servers * (out + into),
+            across="max",
+            stopped="budget" if self.options.iterations is None else "iterations",
+            sent_bytes=out,
+            received_bytes=into,
+            total_bytes=self.servers * (out + into),
         )
         return StepOutcome(
-            sample,
+            record,
             self.protocol.name,
             messages=round(sum(one.gradients + one.answers for one in servers) / updates),
             predicted=made["predicted"],

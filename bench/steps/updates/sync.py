@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
-from bench.run.rules import load
+from bench.run.tuning_file import load
 from bench.steps import fusion
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
@@ -39,7 +39,7 @@ from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
-from reports.records.record import Sample
+from reports.records.measurement import Record
 from reports.statistics.uncertain import mean_of, median_of
 
 # Names whose schedules cannot be built before the ranks are there.
@@ -58,7 +58,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
     if choice.name == "auto":
-        load(options.run.tuning)  # what cannot be read is said now
+        load(options.tuning)  # what cannot be read is said now
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
@@ -74,7 +74,7 @@ def run(job: StepJob) -> StepOutcome:
     try:
         mine = _Update(job)
     except Unsupported as error:  # the same on every rank
-        skipped = Sample(skipped=str(error))
+        skipped = Record(skipped=str(error))
         return StepOutcome(skipped, "synchronous", facts={"fusion": job.options.fusion.label})
     try:
         return mine.outcome()
@@ -123,7 +123,7 @@ class _Update:
 
     def outcome(self) -> StepOutcome:
         """Measure, and say what was found; the same on every rank."""
-        job, options = self._job, self._job.options.run
+        job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
         if self._training.real:  # it goes on however well the time of a step is known
             rules = replace(rules, precise=0.0)
@@ -157,15 +157,17 @@ class _Update:
         own = mean_of([median_of(alone.per_rank[rank]) for rank in base])
         carriers = sum((one.carriers for one in self._exchanges), Counter[str]())
         return StepOutcome(
-            Sample(
-                times=timed.times,
+            Record(
+                times_s=timed.times,
                 iterations=timed.iterations,
+                timing="each",
+                across="max",
                 stopped=timed.stopped,
                 wrong=sum(wrongs) if self._training.source is None else None,
-                sent=round(max(sent)) if ours else None,
-                received=round(max(received)) if ours else None,
-                total=round(sum(sent)) if ours else None,
-                per_rank=timed.per_rank if options.per_rank else (),
+                sent_bytes=round(max(sent)) if ours else None,
+                received_bytes=round(max(received)) if ours else None,
+                total_bytes=round(sum(sent)) if ours else None,
+                per_rank_s=timed.per_rank if options.per_rank else (),
             ),
             "synchronous",
             compute=alone.times,

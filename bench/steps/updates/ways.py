@@ -95,7 +95,7 @@ class ServerWays:
         if world.rank < options.servers:
             part = self.places[world.rank]
             about = {
-                "words": list(options.words),
+                "words": list(options.argv),
                 "update": self.job.choice.label,
                 "learners": self.protocol.learners,
                 "servers": options.servers,

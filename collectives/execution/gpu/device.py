@@ -81,10 +81,10 @@ class Driver:
 
     def uuid(self, index: int) -> bytes:
         """The 16 bytes of a GPU's identity; empty where the driver does not say."""
-        number, found = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
+        number, uuid = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
         status = self._library.cuDeviceGet(ctypes.byref(number), ctypes.c_int(index))
-        status = status or self._library.cuDeviceGetUuid_v2(ctypes.byref(found), number)
-        return b"" if status else bytes(found)
+        status = status or self._library.cuDeviceGetUuid_v2(ctypes.byref(uuid), number)
+        return b"" if status else bytes(uuid)
 
 
 def driver(cupy: Any) -> Driver | None:
@@ -250,10 +250,10 @@ def cuda_source(name: str) -> str:
 
     def text(name: str) -> str:
         try:
-            found = folder.joinpath(name).read_text(encoding="utf-8")
+            source = folder.joinpath(name).read_text(encoding="utf-8")
         except OSError as error:
             raise Unavailable(f"the CUDA sources are not installed: {error}") from None
-        return _INCLUDE.sub(lambda match: once(match[1]), found.replace("#pragma once\n", ""))
+        return _INCLUDE.sub(lambda match: once(match[1]), source.replace("#pragma once\n", ""))
 
     def once(name: str) -> str:
         if name in seen:
@@ -359,10 +359,10 @@ class GpuDevice:
 
         CuPy gives a C string, which ends at the first zero byte; the driver gives all 16.
         """
-        found = bytes(self._properties()["uuid"])[:_UUID_BYTES]
-        if len(found) < _UUID_BYTES and self._driver is not None:
-            found = self._driver.uuid(self.index) or found
-        digits = found.ljust(_UUID_BYTES, b"\0").hex()
+        identity = bytes(self._properties()["uuid"])[:_UUID_BYTES]
+        if len(identity) < _UUID_BYTES and self._driver is not None:
+            identity = self._driver.uuid(self.index) or identity
+        digits = identity.ljust(_UUID_BYTES, b"\0").hex()
         cuts = (0, 8, 12, 16, 20, 32)
         return "GPU-" + "-".join(digits[a:b] for a, b in pairwise(cuts))
 
@@ -396,8 +396,8 @@ class GpuDevice:
         }
 
     def _properties(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._runtime.getDeviceProperties(self.index)
-        return found
+        properties: dict[str, Any] = self._runtime.getDeviceProperties(self.index)
+        return properties
 
     def _attribute(self, number: int) -> int:
         return int(self._runtime.deviceGetAttribute(number, self.index))
@@ -548,11 +548,11 @@ class GpuDevice:
         cuda = self.xp.cuda
         module = cuda.Module()
         module.load(compiler(cuda.nvrtc).binary(source, options, self.capability))
-        found: dict[str, Kernel] = {name: module.get_function(name) for name in names}
-        for kernel in found.values():
+        kernels: dict[str, Kernel] = {name: module.get_function(name) for name in names}
+        for kernel in kernels.values():
             self.registers(kernel)  # loads it now, and not behind a closed gate
             self._carve(kernel)
-        return found
+        return kernels
 
     def registers(self, kernel: Kernel) -> int:
         """Registers of a thread of a kernel."""

@@ -100,7 +100,7 @@ class _Binder:
 
     def _landings(self, receives: list[Receive]) -> list[DeviceArray]:
         """Where each message lands: in its place, or in the staging, as its place is aligned."""
-        found: list[DeviceArray] = []
+        targets: list[DeviceArray] = []
         at = 0
         for receive in receives:
             target = self.view(receive.span)
@@ -108,8 +108,8 @@ class _Binder:
                 start = at + target.address % 16
                 at += _room(target.nbytes)
                 target = self._room[start : start + target.nbytes].view(target.dtype)
-            found.append(target)
-        return found
+            targets.append(target)
+        return targets
 
     def _join(self, join: _Join) -> list[Call]:
         target = self.view(join.span)
@@ -124,18 +124,18 @@ def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
     A message joins an earlier one's pass when its slot is the same and nothing between them touches
     that slot, so that the order of writes stays what the program says.
     """
-    found: list[_Join] = []
+    joins: list[_Join] = []
     for receive, message in zip(receives, landed, strict=True):
         if not _waits(receive):
             continue
-        same = [i for i, join in enumerate(found) if _meet(join.span, receive.span)]
-        last = found[same[-1]] if same else None
+        same = [i for i, join in enumerate(joins) if _meet(join.span, receive.span)]
+        last = joins[same[-1]] if same else None
         adds = receive.other == receive.span
         if last is not None and adds and last.span == receive.span and last.first is not None:
             last.messages.append(message)
         else:
-            found.append(_Join(receive.span, receive.other, [message]))
-    return found
+            joins.append(_Join(receive.span, receive.other, [message]))
+    return joins
 
 
 def _meet(a: Span, b: Span) -> bool:

@@ -83,10 +83,10 @@ def gpu_number(local_rank: int, visible: int, wanted: Sequence[int]) -> int:
 
 def shared_gpus(uuids: Sequence[str]) -> dict[str, list[int]]:
     """The GPUs that more than one rank took, with those ranks."""
-    found: dict[str, list[int]] = {}
+    users: dict[str, list[int]] = {}
     for rank, uuid in enumerate(uuids):
-        found.setdefault(uuid, []).append(rank)
-    return {uuid: ranks for uuid, ranks in found.items() if len(ranks) > 1}
+        users.setdefault(uuid, []).append(rank)
+    return {uuid: ranks for uuid, ranks in users.items() if len(ranks) > 1}
 
 
 def sharing_refusal(uuids: Sequence[str]) -> str:
@@ -237,9 +237,9 @@ def _picked(world: World, local: list[int], wishes: Wishes) -> list[str]:
         except ProbeError as error:
             mine = f"--gpus pick on {hostname()}: {error}"
     everyone = world.gather(mine)
-    for found in everyone:
-        if isinstance(found, str):
-            raise Unsupported(found)
+    for answer in everyone:
+        if isinstance(answer, str):
+            raise Unsupported(answer)
     return list(everyone[local[0]])
 
 
@@ -265,24 +265,24 @@ def _agree(everyone: list[list[Any]]) -> None:
 
 def _remarks(world: World, uuids: list[str]) -> list[str]:
     """The table's remark on ranks that share a GPU."""
-    found = []
+    remarks = []
     if world.size == 1:
-        found.append(
+        remarks.append(
             "one rank: nothing crosses a link; out of place is a copy inside the GPU, and in place"
             " nothing needs to move"
         )
     for uuid, ranks in shared_gpus(uuids).items():
         whom = f"ranks {', '.join(map(str, ranks))} share GPU {uuid}"
         if world.name == "inproc":
-            found.append(f"{whom}: threads of one process, whose kernels run side by side")
+            remarks.append(f"{whom}: threads of one process, whose kernels run side by side")
         elif _mps():
-            found.append(f"{whom}: processes under MPS, whose kernels run side by side")
+            remarks.append(f"{whom}: processes under MPS, whose kernels run side by side")
         else:
-            found.append(
+            remarks.append(
                 f"{whom}: processes without MPS are time-sliced, so that these times say nothing"
                 " about speed"
             )
-    return found
+    return remarks
 
 
 def _mps() -> bool:

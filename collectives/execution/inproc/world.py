@@ -30,8 +30,8 @@ class Mailbox:
     def _queue(self, src: int, dst: int) -> SimpleQueue[object]:
         """The queue of an ordered pair, made by the first of the two that asks for it."""
         key = src * self.size + dst
-        found = self._queues.get(key)
-        return self._queues.setdefault(key, SimpleQueue()) if found is None else found
+        queue = self._queues.get(key)
+        return self._queues.setdefault(key, SimpleQueue()) if queue is None else queue
 
     def put(self, src: int, dst: int, item: object) -> None:
         """Leave an item from one rank for another."""
@@ -121,12 +121,12 @@ class InprocWorld:
 
     def alarms(self) -> list[tuple[int, Json]]:
         """See `World.alarms`."""
-        found: list[tuple[int, Json]] = []
+        alarms: list[tuple[int, Json]] = []
         with suppress(Empty):
             while True:
                 rank, text = self.shared.alarms[self.rank].get_nowait()
-                found.append((rank, json.loads(text)))
-        return found
+                alarms.append((rank, json.loads(text)))
+        return alarms
 
     def once(self, make: Callable[[], T]) -> T:
         """See `World.once`; what rank 0 raises, all raise."""
@@ -138,10 +138,10 @@ class InprocWorld:
             except BusbarError as refused:
                 error = refused
         everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((made, error)))
-        found, refusal = everyone[0]
+        result, refusal = everyone[0]
         if refusal is not None:
             raise refusal
-        return found[0]
+        return result[0]
 
     def threads(self) -> None:
         """See `World.threads`: there is no MPI."""
@@ -229,5 +229,5 @@ def _first_cause(errors: dict[int, BaseException]) -> BaseException:
     if causes:
         return causes[0]
     late = [e for e in errors.values() if "did not arrive" in str(e)]
-    found = (late or list(errors.values()))[0]
-    return found if isinstance(found, BusbarError) else RankFailure(str(found))
+    error = (late or list(errors.values()))[0]
+    return error if isinstance(error, BusbarError) else RankFailure(str(error))

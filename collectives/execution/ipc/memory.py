@@ -93,23 +93,23 @@ class PeerMemory:
     def describe(self, key: int, shared: bool) -> dict[str, Any]:
         """How another rank finds an allocation, as JSON; ``shared``: from another process too."""
         address, size = self._own[key]
-        found = {"pid": os.getpid(), "gpu": self._device.index, "at": address, "nbytes": size}
+        description = {"pid": os.getpid(), "gpu": self._device.index, "at": address, "nbytes": size}
         if not shared:
-            return found
+            return description
         self._shown.add(key)
-        return {**found, "handle": self._device.ipc_handle(address).hex()}
+        return {**description, "handle": self._device.ipc_handle(address).hex()}
 
-    def attach(self, rank: int, key: int, found: Mapping[str, Any]) -> tuple[int, object]:
+    def attach(self, rank: int, key: int, where: Mapping[str, Any]) -> tuple[int, object]:
         """Where another rank's allocation lies here, and what keeps it mapped (see `keeper`, too).
 
         Raises Unavailable where it cannot be mapped, with the remedy.
         """
-        if int(found["pid"]) == os.getpid():
-            self._reach(rank, int(found["gpu"]))
-            return int(found["at"]), None
+        if int(where["pid"]) == os.getpid():
+            self._reach(rank, int(where["gpu"]))
+            return int(where["at"]), None
         token = self._attached.get((rank, key))
         if token is None:
-            address = self._open(rank, bytes.fromhex(str(found["handle"])))
+            address = self._open(rank, bytes.fromhex(str(where["handle"])))
             token = _Token()
             self._attached[rank, key], self._at[rank, key] = token, address
             # Closing may wait for the device, as freeing does: it has its time too.

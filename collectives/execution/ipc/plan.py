@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,7 +40,14 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
+from collectives.execution.shm.tasks import (
+    EMPTY,
+    Place,
+    ordered,
+    placed_program_json,
+    places_of,
+    read_placed_program,
+)
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
 from collectives.execution.world import DIED, LATE, LEFT, Json, World, lost
@@ -170,15 +178,15 @@ def part(size: int, nteams: int, itemsize: int) -> int:
     return -(-each // per) * per
 
 
-def teams(found: DependenceGraph, itemsize: int, most: int) -> int:
+def teams(graph: DependenceGraph, itemsize: int, most: int) -> int:
     """Blocks of a rank: enough for its largest pass, no more than can be resident.
 
     Where passes do not cover equal pieces, a team's part of one may need another team's of the
     one before: a single team does all then.
     """
-    if not found.aligned:
+    if not graph.aligned:
         return 1
-    largest = max((w.size for works in found.works for w in works), default=0)
+    largest = max((w.size for works in graph.works for w in works), default=0)
     return max(1, min(most, -(-largest * itemsize // TEAM_BYTES)))
 
 
@@ -188,7 +196,7 @@ def control_bytes(nranks: int, nteams: int) -> int:
 
 
 def table(
-    found: DependenceGraph,
+    graph: DependenceGraph,
     rank: int,
     nteams: int,
     slots: StagingArea,
@@ -203,9 +211,9 @@ def table(
     ``rotated``: a pass reads the next rank's data first, so that ranks read from different GPUs;
     otherwise rank 0's first, so that equal sums of floats have equal bits.
     """
-    nranks, works = len(found.works), found.works[rank]
-    strides = [2 + len(works) for works in found.works]
-    listeners = _listeners(found, rank)
+    nranks, works = len(graph.works), graph.works[rank]
+    strides = [2 + len(works) for works in graph.works]
+    listeners = _listeners(graph, rank)
     first = rank + 1 if rotated else 0
 
     def turn(place: Place) -> int:
@@ -234,7 +242,7 @@ def table(
 
     records = [record(ENTRY, (), None)]
     records += [record(task, work.waits, work) for task, work in enumerate(works)]
-    records.append(record(len(works), found.exits[rank], None))
+    records.append(record(len(works), graph.exits[rank], None))
     return _laid_out(records, nranks, strides[rank], nteams, rank, to, deadline)
 
 
@@ -243,11 +251,11 @@ def _mark(task: int) -> int:
     return 2 + task
 
 
-def _listeners(found: DependenceGraph, rank: int) -> dict[int, list[int]]:
+def _listeners(graph: DependenceGraph, rank: int) -> dict[int, list[int]]:
     """The ranks that wait for each task of a rank."""
     listeners: dict[int, list[int]] = {}
-    for other, works in enumerate(found.works):
-        for waits in (*(work.waits for work in works), found.exits[other]):
+    for other, works in enumerate(graph.works):
+        for waits in (*(work.waits for work in works), graph.exits[other]):
             for peer, task in waits:
                 if peer == rank and other not in listeners.setdefault(task, []):
                     listeners[task].append(other)
@@ -427,26 +435,27 @@ class PeerBinding:
     def plan(
         cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None
     ) -> PeerBinding:
-        """A rank's program, of all ranks together. An average's division is the last call."""
+        """Bind a rank's program. Where sums are not divided in passes, that is the last call."""
 
-        def found(everyone: list[Json]) -> DependenceGraph:
-            return dependence_graph(ordered(list(map(heard, everyone))), transport.world.size)
+        def graph_of(everyone: list[Json]) -> DependenceGraph:
+            programs = [read_placed_program(one) for one in everyone]
+            return dependence_graph(ordered(programs), transport.world.size)
 
-        return cls._bound(transport, buffers, op, lambda places: told(program, places), found)
+        return cls._bound(transport, buffers, op, partial(placed_program_json, program), graph_of)
 
     @classmethod
     def worksharing(
         cls, transport: Peers, call: LibraryCall
     ) -> tuple[PeerBinding, DependenceGraph]:
-        """A collective whose work belongs to no rank, and who does what of it."""
+        """Bind a work-sharing collective. Also returns which rank does which part."""
         buffers, dealt = call.buffers, list[DependenceGraph]()
 
-        def found(everyone: list[Json]) -> DependenceGraph:
+        def graph_of(everyone: list[Json]) -> DependenceGraph:
             itemsize = buffers[Buffer.OUT].dtype.itemsize
             dealt.append(shared_out(call, everyone, itemsize))
             return dealt[0]
 
-        bound = cls._bound(transport, buffers, call.op, ends, found)
+        bound = cls._bound(transport, buffers, call.op, ends, graph_of)
         return bound, dealt[0]
 
     @classmethod
@@ -456,11 +465,11 @@ class PeerBinding:
         buffers: Mapping[Buffer, Any],
         op: Op | None,
         tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
-        made: Callable[[list[Json]], DependenceGraph],
+        graph_of: Callable[[list[Json]], DependenceGraph],
     ) -> PeerBinding:
-        """``tell``: what other ranks must know, from where the buffers lie.
+        """Bind the graph that follows from all ranks' messages.
 
-        ``made``: what all do.
+        ``tell``: this rank's message, from where its buffers lie. ``graph_of``: the graph.
         """
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
@@ -470,10 +479,10 @@ class PeerBinding:
         # All ranks have arrived, so they have closed their older memory.
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
-        found = made([one["told"] for one in everyone])
+        graph = graph_of([one["message"] for one in everyone])
         mean = op is not None and op.mean
-        folds = mean and adds_all_at_once(found)
-        bound.calls = bound._build(found, op, average=folds)
+        folds = mean and adds_all_at_once(graph)
+        bound.calls = bound._build(graph, op, average=folds)
         if mean and not folds and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
@@ -507,30 +516,30 @@ class PeerBinding:
         shared = self._transport.shared
         keys = {key for key, _ in places.values()} - {EMPTY}
         segments = {key: memory.describe(key, shared) for key in keys}
-        return {"told": tell(places), "segments": segments}, keys
+        return {"message": tell(places), "segments": segments}, keys
 
     def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
         """Where a rank's allocations lie here."""
-        memory, found = self._transport.memory, {}
+        memory, addresses = self._transport.memory, {}
         for key, where in segments.items():
             if rank == self._transport.world.rank:
-                found[int(key)] = memory.own(int(key))
+                addresses[int(key)] = memory.own(int(key))
             else:
-                found[int(key)], held = memory.attach(rank, int(key), where)
+                addresses[int(key)], held = memory.attach(rank, int(key), where)
                 self.kept.append(held)
-        return found
+        return addresses
 
-    def _build(self, found: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
+    def _build(self, graph: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
         """The calls that enqueue one iteration; ``average``: its passes divide what they add."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
-        nteams = teams(found, size, transport.most_teams)
+        nteams = teams(graph, size, transport.most_teams)
         control = self._zeroed(control_bytes(world.size, nteams))
-        stage = StagingArea.of(found.works[rank], found.slots[rank], nteams, size)
+        stage = StagingArea.of(graph.works[rank], graph.slots[rank], nteams, size)
         staged = transport.allocate(stage.nbytes)
         to = transport.addresses(self._exchange(control), self._address)
         words = table(
-            found,
+            graph,
             rank,
             nteams,
             stage,

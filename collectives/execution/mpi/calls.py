@@ -16,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.transport import Counted, Spans, Start, Tell, TracedMessage
+from collectives.execution.transport import CallList, Spans, Start, Tell, TracedMessage
 from native import OPS, TYPES, load
 
 if TYPE_CHECKING:
@@ -110,29 +111,25 @@ class BoundStep(NamedTuple):
                 ended.report(tell, self.number, starts[id(ended)])
 
 
-class Calls(Counted):
-    """A flat list of calls made from Python; see `Action` for the methods.
+class PersistentCalls(CallList):
+    """Calls over persistent requests, made from Python; see `Action` for the methods.
 
     ``steps``: the same as ``calls``, for a trace; none of a library's collective.
     """
 
     def __init__(
         self,
-        world: MpiWorld,
         calls: Sequence[Call],
-        moved: tuple[int, int] = (0, 0),
+        requests: Sequence[Any],
+        sent: int,
+        received: int,
+        *,
         steps: Sequence[BoundStep] = (),
+        held: object = None,
     ) -> None:
-        super().__init__(*moved)
-        self._world, self._steps = world, steps
-        self._calls = [call.call if isinstance(call, Requests) else call for call in calls]
-        self._requests = [one.request for one in _started(calls)]
-
-    def __call__(self) -> None:
-        """See `Action.__call__`."""
-        self._runs += 1
-        for call in self._calls:
-            call()
+        direct = [call.call if isinstance(call, Requests) else call for call in calls]
+        super().__init__(direct, sent, received, held)
+        self._requests, self._steps = requests, steps
 
     def traced(self, tell: Tell) -> None:
         """See `Action.traced`."""
@@ -144,26 +141,28 @@ class Calls(Counted):
             step.traced(tell)
 
     def close(self) -> None:
-        """Free the persistent requests, and let go of the buffers."""
+        """Free the persistent requests."""
         for request in self._requests:
             request.Free()
-        self._requests, self._calls, self._steps = [], [], ()
+        self._requests, self._steps = [], ()
+        super().close()
 
 
-class NativeCalls(Calls):
+class NativeCalls(PersistentCalls):
     """The same calls made and timed by the extension; see `Action` for the methods."""
 
     def __init__(
         self,
-        world: MpiWorld,
         calls: Sequence[Call],
+        requests: Sequence[Any],
         moved: tuple[int, int],
         steps: Sequence[BoundStep],
+        world: MpiWorld,
         timed: Timed,
-        handles: np.ndarray[Any, Any],
+        handles: NDArray[Any],
     ) -> None:
-        super().__init__(world, calls, moved, steps)
-        self._timed, self._handles = timed, handles
+        super().__init__(calls, requests, *moved, steps=steps)
+        self._world, self._timed, self._handles = world, timed, handles
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure where MPI refuses."""
@@ -194,7 +193,7 @@ class NativeCalls(Calls):
         self._exchange_handles(to_python=False)
 
     def close(self) -> None:
-        """See `Calls.close`."""
+        """See `PersistentCalls.close`."""
         self._exchange_handles(to_python=True)
         super().close()
         del self._timed
@@ -237,7 +236,7 @@ def bind_calls(
     moved: tuple[int, int] = (0, 0),
     steps: Sequence[BoundStep] = (),
     times: int = 1,
-) -> Calls:
+) -> PersistentCalls:
     """The calls, ``times`` times in a row, as an action: the extension's where it can make them.
 
     ``moved``: bytes that an iteration sends and receives. Python makes them where the extension is
@@ -245,16 +244,17 @@ def bind_calls(
     for counts that MPI's plain functions cannot take, and where their addresses cannot be had. All
     ranks need not decide alike: every iteration is the same calls of MPI.
     """
-    core = load()
+    core, started = load(), _started(calls)
+    held = [one.request for one in started]
     if core is not None:
-        describe = _Describer(world, core.SHAPES, _started(calls))
+        describe = _Describer(world, core.SHAPES, started)
         rows = [row for call in calls for row in describe.rows(call)]
         barrier = _address(world.mpi, "MPI_Barrier")
         if barrier is not None and None not in rows:
             table, comm = np.array(rows * times, core.CALL), world.mpi._handleof(world.comm)
             timed = core.calls(table, describe.parts, barrier, comm, describe.wide)
-            return NativeCalls(world, calls, moved, steps, timed, describe.handles)
-    return Calls(world, list(calls) * times, moved, steps)
+            return NativeCalls(calls, held, moved, steps, world, timed, describe.handles)
+    return PersistentCalls(list(calls) * times, held, *moved, steps=steps)
 
 
 def _address(mpi: Any, name: str) -> int | None:

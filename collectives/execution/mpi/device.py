@@ -10,6 +10,7 @@ import ctypes
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +20,16 @@ from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
+from collectives.execution.mpi.calls import PersistentCalls
 from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.transport import TAGS
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
-from collectives.execution.transport import Counted, LibraryCall
+from collectives.execution.transport import LibraryCall
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
-_TAGS = 32768  # MPI promises tags below this
 
 
 def takes_device_memory(mpi: Any) -> bool:
@@ -40,6 +42,17 @@ def takes_device_memory(mpi: Any) -> bool:
     except (OSError, AttributeError):
         return False
     return bool(query())
+
+
+class _DeviceAction(PersistentCalls):
+    """Calls that enqueue or exchange, and a wait for all of them."""
+
+    divides = True  # an average is divided on the device
+
+    def __init__(
+        self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
+    ) -> None:
+        super().__init__([partial(lane.enqueue, calls), lane.wait], requests, *moved, held=held)
 
 
 class _Message(NamedTuple):
@@ -169,7 +182,7 @@ class MpiDeviceTransport(GpuTransport):
     def _tag(self, sends: int, peer: int) -> int:
         """Both ends number the messages between them alike: requests may start in any order."""
         self._tags[bool(sends), peer] += 1
-        return self._tags[bool(sends), peer] % _TAGS
+        return self._tags[bool(sends), peer] % TAGS
 
     def _memory(self, view: DeviceArray) -> tuple[Any, int | None]:
         """The buffer that MPI is given, and its address if it is host memory."""
@@ -196,26 +209,3 @@ class MpiDeviceTransport(GpuTransport):
                 copy()
 
         return go
-
-
-class _DeviceAction(Counted):
-    """A flat list of calls that enqueue or exchange; see `Action` for the methods."""
-
-    divides = True  # an average is divided on the device
-
-    def __init__(
-        self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
-    ) -> None:
-        super().__init__(*moved)
-        self._lane, self._calls, self._requests, self._held = lane, calls, requests, held
-
-    def __call__(self) -> None:
-        self._runs += 1
-        self._lane.enqueue(self._calls)
-        self._lane.wait()
-
-    def close(self) -> None:
-        """Free the persistent requests."""
-        for request in self._requests:
-            request.Free()
-        self._requests, self._calls, self._held = [], [], None

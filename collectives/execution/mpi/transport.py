@@ -18,8 +18,8 @@ from collectives.execution.mpi.calls import (
     BoundMessage,
     BoundStep,
     Call,
-    Calls,
     NativeCalls,
+    PersistentCalls,
     bind_calls,
     requests,
 )
@@ -43,7 +43,7 @@ from collectives.schedule.ops import Op
 SEGMENT_BYTES = 512 * 1024
 # Of an average its division, say: where the extension makes the other rows' calls, a row says so.
 _THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
-_TAGS = 32768  # MPI promises tags below this
+TAGS = 32768  # MPI promises tags below this
 
 
 class MpiTransport(Transport):
@@ -103,7 +103,7 @@ class MpiTransport(Transport):
             return _Begun(self._world, calls)
         return self._bound(bind_calls(self._world, calls))
 
-    def _bound(self, action: Calls) -> Calls:
+    def _bound(self, action: PersistentCalls) -> PersistentCalls:
         through_python = native.load() is not None and not isinstance(action, NativeCalls)
         self.said = _THROUGH_PYTHON if through_python else {}
         return action
@@ -146,7 +146,7 @@ class _Binder:
         # a list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
 
-    def action(self, program: Program) -> Calls:
+    def action(self, program: Program) -> PersistentCalls:
         steps = [self._step(step) for step in program.steps]
         calls = [call for step in steps for call in step.calls]
         return bind_calls(self._world, calls, (self._sent, self._received), steps)
@@ -169,7 +169,7 @@ class _Binder:
 
     def _tag(self, way: str, peer: int) -> int:
         self._tags[way, peer] += 1
-        return self._tags[way, peer] % _TAGS
+        return self._tags[way, peer] % TAGS
 
     def _send(self, view: Array, peer: int) -> BoundMessage:
         self._sent += view.nbytes

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.execution.mpi.calls import Call, Calls, bind_calls
+from collectives.execution.mpi.calls import Call, PersistentCalls, bind_calls
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.one_sided import Reaching
 from collectives.execution.program import Program
@@ -76,18 +76,17 @@ class ReachedMemory:
 
 def one_sided(
     world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: Reach
-) -> Calls:
+) -> PersistentCalls:
     """See `collectives.execution.transport.Transport.one_sided`."""
-    what, kind = Reaching(world, program, how), world.mpi.BYTE
-    exposed = buffers[what.exposed]
+    reaching, kind = Reaching(world, program, how), world.mpi.BYTE
+    exposed = buffers[reaching.exposed]
     window, offset = windows.locate(exposed)
     begins = world.gather(offset)
-    act = window.Put if what.put else window.Get
+    act = window.Put if reaching.put else window.Get
     calls: list[Call] = []
-    for peer, own, start, _ in what.accesses:
+    for peer, own, start, _ in reaching.accesses:
         near = buffers[own.buffer][own.start : own.stop].view(np.uint8)
         far = [begins[peer] + start * exposed.itemsize, near.nbytes, kind]
         calls.append(partial(act, [near, kind], peer, far))
-    calls += [partial(window.Flush, peer) for peer in what.peers]
-    sent, received = (count * exposed.itemsize * what.times for count in what.elements)
-    return bind_calls(world, calls, (sent, received), times=what.times)
+    calls += [partial(window.Flush, peer) for peer in reaching.peers]
+    return bind_calls(world, calls, reaching.moved(exposed.itemsize), times=reaching.times)

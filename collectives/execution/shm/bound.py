@@ -11,7 +11,14 @@ from collectives.execution.shm.dependences import DependenceGraph, Work, depende
 from collectives.execution.shm.memory import Memory, plan_bytes, traffic
 from collectives.execution.shm.pass_plans import direct, eager, is_eager, mailboxes
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
-from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
+from collectives.execution.shm.tasks import (
+    EMPTY,
+    Place,
+    ordered,
+    placed_program_json,
+    places_of,
+    read_placed_program,
+)
 from collectives.execution.transport import (
     Action,
     Array,
@@ -43,7 +50,7 @@ class HostTransport(Protocol):
     known_stores: dict[Hashable, Past]
 
     def common(self, nbytes: int) -> Array: ...  # noqa: D102
-    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...  # noqa: D102
+    def attach(self, rank: int, key: int, where: Mapping[str, int]) -> Array: ...  # noqa: D102
     def guarded(self, action: Callable[[], T]) -> T: ...  # noqa: D102
 
 
@@ -58,24 +65,25 @@ class Built(NamedTuple):
 class Bound(Action):
     """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
 
-    A subclass says what a rank tells the others, and how a plan comes of what all have told.
-    ``segments``: of every rank, what is mapped here of it. ``counts``: what all have moved so far.
+    A subclass has the message of a rank to the others, and makes the plan from all messages.
+    ``segments``: of each rank, its memory that is mapped here, by key. ``counts``: the bytes that
+    all ranks have moved so far.
     """
 
     def __init__(self, transport: HostTransport, buffers: Buffers) -> None:
         self.transport, world = transport, transport.world
         # Also where this rank's part is empty: all ranks must come to the same plan.
         self.dtype = buffers[Buffer.OUT].dtype
-        found = places_of(transport.memory.locate, buffers, self.dtype.itemsize)
+        places = places_of(transport.memory.locate, buffers, self.dtype.itemsize)
         segments = {
-            key: transport.memory.describe(key) for key, _ in found.values() if key != EMPTY
+            key: transport.memory.describe(key) for key, _ in places.values() if key != EMPTY
         }
-        everyone = world.gather({"told": self._told(found), "segments": segments})
+        everyone = world.gather({"message": self._message(places), "segments": segments})
         self.segments = [
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
             for rank, one in enumerate(everyone)
         ]
-        self._built = self._build([one["told"] for one in everyone])
+        self._built = self._build([one["message"] for one in everyone])
         world.barrier()
         counts = traffic(self._built.shared, world.size)
         # Bytes moved by the trial of stores do not count.
@@ -83,16 +91,16 @@ class Bound(Action):
         world.barrier()
 
     @abstractmethod
-    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        """This rank's message to all others, with its buffers' segments and elements."""
+    def _message(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        """The message of this rank to all others, from where its buffers lie."""
 
     @abstractmethod
     def _build(self, everyone: list[Json]) -> Built:
-        """The plan, from what all ranks told."""
+        """The plan, from the messages of all ranks."""
 
     def with_best_stores(
         self,
-        found: DependenceGraph,
+        graph: DependenceGraph,
         able: Callable[[Work], set[Place]],
         build: Callable[
             [int, DependenceGraph, Callable[[Work], set[Place]]], tuple[_core.Plan, Array | None]
@@ -115,7 +123,7 @@ class Bound(Action):
 
         maker = Maker(able, self._find, made, timed)
         itemsize, known = self.dtype.itemsize, transport.known_stores
-        return with_best_stores(found, itemsize, transport.cores, world, known, maker)
+        return with_best_stores(graph, itemsize, transport.cores, world, known, maker)
 
     def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
         if rank == self.rank:
@@ -141,8 +149,8 @@ class Bound(Action):
 
         Their ``step`` is the number of the pass in this rank's plan.
         """
-        found = self.transport.guarded(self._built.plan.traced)
-        for load, peer, nbytes, step, begin, end in found:
+        accesses = self.transport.guarded(self._built.plan.traced)
+        for load, peer, nbytes, step, begin, end in accesses:
             tell(TracedMessage("from" if load else "to", peer, nbytes, step, begin, end))
 
     def spans(self, n: int, start: Start) -> Spans:
@@ -187,12 +195,12 @@ class BoundProgram(Bound):
         self._program, self._op = program, op
         super().__init__(transport, buffers)
 
-    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        return told(self._program, places)
+    def _message(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        return placed_program_json(self._program, places)
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, op, nranks = self.transport, self._op, len(everyone)
-        programs = [heard(one) for one in everyone]
+        programs = [read_placed_program(one) for one in everyone]
         watch, cores = transport.watch, transport.cores
         if is_eager(programs, self.dtype.itemsize):
             boxes, nbytes = mailboxes(programs, self.dtype.itemsize)
@@ -201,14 +209,14 @@ class BoundProgram(Bound):
             at = int(shared.ctypes.data)
             mail = {pair: [at + lines + box for box in places] for pair, places in boxes.items()}
             return Built(eager(watch, at, self, programs[self.rank], mail, op), shared)
-        found = dependence_graph(ordered(programs), nranks)
+        graph = dependence_graph(ordered(programs), nranks)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a
         # window is still in a cache when the other comes to it.
-        crowded = nranks > cores and found.crossing
+        crowded = nranks > cores and graph.crossing
 
         def able(work: Work) -> set[Place]:
             return {*work.targets} - {*work.sources} if crowded else work.cold
 
         return self.with_best_stores(
-            found, able, lambda at, some, past: direct(watch, at, self, some, cores, op, past)
+            graph, able, lambda at, some, past: direct(watch, at, self, some, cores, op, past)
         )

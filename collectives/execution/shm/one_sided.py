@@ -10,31 +10,31 @@ from functools import partial
 
 import numpy as np
 
-from collectives.execution.one_sided import OneSided, Reaching
+from collectives.execution.one_sided import Reaching
 from collectives.execution.program import Program
 from collectives.execution.shm.bound import HostTransport
-from collectives.execution.transport import Array, Buffers, Reach
+from collectives.execution.transport import Array, Buffers, CallList, Reach
 
 
-def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how: Reach) -> OneSided:
+def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how: Reach) -> CallList:
     """See `collectives.execution.transport.Transport.one_sided`."""
-    what = Reaching(transport.world, program, how)
-    places = _places(transport, buffers[what.exposed], what.peers)
+    reaching = Reaching(transport.world, program, how)
+    places = _places(transport, buffers[reaching.exposed], reaching.peers)
     calls = []
-    for peer, own, start, stop in what.accesses:
+    for peer, own, start, stop in reaching.accesses:
         near = buffers[own.buffer][own.start : own.stop]
         far = places[peer].view(near.dtype)[start:stop]
-        calls.append(partial(np.copyto, *((far, near) if what.put else (near, far))))
-    return OneSided(what, buffers[what.exposed].itemsize, calls)
+        calls.append(partial(np.copyto, *((far, near) if reaching.put else (near, far))))
+    return reaching.action(buffers[reaching.exposed].itemsize, calls)
 
 
 def _places(transport: HostTransport, exposed: Array, peers: list[int]) -> dict[int, Array]:
     """The exposed memory of other ranks, mapped here."""
-    memory, found = transport.memory, None
+    memory, description = transport.memory, None
     if exposed.nbytes:
         key, offset = memory.locate(exposed)
-        found = [key, offset, exposed.nbytes, memory.describe(key)]
-    everyone = transport.world.gather(found)
+        description = [key, offset, exposed.nbytes, memory.describe(key)]
+    everyone = transport.world.gather(description)
     places = {}
     for peer in peers:
         key, offset, nbytes, where = everyone[peer]

@@ -41,16 +41,16 @@ def crossing_window_bytes(nranks: int, cores: int) -> int:
     return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
 
 
-def window_bytes(found: DependenceGraph, cores: int) -> float:
+def window_bytes(graph: DependenceGraph, cores: int) -> float:
     """Bytes that a pass covers before the next one follows, on so many cores; infinite where all.
 
     Windows serve to find in a cache what an earlier pass left there. They are the same on all
     ranks.
     """
-    if found.aligned and found.crossing:
-        return crossing_window_bytes(len(found.works), cores)
-    if found.aligned and max(map(len, found.works)) > 1:
-        places = max(len({p for w in works for p in w.places}) for works in found.works)
+    if graph.aligned and graph.crossing:
+        return crossing_window_bytes(len(graph.works), cores)
+    if graph.aligned and max(map(len, graph.works)) > 1:
+        places = max(len({p for w in works for p in w.places}) for works in graph.works)
         return max(CACHED_BYTES // places, LEAST_WINDOW_BYTES)
     return math.inf
 
@@ -84,7 +84,7 @@ def direct(
     watch: Watch,
     lines: int,
     to: Binding,
-    found: DependenceGraph,
+    graph: DependenceGraph,
     cores: int,
     op: Op | None,
     past: Callable[[Work], set[Place]],
@@ -96,12 +96,12 @@ def direct(
     """
     from native import _core
 
-    nranks, itemsize = len(found.works), to.dtype.itemsize
-    size = max((work.size for work in found.order), default=1)
-    covered = max(1, int(min(window_bytes(found, cores) / itemsize, size)))
-    mine = found.works[to.rank]
+    nranks, itemsize = len(graph.works), to.dtype.itemsize
+    size = max((work.size for work in graph.order), default=1)
+    covered = max(1, int(min(window_bytes(graph, cores) / itemsize, size)))
+    mine = graph.works[to.rank]
     slot = min(covered, max((w.size for w in mine), default=0))
-    stage = np.empty(found.slots[to.rank] * slot, to.dtype)
+    stage = np.empty(graph.slots[to.rank] * slot, to.dtype)
 
     def address(place: Place) -> int:
         if place.segment == STAGE:
@@ -109,17 +109,17 @@ def direct(
         return to.address(place)
 
     everyone = nranks > 2
-    enter = [everyone and _enters_all(works, nranks) for works in found.works]
-    leave = [everyone and len(exits) == nranks - 1 for exits in found.exits]
+    enter = [everyone and _enters_all(works, nranks) for works in graph.works]
+    leave = [everyone and len(exits) == nranks - 1 for exits in graph.exits]
     tasks = _Tasks(address, past)
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        tasks.add(work, _waits(found, waits))
-    tasks.waits += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
+        tasks.add(work, _waits(graph, waits))
+    tasks.waits += _waits(graph, [] if leave[to.rank] else graph.exits[to.rank])
     rounds = (
         covered,
         -(-size // covered),
-        found.depth,
+        graph.depth,
         any(enter) or any(leave),
         enter[to.rank],
         leave[to.rank],
@@ -133,7 +133,7 @@ def direct(
         np.array(tasks.rows, _core.TASK),
         np.array(tasks.places, _core.PLACE),
         np.array(tasks.waits, _core.WAIT),
-        [len(works) for works in found.works],
+        [len(works) for works in graph.works],
     )
     return plan, stage
 
@@ -143,10 +143,10 @@ def _enters_all(works: Sequence[Work], nranks: int) -> bool:
     return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
 
 
-def _waits(found: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+def _waits(graph: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Rows of the table of waits."""
     return [
-        (peer, task, 0 if task == ENTRY else found.works[peer][task].stage) for peer, task in waits
+        (peer, task, 0 if task == ENTRY else graph.works[peer][task].stage) for peer, task in waits
     ]
 
 
@@ -176,7 +176,7 @@ def worksharing(
     watch: Watch,
     lines: int,
     to: Binding,
-    found: DependenceGraph,
+    graph: DependenceGraph,
     op: Op | None,
     past: Callable[[Work], set[Place]],
 ) -> Plan:
@@ -184,7 +184,7 @@ def worksharing(
     from native import _core
 
     tasks = _Tasks(to.address, past)
-    for part in found.works:
+    for part in graph.works:
         for work in part:
             tasks.add(work, [])
     return _core.worksharing(
@@ -194,7 +194,7 @@ def worksharing(
         op_number(op),
         np.array(tasks.rows, _core.TASK),
         np.array(tasks.places, _core.PLACE),
-        [len(part) for part in found.works],
+        [len(part) for part in graph.works],
     )
 
 
@@ -214,14 +214,14 @@ def mailboxes(
     programs: Sequence[PlacedProgram], itemsize: int
 ) -> tuple[dict[tuple[int, int], list[int]], int]:
     """Where the mailbox of every message lies, by (sender, receiver), in order; bytes of all."""
-    found: dict[tuple[int, int], list[int]] = {}
+    boxes: dict[tuple[int, int], list[int]] = {}
     at = 0
     for program in programs:
         for step in program.steps:
             for send in step.sends:
-                found.setdefault((program.rank, send.peer), []).append(at)
+                boxes.setdefault((program.rank, send.peer), []).append(at)
                 at += 2 * _half(send.span.size, itemsize)
-    return found, at
+    return boxes, at
 
 
 def eager(

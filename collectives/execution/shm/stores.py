@@ -63,27 +63,27 @@ class Maker(Generic[T]):
 
 
 def with_best_stores(
-    found: DependenceGraph,
+    graph: DependenceGraph,
     itemsize: int,
     cores: int,
     world: World,
     known: dict[Hashable, Past],
     to: Maker[T],
 ) -> T:
-    """The plan of ``found`` with the stores that take it least time, the same for all ranks.
+    """The plan of ``graph`` with the stores that take it least time, the same for all ranks.
 
-    What was found is kept in ``known``. The ranks' own memory is worked on, and is afterwards what
+    The choice is kept in ``known``. The ranks' own memory is worked on, and is afterwards what
     it was. All ranks call this together, and with the same in ``known``.
     """
-    nbytes = sum(work.moved for work in found.order) * itemsize
-    choices = _choices(found, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]
+    nbytes = sum(work.moved for work in graph.order) * itemsize
+    choices = _choices(graph, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]
     if len(choices) == 1:
-        return to.build(found, choices[0])
-    key = _key(found, itemsize)
+        return to.build(graph, choices[0])
+    key = _key(graph, itemsize)
     if key in known:
-        return to.build(found, known[key])
+        return to.build(graph, known[key])
     share = min(1.0, MOST_BYTES_PER_CORE * cores / nbytes)
-    some = found.resized(lambda n: max(min(n, 1), int(n * share))) if share < 1 else found
+    some = graph.resized(lambda n: max(min(n, 1), int(n * share))) if share < 1 else graph
     mine = (
         to.find(place)[: work.size]
         for work in some.order
@@ -105,25 +105,25 @@ def with_best_stores(
         if seconds < _GAIN * least:
             best, least = past, seconds
     known[key] = best
-    return to.build(found, best) if share < 1 else plans[best]
+    return to.build(graph, best) if share < 1 else plans[best]
 
 
-def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
+def _choices(graph: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
     """The choices that give plans which differ."""
-    sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
+    sizes = [(w.size, p.rank == w.rank) for w in graph.order for p in able(w)]
     total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
     if not total:
         return [Past.NONE]
     return [past for past in Past if past is not Past.OTHERS or _OWN_SHARE * total <= own < total]
 
 
-def _key(found: DependenceGraph, itemsize: int) -> Hashable:
+def _key(graph: DependenceGraph, itemsize: int) -> Hashable:
     """The data movement of an iteration, regardless of addresses."""
 
     def where(places: list[Place]) -> Hashable:
         return tuple((place.rank, place.start) for place in places)
 
-    passes = ((w.rank, w.size, where(w.targets), where(w.sources)) for w in found.order)
+    passes = ((w.rank, w.size, where(w.targets), where(w.sources)) for w in graph.order)
     return itemsize, tuple(passes)
 
 

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from busbar.errors import Unsupported
-from collectives.execution.program import (
-    Local,
-    Program,
-    ProgramStep,
-    Receive,
-    Send,
-    Span,
-)
+from collectives.execution.program import Local, Program, ProgramStep, Receive, Send, Span
 from collectives.execution.world import Json
 from collectives.schedule.moves import Buffer
 
@@ -97,14 +90,14 @@ def places_of(
     return found
 
 
-def told(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """What a rank tells the others of its program and its places, for `heard`."""
+def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    """A rank's program and where its buffers lie, for `read_placed_program` on the others."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
     return [program.rank, steps, list(places.items())]
 
 
-def heard(what: Json) -> PlacedProgram:
-    """What `told` gave, after JSON has made lists of its tuples."""
+def read_placed_program(what: Json) -> PlacedProgram:
+    """Read what `placed_program_json` gives, in which JSON has made lists of tuples."""
 
     def span(of: Json) -> Span:
         buffer, start, stop = of

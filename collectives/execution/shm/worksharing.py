@@ -39,15 +39,15 @@ Where = Callable[[int, Buffer], tuple[int, int]]
 
 
 def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """A rank's ``in`` and ``out`` as told to the others; `shared_out` makes passes of them."""
+    """The message of a rank: where its ``in`` and ``out`` begin; `shared_out` reads it."""
     return [places[Buffer.IN], places[Buffer.OUT]]
 
 
 def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> DependenceGraph:
     """The passes of a collective, cut and dealt out to as many processes as ranks.
 
-    ``everyone``: what each rank told by `ends`. Every process waits for all ranks to have entered,
-    and leaves when all passes are done.
+    ``everyone``: the message of each rank, by `ends`. Every process waits for all ranks to have
+    entered, and leaves when all passes are done.
     """
     nranks, spec = len(everyone), call.spec
     layout = Layout(spec, nranks, spec.parts(nranks), call.root)
@@ -70,10 +70,10 @@ def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> De
     return DependenceGraph(tuple(map(tuple, dealt)), exits, (0,) * nranks, True, order)
 
 
-def traffic(found: DependenceGraph, rank: int) -> tuple[int, int]:
+def traffic(graph: DependenceGraph, rank: int) -> tuple[int, int]:
     """Elements that leave a rank's memory or that it stores elsewhere, and those the other way."""
     out = into = 0
-    for work in found.order:
+    for work in graph.order:
         mine = work.rank == rank
         out += work.size * sum(p.rank == rank != work.rank for p in work.sources)
         into += work.size * sum(p.rank == rank != work.rank for p in work.targets)
@@ -86,7 +86,7 @@ def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
     """One pass for every part that anyone lacks, not yet anybody's."""
     nparts = layout.spec.parts(layout.nranks)
     sizes = np.broadcast_to(np.asarray(elements, np.int64), nparts).tolist()
-    found: dict[Buffer, list[list[Place]]] = {}
+    by_buffer: dict[Buffer, list[list[Place]]] = {}
     for buffer in (Buffer.IN, Buffer.OUT):
         places: list[list[Place]] = [[] for _ in range(nparts)]
         for rank in range(layout.nranks):
@@ -94,8 +94,10 @@ def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
             for part in layout.parts(rank, buffer).tolist():
                 places[part].append(Place(rank, segment, at))
                 at += sizes[part]
-        found[buffer] = places
-    for size, sources, targets in zip(sizes, found[Buffer.IN], found[Buffer.OUT], strict=True):
+        by_buffer[buffer] = places
+    for size, sources, targets in zip(
+        sizes, by_buffer[Buffer.IN], by_buffer[Buffer.OUT], strict=True
+    ):
         wanting = targets if sources[1:] else [p for p in targets if p not in sources]
         if size and sources and wanting:
             yield Work(0, size, list(wanting), list(sources))
@@ -138,13 +140,13 @@ class WorkSharing(Bound):
         self._call = call
         super().__init__(transport, call.buffers)
 
-    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    def _message(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
         return ends(places)
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, call = self.transport, self._call
         watch = transport.watch
-        found = shared_out(call, everyone, self.dtype.itemsize)
+        graph = shared_out(call, everyone, self.dtype.itemsize)
 
         def build(
             at: int, some: DependenceGraph, past: Callable[[Work], set[Place]]
@@ -153,7 +155,7 @@ class WorkSharing(Bound):
                 return worksharing(watch, at, self, some, call.op, past), None
             return direct(watch, at, self, some, transport.cores, call.op, past)
 
-        return self.with_best_stores(found, lambda work: work.cold, build)
+        return self.with_best_stores(graph, lambda work: work.cold, build)
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""

@@ -140,7 +140,7 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Steps at once need no slack; the command tells of one, and --exact turns it off."""
-    from collectives.cli import main
+    from tests.command import collectives_main as main
 
     simulation = Simulation(
         draft("alltoall", "pairwise", 30),

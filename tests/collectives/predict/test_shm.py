@@ -32,7 +32,7 @@ from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from reports.analysis.predicted import predictions
-from reports.records.rows import Row, Run
+from reports.records.measurement import Measurement, Run
 from tests.collectives.predict.predicting import seconds
 from tests.collectives.predict.test_fit import measured
 from tests.conftest import examples
@@ -245,7 +245,18 @@ def test_in_place_copies_less() -> None:
     # Leaving no longer hides behind the copy.
     assert inside == pytest.approx(out - CALL - N / 2 * 2 * OWN + FLAG)
     costs = Fit((Costs({"network": LINK}, 0.0, 2, transport="shm"),))
-    rows = [Row(Run("x", 0, "x"), 1, "allgather", N, p, "ring", "shm", 2) for p in ("out", "in")]
+    rows = [
+        Measurement(
+            run=Run("x", 0, "x"),
+            collective="allgather",
+            size=N,
+            placement=p,
+            algorithm="ring",
+            transport="shm",
+            ranks=2,
+        )
+        for p in ("out", "in")
+    ]
     assert predictions(rows, costs) == pytest.approx([out, inside])
     operation = Operation("allgather", "ring", 2, in_place=True)
     assert FitPredictor(costs).on(2).seconds(operation, [N]) == pytest.approx([inside])

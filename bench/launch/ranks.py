@@ -1,12 +1,13 @@
 """Starts the ranks of ``--ranks`` under a launcher and sees the run to its end.
 
-Every rank has a socket to the starter (`bench.launch.line`). So the starter knows which rank was
+Every rank has a socket to this process (`bench.launch.control_socket`). So it knows which rank was
 lost, how far all ranks are, and the rows so far, whatever the launcher does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import signal
@@ -18,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from bench.launch import child
-from bench.launch.line import VARIABLE, Phase, patience
-from bench.launch.peers import Callers, Peer
+from bench.launch.control_socket import VARIABLE, Phase, address, patience, process
 from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
 
+# A record has the times of every iteration of every rank, where that is asked for.
+_LONGEST = 1 << 28
 _TICK_S = 0.5
 # Seconds for a launcher to end by itself when a rank is lost, for ranks to report, and for ranks to
 # close their files when the launcher is gone.
@@ -35,6 +37,137 @@ _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # What ranks leave with where a result was wrong: in good order, all of them.
 _WRONG, _FAILED = 1, RankFailure.exit_status
 EARLY = b"# ended early:"  # see `bench.run.session`
+
+
+class Peer:
+    """State of one rank, from the messages on its control socket."""
+
+    def __init__(self, end: socket.socket, pid: int) -> None:
+        self.end, self.pid = end, pid
+        self.rank, self.stage, self.row = -1, Phase.STARTING, -1
+        #: A count that grows with every progress of the rank.
+        self.signs = 0
+        #: Its exit status, once it has sent that it leaves; whether its process is gone.
+        self.left: int | None = None
+        self.gone = False
+        #: A signal to this rank alone that tells it to end, or 0.
+        self.signalled = 0
+        self._received = bytearray()
+        # Kept, so that no other process gets a signal that was meant for this one.
+        self._process: int | None = None
+        self._by_number = not hasattr(os, "pidfd_open")
+        if not self._by_number:
+            with contextlib.suppress(ProcessLookupError):  # gone; its messages are still there
+                self._process = os.pidfd_open(pid)
+
+    @property
+    def name(self) -> str:
+        """The rank and its process, for messages."""
+        return f"{f'rank {self.rank}' if self.rank >= 0 else 'a rank'} (pid {self.pid})"
+
+    @property
+    def doing(self) -> str:
+        """The row or the phase that the rank is in, for messages."""
+        rows = self.stage == Phase.ROWS and self.row >= 0
+        return f"in row {self.row + 1}" if rows else self.stage
+
+    def receive(self) -> list[bytes] | None:
+        """Receive complete lines; None when the socket has closed with the process."""
+        try:
+            data = self.end.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data or len(self._received) > _LONGEST:
+            self.gone = True
+            return None
+        self._received += data
+        *lines, rest = bytes(self._received).split(b"\n") if b"\n" in data else [self._received]
+        self._received = bytearray(rest)
+        return [bytes(line) for line in lines]
+
+    def request_stop(self, text: str) -> None:
+        """Ask the rank to stop."""
+        with contextlib.suppress(OSError):
+            self.end.sendall(text.encode() + b"\n")
+
+    def kill(self) -> None:
+        """Kill the rank's process."""
+        with contextlib.suppress(OSError):
+            if self._process is not None:
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            elif self._by_number:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.end.close()
+        if self._process is not None:
+            os.close(self._process)
+
+
+class Peers:
+    """All ranks that have connected, and the rows that they have sent."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: the socket's, hard to guess; only this user's processes are accepted."""
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(address(name))
+        self.listener.listen(1024)
+        self.all: list[Peer] = []
+        #: The rows so far, as the lines of a record file; whether a rank has reported them.
+        self.records: list[bytes] = []
+        self.reported = False
+
+    def accept(self) -> Peer | None:
+        """Accept a connection from one of our ranks. Returns None for any other process."""
+        end, _ = self.listener.accept()
+        pid = process(end)
+        if pid is None:
+            end.close()
+            return None
+        try:
+            peer = Peer(end, pid)
+        except OSError:  # no file descriptor is left to watch it by
+            end.close()
+            return None
+        self.all.append(peer)
+        return peer
+
+    def receive(self, peer: Peer) -> bool:
+        """Take the messages of a rank. Returns whether there may be more."""
+        lines = peer.receive()
+        for line in lines or ():
+            self._take(peer, line)
+        return lines is not None
+
+    def _take(self, peer: Peer, line: bytes) -> None:
+        if line.startswith(b'{"record":'):
+            self.records.append(line[len(b'{"record":') : -1] + b"\n")
+            return
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            word = json.loads(line)
+            peer.rank = int(word.get("rank", peer.rank))
+            peer.stage = str(word.get("stage", peer.stage))
+            peer.row = int(word.get("row", peer.row))
+            peer.signs = int(word.get("signs", peer.signs))
+            peer.signalled = int(word.get("signalled", peer.signalled))
+            self.reported |= bool(word.get("reported"))
+            if "left" in word and peer.left is None:
+                peer.left = int(word["left"])
+
+    def left(self) -> int:
+        """The exit status of the first rank that left with one that is not 0; else 0."""
+        return next((peer.left for peer in self.all if peer.left), 0)
+
+    def inside(self) -> list[Peer]:
+        """The ranks whose processes have not ended."""
+        return [peer for peer in self.all if not peer.gone]
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self.listener.close()
+        for peer in self.all:
+            peer.close()
 
 
 class RankRun:
@@ -62,10 +195,10 @@ class RankRun:
         self._timeout, self._limit = timeout, patience(timeout, ranks)
         self._selector = selectors.DefaultSelector()
         name = token_hex(16)
-        self._peers, self._segments = Callers(name), Segments()
+        self._peers, self._segments = Peers(name), Segments()
         self._env[VARIABLE] = name
         self.why, self._status, self.came = "", 0, 0
-        #: Whether a rank has ended without a word.
+        #: Whether a rank has ended without sending its exit status.
         self.lost = False
         self._signals: list[int] = []
         self._end_by = float("inf")
@@ -83,11 +216,11 @@ class RankRun:
         return b"" if told else b"".join(self._peers.records)
 
     def wait(self) -> int:
-        """Run it; gives the exit status. Raises OSError where the launcher cannot be started.
+        """Run the launcher; returns the exit status. Raises OSError where it cannot be started.
 
         BrokenPipeError and OSError, too, where standard output can no longer be written.
         """
-        self._listen(self._peers.listener, self._called)
+        self._listen(self._peers.listener, self._accept)
         with child.handled(lambda number, _: self._signals.append(number)), child.orphans():
             self._launcher = child.popen(self._command, self._env, stdout=subprocess.PIPE)
             pump = threading.Thread(target=self._pump, name="output", daemon=True)
@@ -114,28 +247,28 @@ class RankRun:
     def _goes_on(self, pump: threading.Thread) -> bool:
         if self._launcher.poll() is None or pump.is_alive() or self._peers.inside():
             return True
-        return bool(self._selector.select(0))  # who called and left has not been heard yet
+        return bool(self._selector.select(0))  # messages of ranks that have left
 
     # -- what comes
 
     def _listen(self, whom: socket.socket, action: Callable[[], object]) -> None:
         self._selector.register(whom, selectors.EVENT_READ, action)
 
-    def _called(self) -> None:
+    def _accept(self) -> None:
         peer = self._peers.accept()
         if peer is not None:
-            self._listen(peer.end, lambda: self._hear(peer))
+            self._listen(peer.end, lambda: self._receive(peer))
             if self.why:
-                peer.say(self._word())
+                peer.request_stop(self._stop_message())
 
-    def _hear(self, peer: Peer) -> None:
+    def _receive(self, peer: Peer) -> None:
         before, end = (peer.stage, peer.row, peer.signs), peer.end
-        if not self._peers.hear(peer):
+        if not self._peers.receive(peer):
             self._selector.unregister(end)
             end.close()
             if peer.left is None and not self._peers.left():
                 self.lost = True
-                self._ends(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
+                self._end(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
                 # A launcher may not mind; the others wait for it, in MPI's start for ever.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
@@ -146,10 +279,10 @@ class RankRun:
         if peer.signalled:
             name = signal.Signals(peer.signalled).name
             why = f"interrupted by {name} (rank {peer.rank})"
-            self._ends(why, 128 + peer.signalled, _REPORTS_S)
+            self._end(why, 128 + peer.signalled, _REPORTS_S)
 
     def _pump(self) -> None:
-        """Hand on what the ranks print: a launcher does not say that it could not."""
+        """Write what the ranks print to standard output; a launcher hides where that fails."""
         assert self._launcher.stdout is not None
         source, before = self._launcher.stdout.fileno(), b""
         while data := os.read(source, 1 << 16):
@@ -168,7 +301,7 @@ class RankRun:
         while self._signals:
             self._interrupted(self._signals.pop(0))
         if self._output_lost is not None:
-            self._ends("standard output cannot be written", 2, _CLEANS_S)
+            self._end("standard output cannot be written", 2, _CLEANS_S)
         if self._launcher.poll() is not None:
             self._launcher_ended(now)
             return
@@ -176,22 +309,22 @@ class RankRun:
         rows = self._stage == Phase.ROWS
         allowed = self._timeout if rows else self._limit
         if allowed is not None and now > self._since + allowed + (_LATER_S if rows else 0.0):
-            self._ends(f"{self._late()} ({self._stage} for {allowed:g} s; -T)", _FAILED, _CLOSES_S)
+            self._end(f"{self._late()} ({self._stage} for {allowed:g} s; -T)", _FAILED, _CLOSES_S)
 
     def _look_for_stopped(self) -> None:
         """End the run where its launcher or a rank stays stopped: all others wait for it."""
         inside, pid = self._peers.inside(), self._launcher.pid
         overdue = self._stopped.overdue([pid, *(peer.pid for peer in inside)])
         if pid in overdue:
-            self._ends(f"the launcher (pid {pid}) is stopped", _FAILED, _CLOSES_S)
+            self._end(f"the launcher (pid {pid}) is stopped", _FAILED, _CLOSES_S)
         elif overdue:
             still = [peer for peer in inside if peer.pid in overdue]
-            self._ends(f"{_names(still)} stopped", _FAILED, _CLOSES_S)
+            self._end(f"{_names(still)} stopped", _FAILED, _CLOSES_S)
 
     def _interrupted(self, number: int) -> None:
-        """Have the run end with its report; being told again, without."""
+        """End the run with its report; at a second signal, without."""
         again, self.came = self.came, self.came or number
-        self._ends(f"interrupted by {signal.Signals(number).name}", 128 + number, _REPORTS_S)
+        self._end(f"interrupted by {signal.Signals(number).name}", 128 + number, _REPORTS_S)
         inside = self._peers.inside()
         rows = len(inside) == self._ranks and all(peer.stage == Phase.ROWS for peer in inside)
         if again or not rows:  # nobody has anything to report
@@ -205,12 +338,12 @@ class RankRun:
         early = left or inside if status < 0 else inside and self._silent and not left
         if early and not self.why:
             why = f"the launcher ended before its ranks ({child.shell(status)})"
-            self._ends(why, _FAILED, _CLOSES_S)
+            self._end(why, _FAILED, _CLOSES_S)
         elif self.why or left or not inside:
             self._end_by = min(self._end_by, now + _CLEANS_S)  # what it has left has so long
 
     def _late(self) -> str:
-        """The ranks that all others wait for."""
+        """The ranks that all others wait for, in words."""
         inside = self._peers.inside()
         still = [peer for peer in inside if child.stopped(peer.pid)]
         if still:
@@ -225,15 +358,15 @@ class RankRun:
 
     # -- the end
 
-    def _ends(self, why: str, status: int, grace: float) -> None:
-        """The run ends for this reason, unless it ends already; what is left then is killed."""
+    def _end(self, why: str, status: int, grace: float) -> None:
+        """End the run for this reason, unless it is ending; after ``grace`` kill what is left."""
         if not self.why:
             self.why, self._status, self._end_by = why, status, time.monotonic() + grace
             for peer in self._peers.inside():
-                peer.say(self._word())
+                peer.request_stop(self._stop_message())
 
-    def _word(self) -> str:
-        """What a rank is told, see `bench.run.watch`."""
+    def _stop_message(self) -> str:
+        """The message that asks a rank to stop: the exit status, then the reason."""
         return f"{self._status} {self.why if self._output_lost is None else ''}"
 
     def _kill(self) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from bench.cli import start
-from bench.launch import child, starter
-from bench.launch.line import VARIABLE, Hotline, Phase
+from bench.launch import child
+from bench.launch import ranks as starter
+from bench.launch.control_socket import VARIABLE, ControlSocket, Phase
+from bench.launch.ranks import RankRun
 from bench.launch.segments import Segments, room, writable
-from bench.launch.starter import RankRun
 from bench.options.options import parse
 from busbar.errors import Unavailable
 from tests.conftest import Run, environment
@@ -30,15 +31,15 @@ from tests.conftest import Run, environment
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 own, *ranks = sys.argv[1:]
-head = "import os, signal, sys, time; from bench.launch.line import Hotline; "
-head += "rank = int(sys.argv[1]); line = Hotline.open(rank); "
+head = "import os, signal, sys, time; from bench.launch.control_socket import ControlSocket; "
+head += "rank = int(sys.argv[1]); line = ControlSocket.open(rank); "
 begin = [sys.executable, "-c"]
 started = [subprocess.Popen([*begin, head + code, str(n)]) for n, code in enumerate(ranks)]
 exec(own)
 status = [one.wait() for one in started]
 sys.exit(next((s for s in status if s > 0), 0))
 """
-ROWS = "line.stage('rows'); line.tell(row=0); "
+ROWS = "line.stage('rows'); line.send(row=0); "
 STAYS = ROWS + "time.sleep(60)"
 LEAVES = ROWS + "line.stage('ending'); line.leave(%d)"
 KILLS = "os.kill(os.getppid(), signal.SIGKILL); "  # the launcher
@@ -47,7 +48,7 @@ LISTENS = (
     ROWS
     + """
 import select
-select.select([line], [], []); print('heard', line.heard(), flush=True); line.leave(4)"""
+select.select([line], [], []); print('heard', line.stop_request(), flush=True); line.leave(4)"""
 )
 
 
@@ -125,7 +126,7 @@ def test_a_lost_rank_is_named(
     The others hear of it; what they print is handed on, and who does not end is ended.
     """
     monkeypatch.setattr(starter, "_CLEANS_S", 1.0)
-    dies = ROWS + f"line.tell(row=6); os.kill(os.getpid(), {int(number)})"
+    dies = ROWS + f"line.send(row=6); os.kill(os.getpid(), {int(number)})"
     status, run = _run("", [LISTENS, STAYS, dies])
     assert status == 4 and run.why.startswith("rank 2 (pid ")
     assert run.why.endswith("was lost while in row 7")
@@ -155,7 +156,7 @@ class _Stopped(selectors.DefaultSelector):
         if not timeout or not rows:
             return super().select(timeout)
         for peer in rows:
-            peer.say("go on")
+            peer.request_stop("go on")
         self.run._launcher.wait()
         return []
 
@@ -224,7 +225,7 @@ def test_who_is_behind_is_named(monkeypatch: pytest.MonkeyPatch, row: int, said:
     def come(run: RankRun) -> bool:
         return _places(run) == {0: (Phase.ROWS, 0), 1: (Phase.ROWS, row)}
 
-    later = ROWS + f"line.tell(row={row}); time.sleep(60)"
+    later = ROWS + f"line.send(row={row}); time.sleep(60)"
     status, run = _impatient([STAYS, later], come, monkeypatch)
     assert status == 4 and re.search(said, run.why)
 
@@ -242,14 +243,14 @@ def test_a_rank_that_leaves_with_an_error_ends_the_others(monkeypatch: pytest.Mo
 def test_a_signal_to_one_rank_is_a_signal_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: all hear of it, so that rank 0 reports; the status is the signal's."""
     monkeypatch.setattr(starter, "_REPORTS_S", 0.5)
-    status, run = _run("", [LISTENS, ROWS + "line.tell(signalled=15); time.sleep(60)"])
+    status, run = _run("", [LISTENS, ROWS + "line.send(signalled=15); time.sleep(60)"])
     assert (status, run.why) == (143, "interrupted by SIGTERM (rank 1)")
 
 
 def test_output_that_cannot_be_written_ends_the_run(run: Run) -> None:
     """Rule: a launcher says nothing when it cannot hand output on; the starter knows."""
     code = (
-        "import sys; from busbar.process import serve; from tests.bench.test_starter import _run; "
+        "import sys; from busbar.process import serve; from tests.bench.test_ranks import _run; "
         "sys.exit(serve('busbar', lambda: _run('', [\"print('x', flush=True); \" + "
         "sys.argv[1]])[0]))"
     )
@@ -263,8 +264,8 @@ def test_output_that_cannot_be_written_ends_the_run(run: Run) -> None:
 def test_nobody_else_is_listened_to(run: Run) -> None:
     """Rule: a rank without a starter tells nobody, and is not held up by that."""
     code = (
-        "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); "
-        "l.leave(); print(l.here)"
+        "from bench.launch.control_socket import ControlSocket; line = ControlSocket.open(0); "
+        "line.send(row=1); line.leave(); print(line.connected)"
     )
     for variable in ({}, {VARIABLE: "gone"}):
         done = run(sys.executable, "-c", code, env=variable)
@@ -314,7 +315,7 @@ def test_ranks_of_a_launcher_look_at_the_shared_memory_first(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     options = parse(["--transport", "mpi"], "allreduce")
     with pytest.raises(Unavailable, match="mount it for writing"):
-        start.mpi(options, Hotline(), lambda opened: 0)
+        start.mpi(options, ControlSocket(), lambda opened: 0)
 
 
 def test_a_full_shared_memory_is_told_before_the_start(

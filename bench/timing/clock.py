@@ -1,24 +1,39 @@
-"""The common clock of a world: rank 0's clock, by a linear model for each host.
+"""One clock for all ranks: rank 0's, known to each host by a linear model of exchanges.
 
 The algorithm is HCA3 (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in MPI",
 CLUSTER 2018). In each round every host that knows the common time synchronises one that does not,
 so P hosts take log2 P rounds, and each fits its model directly against the common clock. The ranks
-of a host share CLOCK_MONOTONIC, and so they share the model of the first of them.
+of a host share CLOCK_MONOTONIC, and so they share the model of the first of them. The model is
+linear (Jones and Koenig 2012). Over minutes the rate of a quartz changes too little to matter.
+Where it does change, the residual grows.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import sqrt
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.clock.model import ClockModel, Trip, best, fitted
-from bench.clock.reading import Clock
+from busbar.errors import Unsupported
 from collectives.execution.world import Json, World
 
+Clock = Callable[[], float]
+"""Gives seconds since some instant of its own."""
+
+#: Where `bench.cluster` says what its hosts' clocks show: ``host1:2.5:-80:7000 host2:…``, the host,
+#: the seconds that it is ahead, parts in a million that it is fast, and the true time since which.
+VARIABLE = "BUSBAR_HOST_CLOCKS"
+_NUMBER = r"([-+]?[0-9.]{1,20})"
+_ONE = re.compile(f"([A-Za-z0-9._-]{{1,64}}):{_NUMBER}:{_NUMBER}:{_NUMBER}")
+# A burst whose best trip took longer than this many times the usual one was delayed in one
+# direction, and it is unknown in which.
+_HELD_UP = 1.5
 Floats = NDArray[np.float64]
 #: A fit's samples: number of bursts, trips in each, and seconds between them.
 BURSTS, TRIPS, PAUSE_S = 16, 24, 0.03
@@ -26,8 +41,117 @@ BURSTS, TRIPS, PAUSE_S = 16, 24, 0.03
 _KEPT = 256
 
 
+class Skew(NamedTuple):
+    """How a host's clock differs from the true one: seconds ahead, and how much faster it goes.
+
+    It was just so much ahead at the true time ``since``.
+    """
+
+    offset: float = 0.0
+    drift: float = 0.0
+    since: float = 0.0
+
+    def of(self, true: float) -> float:
+        """The host's clock at a true time."""
+        return true + self.offset + self.drift * (true - self.since)
+
+    def clock(self, true: Clock = time.perf_counter) -> Clock:
+        """The host's clock."""
+        return true if self == Skew() else lambda: self.of(true())
+
+
+def skew(env: Mapping[str, str], host: str) -> Skew | None:
+    """The emulated clock of this host, by the environment; None where clocks are not emulated.
+
+    Raises Unsupported for text of another form.
+    """
+    text = env.get(VARIABLE)
+    if text is None:
+        return None
+    skews: dict[str, Skew] = {}
+    for word in text.split():
+        one = _ONE.fullmatch(word)
+        try:
+            assert one is not None
+            skews[one[1]] = Skew(float(one[2]), float(one[3]) * 1e-6, float(one[4]))
+        except (AssertionError, ValueError):
+            raise Unsupported(
+                f"{VARIABLE}: {word[:40]!r} is no HOST:SECONDS:PPM:SINCE of bench.cluster --clocks"
+            ) from None
+    return skews.get(host, Skew())
+
+
+class Trip(NamedTuple):
+    """A question and its answer: the asker's middle of it, how much later the other's clock was.
+
+    ``seconds``: from question to answer. The offset is off by half of that at most.
+    """
+
+    middle: float
+    offset: float
+    seconds: float
+
+
+class ClockModel(NamedTuple):
+    """The other clock at the local time t is t + offset + drift (t - at).
+
+    ``residual``: how far trips are from it, root mean square. ``spread``: root of the summed
+    squares of their times about ``at``, ``trips``: how many there were, ``seconds``: what a trip
+    usually takes.
+    """
+
+    at: float = 0.0
+    offset: float = 0.0
+    drift: float = 0.0
+    residual: float = 0.0
+    spread: float = 0.0
+    trips: int = 0
+    seconds: float = 0.0
+
+    def other(self, local: float) -> float:
+        """The time on the other clock."""
+        return local + self.offset + self.drift * (local - self.at)
+
+    def off(self, trip: Trip) -> float:
+        """How much later than the line says the other clock was."""
+        return trip.offset - (self.other(trip.middle) - trip.middle)
+
+    def error(self, local: float) -> float:
+        """The standard error of the line at a time, by the scatter of its trips."""
+        if self.trips < 3 or not self.spread:
+            return self.residual
+        return self.residual * sqrt(1 / self.trips + ((local - self.at) / self.spread) ** 2)
+
+    def allowed(self, trip: Trip) -> float:
+        """How far off a trip may be before the line is doubted: its scatter, and the trip's own."""
+        late = max(0.0, trip.seconds - self.seconds) / 2
+        return 4 * self.residual + late
+
+
+def best(trips: Sequence[Trip]) -> Trip:
+    """The shortest trip of a burst, which was not delayed."""
+    return min(trips, key=lambda trip: trip.seconds)
+
+
+def fitted(bursts: Sequence[Trip]) -> ClockModel:
+    """The line of least squares through the best trips of bursts, two at the least.
+
+    At least half of them are used: those that took the least time.
+    """
+    usual = median(trip.seconds for trip in bursts)
+    used = [trip for trip in bursts if trip.seconds <= _HELD_UP * usual]
+    n = len(used)
+    at = sum(trip.middle for trip in used) / n
+    mean = sum(trip.offset for trip in used) / n
+    squares = sum((trip.middle - at) ** 2 for trip in used)
+    products = sum((trip.middle - at) * (trip.offset - mean) for trip in used)
+    drift = products / squares if squares else 0.0
+    left = sum((trip.offset - mean - drift * (trip.middle - at)) ** 2 for trip in used)
+    return ClockModel(at, mean, drift, sqrt(left / max(1, n - 2)), sqrt(squares), n, usual)
+
+
 class Meeting(NamedTuple):
-    """A round of the tree for one rank: whom it asks, or whom it answers."""
+    """A round of the tree for one rank: the rank that it asks, or the one that it answers."""
 
     asks: int | None = None
     answers: int | None = None
@@ -69,7 +193,7 @@ def _answer(world: World, peer: int, read: Clock) -> None:
 
 
 class CommonClock:
-    """What `synchronise` gives on every rank; it does not change what the rank's own clock shows.
+    """Rank 0's clock on any rank; the rank's own clock stays as it is.
 
     ``read``: the host's clock. ``exchanged``: whether there were several hosts; without there is
     one clock for all. ``refits``: how often the line was fitted again, on any host.
@@ -112,22 +236,22 @@ class CommonClock:
             self._trips = self._met(meeting, BURSTS, PAUSE_S) or self._trips
             if meeting.asks is not None:
                 self.line = fitted(self._trips)
-        self._tell()
+        self._exchange_lines()
 
     def _met(self, meeting: Meeting, bursts: int, pause: float) -> list[Trip]:
-        """This rank's part in a round. Who has none sleeps, since waiting in MPI takes a core."""
-        found = []
+        """This rank's part in a round. Without one it sleeps, since waiting in MPI takes a core."""
+        trips = []
         for _ in range(bursts):
             if meeting.asks is not None:
-                found.append(_ask(self._world, meeting.asks, self.read))
+                trips.append(_ask(self._world, meeting.asks, self.read))
             elif meeting.answers is not None:
                 _answer(self._world, meeting.answers, self.now)
             if pause:
                 self._wait(pause)
-        return found
+        return trips
 
-    def _tell(self) -> None:
-        """Every rank learns the line of its host."""
+    def _exchange_lines(self) -> None:
+        """Exchange the lines: every rank gets that of its host."""
         everyone = self._world.gather(list(self.line))
         self.line = ClockModel(*everyone[self._hosts.index(self._hosts[self._world.rank])])
         self.lines = [ClockModel(*everyone[rank]) for rank in self._leaders]
@@ -153,7 +277,7 @@ class CommonClock:
         if again:
             self._fit()
         elif grown:
-            self._tell()
+            self._exchange_lines()
 
     def said(self) -> str:
         """A line about the hosts' clocks, as they were last fitted."""

@@ -1,10 +1,10 @@
-"""What a run has open on one rank: the world, the transports and the line to its starter."""
+"""The world, the transports and the control socket of a run on one rank."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.launch.line import Hotline
+from bench.launch.control_socket import ControlSocket
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
@@ -20,4 +20,4 @@ class Opened(NamedTuple):
     transport: Transport
     baseline: Transport
     library: str
-    line: Hotline
+    line: ControlSocket

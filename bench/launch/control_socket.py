@@ -1,5 +1,6 @@
-"""A socket from a rank to the starter of its run: progress, results so far, and the end.
+"""The control socket between a rank and the process that started it (`bench.launch.ranks`).
 
+A rank sends its progress, its rows and its exit status; the starter sends why the run is to end.
 The socket closes when its process ends, however it ends, so the starter always notices. Messages
 are JSON, one per line. Under a plain ``mpirun`` there is no starter and no socket, and sending does
 nothing. An alarm then ends ranks that hang in MPI's start or end. A thread could not do that, since
@@ -17,12 +18,12 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-#: Names the starter's socket in its ranks' environment.
+#: The variable with the socket's name in the ranks' environment.
 VARIABLE = "BUSBAR_STARTER"
-# How long the last words may take where nobody hears them.
+# Seconds that sending the exit status may take.
 _LAST_S = 1.0
-# What ranks that share cores take to start or to end is no row's: at least so many seconds, and so
-# many for each rank that a core has.
+# Seconds that starting or ending may take at the least, and more for each rank that a core has:
+# that is no time of a row.
 _BEGIN_S, _EACH_S = 15.0, 2.0
 
 
@@ -40,7 +41,7 @@ def patience(timeout: float | None, ranks: int) -> float | None:
 
 
 def address(name: str) -> str:
-    """The socket of a name: an abstract one, of which nothing is left on any disk."""
+    """The address of an abstract socket, of which nothing is left on any disk."""
     return f"\0busbar-{name}"
 
 
@@ -51,52 +52,52 @@ def process(end: socket.socket) -> int | None:
     return int(pid) if user == os.geteuid() else None
 
 
-class Hotline:
-    """One end of the line; telling never fails, and never waits for an answer."""
+class ControlSocket:
+    """A rank's end of the socket; sending never fails, and never waits for an answer."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
-        self._end, self._lock, self._heard = end, threading.Lock(), b""
+        self._end, self._lock, self._received = end, threading.Lock(), b""
         #: Seconds that starting and ending may take, each; None for as long as they like.
         self.limit: float | None = None
-        #: The exit status that `leave` tells, where nobody has given another.
+        #: The exit status that `leave` sends without another.
         self.status = 0
 
     @classmethod
-    def open(cls, rank: int | None, env: Mapping[str, str] = os.environ) -> Hotline:
-        """The line of a rank that a starter waits for; an idle one for any other process."""
+    def open(cls, rank: int | None, env: Mapping[str, str] = os.environ) -> ControlSocket:
+        """Connect a rank to its starter; without one the result sends nothing."""
         if rank is None or not env.get(VARIABLE):
             return cls()
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             end.connect(address(env[VARIABLE]))
-        except OSError:  # whoever started us is gone
+        except OSError:  # the starter is gone
             end.close()
             return cls()
         line = cls(end)
-        line.tell(rank=rank, pid=os.getpid())
+        line.send(rank=rank, pid=os.getpid())
         return line
 
     @property
-    def here(self) -> bool:
-        """Whether somebody listens."""
+    def connected(self) -> bool:
+        """Whether there is a starter."""
         return self._end is not None
 
-    def tell(self, **words: object) -> None:
-        """Tell the starter something."""
-        self._send(json.dumps(words).encode() + b"\n")
+    def send(self, **values: object) -> None:
+        """Send values to the starter."""
+        self._send(json.dumps(values).encode() + b"\n")
 
     def stage(self, name: str) -> None:
         """Report the phase that begins now, one of `Phase`."""
-        self.tell(stage=name)
+        self.send(stage=name)
         if self.limit is not None and self._end is None:
             signal.setitimer(signal.ITIMER_REAL, 0 if name == Phase.ROWS else self.limit)
 
     def record(self, lines: bytes) -> None:
-        """Hand a row on, as lines of a record file: it can then be reported without this rank."""
+        """Send a row, as lines of a record file: it can then be reported without this rank."""
         self._send(b"".join(b'{"record":' + line + b"}\n" for line in lines.splitlines()))
 
     def leave(self, status: int | None = None) -> None:
-        """This rank ends by its own will, with an exit status; the first one told counts."""
+        """Send that this rank ends, with an exit status; only the first one is sent."""
         with self._lock:
             end, self._end = self._end, None
         if end is None:
@@ -113,8 +114,8 @@ class Hotline:
         assert self._end is not None
         return self._end.fileno()
 
-    def heard(self) -> str | None:
-        """Why the starter wants the run to end, once `fileno` is readable; None for no word yet."""
+    def stop_request(self) -> str | None:
+        """Why the run is to end, once `fileno` is readable; None for no complete message yet."""
         if self._end is None:
             return None
         try:
@@ -125,8 +126,8 @@ class Hotline:
             data = b""
         if not data:
             return "whoever started this run is gone"
-        self._heard += data
-        first, found, _ = self._heard.partition(b"\n")
+        self._received += data
+        first, found, _ = self._received.partition(b"\n")
         return first.decode(errors="replace") if found else None
 
     def _send(self, data: bytes) -> None:

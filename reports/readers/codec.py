@@ -1,0 +1,469 @@
+"""Our own records as bytes: writes format 4, reads every format ever written.
+
+A line is one measurement, or the environment that measurements name as their ``run``. Lines of a
+long run differ in little but their times, so a line is split before ``"times_s"``: each different
+text before it is decoded once.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.files import decoded
+from reports.readers import upgrade
+from reports.readers.printable import printable_values
+from reports.readers.text import record_texts
+from reports.records.measurement import FORMAT, Measurement, Note, Reading, Record, Run
+from reports.records.table import TAIL_FIELDS, Builder, measured
+
+_BLOCK = 8 << 20
+# What numbers of heads begin above: lines to decode as a whole, and heads that are new.
+_WHOLE, _NEW = -1, -2
+_MOST_HEADS = 1 << 16
+_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    msgspec.MsgspecError,
+)
+_BEGIN = b'{"format":%d,' % FORMAT
+_TIMES, _OPEN = b',"times_s":', b'{"times_s":'
+# Text that is not printable as it stands: an escape, or a character beyond printable ASCII.
+_ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
+_REQUIRED = (
+    "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
+    "bus_factor",
+)  # fmt: skip
+# What is taken for a time, in seconds, and for a rate, per second: what lies beyond makes rates and
+# pictures overflow.
+_LEAST_S, _MOST_S = 1e-15, 1e12
+_LEAST_RATE, _MOST_RATE = 1e-12, 1e24
+
+
+def is_time(seconds: float) -> bool:
+    """Whether anything took so long: from a femtosecond to 30,000 years, or no time at all."""
+    return seconds == 0 or _LEAST_S <= seconds <= _MOST_S
+
+
+def is_rate(per_second: float) -> bool:
+    """Whether anything is so fast, in bytes or messages per second; 0 where a log rounds it."""
+    return per_second == 0 or _LEAST_RATE <= per_second <= _MOST_RATE
+
+
+class Line(Record, frozen=True, kw_only=True, tag_field="format", tag=FORMAT):
+    """A line of a measurement: the record, its format, and the name of its run."""
+
+    run: str = ""
+
+
+def _plain(value: object) -> object:
+    """A NumPy number as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a record")
+
+
+def _default(info: msgspec.structs.FieldInfo) -> Any:
+    if info.default is not msgspec.NODEFAULT:
+        return info.default
+    return msgspec.field(default_factory=cast("Callable[[], Any]", info.default_factory))
+
+
+_FIELDS = {field.name: field for field in msgspec.structs.fields(Record)}
+# What may stand behind the split; anything else there, and the line is decoded as a whole.
+_Tail: Any = msgspec.defstruct(
+    "_Tail",
+    [(name, _FIELDS[name].type, _default(_FIELDS[name])) for name in TAIL_FIELDS],
+    frozen=True, gc=False, forbid_unknown_fields=True,
+)  # fmt: skip
+_NO_TAIL = _Tail()
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_LINE, _TAILS = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Tail)
+
+
+# -- writing
+
+
+class Writer:
+    """Makes lines of measurements; an environment comes once, before the first that has it."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Mapping[str, Any]] = {}
+
+    def objects(self, measurements: Iterable[Measurement]) -> Iterator[bytes]:
+        """The JSON objects of measurements, and of environments that are new."""
+        for one in measurements:
+            environment = one.run.environment
+            name = next((n for n, known in self._names.items() if known is environment), None)
+            if name is None:
+                text = json.dumps(environment, sort_keys=True)
+                name = hashlib.sha256(text.encode()).hexdigest()[:12]
+                if name not in self._names:
+                    run = {"format": FORMAT, "run": name, "environment": environment}
+                    yield json.dumps(run, separators=(",", ":")).encode()
+                self._names[name] = environment
+            kept = Record(**{field: getattr(one, field) for field in _FIELDS})
+            yield _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(kept)[1:]
+
+    def lines(self, measurements: Iterable[Measurement]) -> bytes:
+        """The bytes to append for measurements."""
+        return b"".join(line + b"\n" for line in self.objects(measurements))
+
+
+def to_jsonl(measurements: Iterable[Measurement]) -> bytes:
+    """One measurement a line, see `Writer`; the format that loads for ever."""
+    return Writer().lines(measurements)
+
+
+def to_json(measurements: Iterable[Measurement]) -> bytes:
+    """The same objects as one JSON list."""
+    objects = [json.loads(line) for line in Writer().objects(measurements)]
+    return json.dumps(objects, indent=1).encode() + b"\n"
+
+
+# -- reading
+
+
+def recognises(document: object) -> bool:
+    """Whether a JSON value is one of our lines, of this format or a newer one."""
+    return isinstance(document, dict) and (
+        ("collective" in document and "bus_factor" in document) or _is_run(document)
+    )
+
+
+def _is_run(document: Mapping[str, Any]) -> bool:
+    """Whether it is the line of an environment, which records name as their ``run``."""
+    return {"run", "environment", "format"} <= document.keys() and "collective" not in document
+
+
+def _checked(record: Record) -> Record:
+    """A record with all that it must have. Raises ValueError."""
+    for name in _REQUIRED:
+        if getattr(record, name) in (None, ""):
+            raise ValueError(f"{name} is missing")
+    if record.limit_s is not None and not (record.limit_s and is_time(record.limit_s)):
+        raise ValueError("limit_s is no number of seconds")
+    _check_times(record)
+    return record
+
+
+def _check_times(tail: Any) -> None:
+    for series in (tail.times_s, tail.warm_up_s, *tail.per_rank_s, *tail.also.values()):
+        sound = not series or (min(series) >= _LEAST_S and max(series) <= _MOST_S)
+        if not sound and not all(map(is_time, series)):
+            raise ValueError("times are not a list of seconds")
+    for name in ("per_rank_s", "also"):
+        every = getattr(tail, name)
+        for series in every.values() if isinstance(every, dict) else every:
+            if len(series) != len(tail.times_s):
+                raise ValueError(f"{name} has another number of times than times_s")
+
+
+class _Runs:
+    """The runs of records: those of one environment share one, in order of appearance."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._environments: dict[str, Mapping[str, Any]] = {}
+        self._runs: dict[str, Run] = {}
+        self._named: dict[str, Run] = {}
+
+    def keep(self, document: Mapping[str, Any]) -> None:
+        """Take the line of an environment. Raises ValueError when it cannot be read."""
+        _check_format(document)
+        if not isinstance(document["environment"], dict):
+            raise ValueError("the environment is no object")
+        self._environments[str(document["run"])] = document["environment"]
+        self._named.pop(str(document["run"]), None)
+
+    def of(self, name: str, environment: Any, collective: str) -> tuple[Run, str]:
+        """The run of a record by its name, or by its own environment, and a remark on it."""
+        if name in self._named:
+            return self._named[name], ""
+        remark = ""
+        if name and name not in self._environments:
+            self._environments[name] = {}
+            remark = f"the line of run {name} is missing: nothing is known of its machine"
+        environment = self._environments[name] if name else environment or {}
+        key = json.dumps(environment, sort_keys=True)
+        if key not in self._runs:
+            number = len(self._runs)
+            self._runs[key] = run_of(environment, collective, self._source, number)
+        if name:
+            self._named[name] = self._runs[key]
+        return self._runs[key], remark
+
+
+def run_of(
+    environment: Mapping[str, Any], collective: str, source: str = "<results>", number: int = 0
+) -> Run:
+    """The run of records that have this environment. Raises ValueError."""
+    if not isinstance(environment, Mapping):
+        raise ValueError("the environment is no object")
+    hosts = environment.get("hosts", ())
+    devices = environment.get("devices") or [environment.get("cpu", "")]
+    return Run(
+        source=source,
+        number=number,
+        format="busbar",
+        program=f"busbar {collective}",
+        version=f"busbar {environment.get('busbar', '')}".strip(),
+        library=str(environment.get("library", "")),
+        hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
+        devices=tuple(map(str, devices)) if isinstance(devices, list) else (),
+        environment=environment,
+    )
+
+
+def _check_format(document: Mapping[str, Any]) -> None:
+    form = document.get("format")
+    if not isinstance(form, int) or not 1 <= form <= FORMAT:
+        raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
+
+
+def _placements(document: dict[str, Any], run: Run) -> Iterable[dict[str, Any]]:
+    """The placements that a record has: one, or in older formats two."""
+    if document["format"] == FORMAT:
+        return [document]
+    return upgrade.to_format_4(document, run.environment)
+
+
+class _Documents:
+    """Reads records that are JSON values, of any format."""
+
+    def __init__(self, source: str) -> None:
+        self.source, self.runs = source, _Runs(source)
+        self.notes: list[Note] = []
+
+    def note(self, line: int, text: str) -> None:
+        """Add a note on a line, unless there is nothing to say."""
+        if text:
+            self.notes.append(Note(self.source, line, text))
+
+    def read(self, line: int, document: object) -> Iterator[tuple[Record, Run]]:
+        """The records of a document; none of an environment's line.
+
+        What cannot be read is noted. Raises ValueError where nothing of it can be.
+        """
+        if not isinstance(document, dict):
+            raise ValueError("not a record")
+        if _is_run(document):
+            self.runs.keep(document)
+            return
+        _check_format(document)
+        name = str(document["run"]) if "run" in document else ""
+        environment = document.get("environment", {})
+        run, remark = self.runs.of(name, environment, str(document.get("collective", "")))
+        records, remarks = [], {remark: None}
+        for half in _placements(document, run):
+            try:
+                record = msgspec.convert(half, Record)
+            except msgspec.ValidationError:
+                half, odd = upgrade.without_damage(half)
+                remarks |= dict.fromkeys(odd)
+                record = msgspec.convert(half, Record)
+            records.append(_checked(record))
+        for text in remarks:
+            self.note(line, text)
+        yield from ((record, run) for record in records)
+
+
+class _Lines(_Documents):
+    """Reads blocks of JSON lines into columns."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._builder, self._line = Builder(), 0
+        # Numbers of heads by their text; `_WHOLE`: such lines have to be decoded as a whole.
+        self._heads: dict[bytes, int] = {}
+
+    def block(self, data: bytes) -> None:
+        """Read lines; the last one, behind the last line end, may be empty."""
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        parts = [line.partition(_TIMES) for line in lines]
+        first, at = self._line + 1, 0
+        for n, (head, split, _) in enumerate(parts):
+            # Whether the head is known; asked of nearly every line with the answer yes.
+            if split and self._heads.get(head, _NEW) >= 0:
+                continue
+            self._line = first + n
+            if split and self._head(head) >= 0:
+                continue
+            self._add(first + at, lines[at:n], parts[at:n])
+            self._whole(first + n, lines[n])
+            at = n + 1
+        self._add(first + at, lines[at:], parts[at:])
+        self._line = first + len(lines) - 1
+
+    def _head(self, text: bytes) -> int:
+        """The number of a head by its text."""
+        code = _WHOLE
+        # A line of another writer may have its fields in another order.
+        with suppress(ValueError, msgspec.MsgspecError):
+            line = _LINE.decode(text + b"}")
+            plain = all(getattr(line, name) == getattr(_NO_TAIL, name) for name in TAIL_FIELDS)
+            if plain and line.run and text.startswith(_BEGIN):
+                run, remark = self.runs.of(line.run, {}, line.collective)
+                code = self._builder.head(_checked(line), run)
+                self.note(self._line, remark)
+        self._heads[text] = code
+        return code
+
+    def _add(self, first: int, lines: list[bytes], parts: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Add lines from a number on, whose heads are known."""
+        if not lines:
+            return
+        try:
+            tails = _TAILS.decode_lines(_OPEN + (b"\n" + _OPEN).join(part[2] for part in parts))
+            if len(tails) != len(parts):
+                raise ValueError("a line has several objects")
+            times = _times(tails)
+        except (ValueError, msgspec.MsgspecError, RecursionError):
+            for number, line in enumerate(lines, first):
+                self._whole(number, line)
+        else:
+            heads = [self._heads[part[0]] for part in parts]
+            self._builder.extend(heads, range(first, first + len(lines)), tails, times)
+
+    def _whole(self, number: int, line: bytes) -> None:
+        """Read a line as one JSON value."""
+        if not line or line.isspace():
+            return
+        try:
+            document = _parsed(line)
+            for record, run in self.read(number, document):
+                self._builder.add(record, run, number)
+            if isinstance(document, dict) and _is_run(document):
+                self._heads.clear()  # of a run that had this name before
+        except _ERRORS as error:
+            self.note(number, f"record not read: {error}")
+
+    def reading(self) -> Reading:
+        """All rows and notes."""
+        return Reading(self._builder.rows(), self.notes)
+
+
+def _parsed(line: bytes) -> Any:
+    """A JSON value. Raises ValueError.
+
+    NaN and Infinity, which earlier versions wrote into environments, are nothing.
+    """
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        try:
+            return json.loads(decoded(line), parse_constant=lambda name: None)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"no JSON ({str(error)[:60]})") from None
+
+
+def _times(tails: Sequence[Any]) -> NDArray[np.float64]:
+    """The iterations of records one after the other. Raises ValueError where one is no time."""
+    times = np.fromiter(chain.from_iterable(tail.times_s for tail in tails), np.float64)
+    if not ((times == 0) | ((times >= _LEAST_S) & (times <= _MOST_S))).all():
+        raise ValueError("times are not a list of seconds")
+    for tail in tails:
+        if tail.per_rank_s or tail.also or tail.warm_up_s:
+            _check_times(tail)
+    return times
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cyclic collector, which walks over millions of young values again and again."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def read_blocks(source: str, blocks: Iterable[bytes]) -> Reading:
+    """The measurements of JSON lines; a line that was cut is noted, the others are kept.
+
+    ``blocks``: whole lines each, but for the last line of the last one.
+    """
+    lines = _Lines(source)
+    with _uncollected():
+        for data in blocks:
+            lines.block(data)
+        return lines.reading()
+
+
+def read_jsonl(source: str, text: str) -> Reading:
+    """See `read_blocks`."""
+    return read_blocks(source, file_blocks(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
+
+
+def file_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The bytes of a file in blocks that end with a line."""
+    rest = b""
+    while data := file.read(_BLOCK):
+        whole, end, data = data.rpartition(b"\n")
+        if end:
+            yield rest + whole + end
+            rest = data
+        else:
+            rest += data
+    yield rest
+
+
+def read_list(source: str, documents: Sequence[object]) -> Reading:
+    """The measurements of a JSON list."""
+    reader, builder = _Documents(source), Builder()
+    for number, document in enumerate(documents, 1):
+        try:
+            for record, run in reader.read(0, document):
+                builder.add(record, run, 0)
+        except _ERRORS as error:
+            reader.note(0, f"record {number} not read: {error}")
+    return Reading(builder.rows(), reader.notes)
+
+
+def measurements(text: str, strict: bool = True) -> list[Measurement]:
+    """The whole measurements of JSON lines, their texts safe to print.
+
+    Raises ValueError where a line cannot be read; unless ``strict`` it is left out.
+    """
+    reader, rows = _Documents("<text>"), list[Measurement]()
+    odd = _ODD.search(text) is not None
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            if line and not line.isspace():
+                document = _parsed(line.encode("utf-8", "surrogatepass"))
+                document = printable_values(document) if odd else document
+                rows += [measured(*one, number) for one in reader.read(number, document)]
+        except _ERRORS as error:
+            if strict:
+                raise ValueError(str(error)) from None
+    return rows
+
+
+def step_measurements(path: Path) -> list[Measurement]:
+    """The measurements of training steps in JSON lines or a run directory, with their curves.
+
+    Others are left out: the reader of the file's rows has its notes.
+    """
+    texts = (line for text in record_texts(path) for line in text.split("\n") if '"step"' in line)
+    return [one for one in measurements("\n".join(texts), strict=False) if one.step is not None]

@@ -1,0 +1,86 @@
+"""The record as a JSON schema and as a page of the docs, made from the types.
+
+``python -m reports.readers.described`` writes both anew, from a checkout's root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reports.readers.codec import Line
+from reports.records.measurement import FORMAT
+
+#: Where both stand in a checkout.
+SCHEMA = Path("reports/records") / f"format-{FORMAT}.schema.json"
+PAGE = Path("docs/record.md")
+
+_INTRODUCTION = f"""\
+# The record, format {FORMAT}
+
+Records are JSON lines (`--out run.jsonl`); everything else is made from them. A line is one
+measurement: one placement of one row. The lines of a row are one write. The environment stands
+once, in a line of its own before the first measurement that names it as its `run`:
+
+    {{"format":{FORMAT},"run":"1f0c5d2a9b3e","environment":{{"busbar":"0.4.0","hosts":["n0"]}}}}
+
+[reports.md](reports.md#what-a-run-writes) says what is in it. Times are in seconds, sizes in bytes.
+A field that holds its default is left out, and unknown fields are ignored. Every line has `format`,
+`run`, `collective`, `algorithm`, `transport`, `dtype`, `op`, `ranks`, `size`, `count`, `root` and
+`bus_factor`. The JSON schema of a line is in the package: `{SCHEMA}`.
+
+This page is made from the types in `reports/records/`.
+"""
+
+
+def schema() -> str:
+    """The JSON schema of a line."""
+    return json.dumps(msgspec.json.schema(Line)) + "\n"
+
+
+def page() -> str:
+    """The page: a table of the fields of a line, and of each part that is an object."""
+    types = json.loads(schema())["$defs"]
+    return "\n".join([_INTRODUCTION, *_table(types["Line"]), *_parts(types)]) + "\n"
+
+
+def _parts(types: dict[str, Any]) -> Iterator[str]:
+    for name, one in types.items():
+        if name != "Line":
+            yield f"\n## {name}\n"
+            yield one.get("description", "").replace("``", "`")
+            yield ""
+            yield from _table(one)
+
+
+def _table(one: dict[str, Any]) -> Iterator[str]:
+    described = any("description" in field for field in one["properties"].values())
+    yield "| field | type | default |" + " |" * described
+    yield "|---|---|---|" + "---|" * described
+    for name, field in one["properties"].items():
+        default = json.dumps(field["default"]) if "default" in field else ""
+        cells = [f"`{name}`", _type(field), default, *[field.get("description", "")] * described]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _type(field: dict[str, Any]) -> str:
+    """A JSON type in words."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(map(_type, field["anyOf"]))
+    if field.get("type") == "array" and isinstance(field.get("items"), dict):
+        return f"list of {_type(field['items'])}"
+    return str(field.get("type", "any"))
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema())
+    PAGE.write_text(page())

@@ -1,0 +1,527 @@
+"""Many measurements as columns: which columns there are, figures of all rows at once, folding.
+
+`COLUMNS` is the one list: reading, folding, DataFrames, Parquet, CSV and the check of texts go by
+it. A record of a million rows is read in seconds this way; one object a row would take a minute.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.statistics import intervals
+from reports.records.gpus import energy, memory_clock
+from reports.records.measurement import Measurement, Noise, Record, Run
+
+Floats = NDArray[np.float64]
+Kind = Literal["text", "whole", "count", "real", "truth", "series"]
+
+
+def _statistic(timing: str) -> str:
+    return "mean" if timing == "loop" else "median"
+
+
+def _core_clock(noise: Noise | None) -> float | None:
+    return min(noise.hz, default=None) if noise is not None else None
+
+
+class Column(NamedTuple):
+    """A column. ``kind``: of its values; a count may be None, and a real number, as NaN.
+
+    ``pool``: what folding makes of the values of repeated rows. ``key``: rows that differ in it are
+    not the same measurement. ``source`` and ``of``: the field of our records that it comes from,
+    where that has another name, and how. ``own``: our records have it. ``shown``: it is a column
+    of ``reports.load``.
+    """
+
+    kind: Kind
+    pool: Literal["first", "sum", "least", "mean", "drop", "again"] = "first"
+    key: bool = False
+    source: str = ""
+    of: Callable[[Any], Any] | None = None
+    own: bool = True
+    shown: bool = True
+
+
+_TEXT, _KEY = Column("text"), Column("text", key=True)
+_COUNT, _COUNT_KEY = Column("count"), Column("count", key=True)
+_FIGURE, _OTHERS = Column("real", "again"), Column("real", own=False)
+
+#: The columns, in the order of ``reports.load``; ``run`` and ``times_s`` are kept on their own.
+COLUMNS: Mapping[str, Column] = {
+    "line": Column("whole"),
+    "collective": _KEY,
+    "size": _COUNT_KEY,
+    "placement": _KEY,
+    "algorithm": _KEY,
+    "transport": _KEY,
+    "ranks": _COUNT_KEY,
+    "message": Column("count", source="size"),
+    "count": _COUNT_KEY,
+    "dtype": _KEY,
+    "op": _KEY,
+    "root": _COUNT_KEY,
+    "statistic": Column("text", key=True, source="timing", of=_statistic),
+    "time_s": _FIGURE,
+    "low_s": _FIGURE,
+    "high_s": _FIGURE,
+    "min_s": _FIGURE,
+    "max_s": _FIGURE,
+    "p99_s": _FIGURE,
+    "cv": _FIGURE,
+    "algbw_bytes_per_s": _FIGURE,
+    "busbw_bytes_per_s": _FIGURE,
+    "wrong": Column("count", "sum"),
+    "error": _OTHERS,
+    "iterations": Column("count", "sum", source="iterations", of=lambda count: count or 0),
+    "runs": Column("count", "sum"),
+    "stopped": _TEXT,
+    "skipped": _KEY,
+    "times_s": Column("series", "again"),
+    "limit_s": Column("real", "least"),
+    "schedule": _KEY,
+    "per_rank_s": Column("series", "drop"),
+    "clock_core_hz": Column("real", "least", source="noise", of=_core_clock),
+    "clock_memory_hz": Column("real", "least", source="gpus", of=memory_clock),
+    "energy_per_op_j": Column("real", "mean", source="gpus", of=energy),
+    "timing": _KEY,
+    "across": _KEY,
+    "checked": _KEY,
+    "ranks_per_core": Column("real"),
+    "worksharing": Column("truth"),
+    "sent_bytes": _COUNT,
+    "received_bytes": _COUNT,
+    "total_bytes": _COUNT,
+    "time_of": Column("text", own=False),
+    "bandwidth_bytes_per_s": _OTHERS,
+    "messages_per_s": _OTHERS,
+    "overall_s": _OTHERS,
+    "compute_s": _OTHERS,
+    "overlap": _OTHERS,
+    "bus_factor": Column("real", shown=False),
+    "alg_factor": Column("real", shown=False),
+}
+#: The columns that come from a row's run, and the fields that they are.
+RUN_COLUMNS: Mapping[str, str] = {
+    name: "number" if name == "run" else name
+    for name in ("source", "run", "format", "program", "version", "library", "hosts", "devices")
+}
+SHOWN: tuple[str, ...] = (*RUN_COLUMNS, *(n for n, column in COLUMNS.items() if column.shown))
+#: What makes two rows of one run the same measurement.
+KEYS = tuple(name for name, column in COLUMNS.items() if column.key)
+
+
+def of_kind(kind: Kind) -> tuple[str, ...]:
+    """The names of the columns whose values are of a kind."""
+    return tuple(name for name, column in COLUMNS.items() if column.kind == kind)
+
+
+def as_mapping(row: Measurement) -> dict[str, Any]:
+    """A row as a flat mapping of ``SHOWN``."""
+    of_run = {name: getattr(row.run, field) for name, field in RUN_COLUMNS.items()}
+    return of_run | {name: getattr(row, name) for name in SHOWN[len(RUN_COLUMNS) :]}
+
+
+# Where in a line what repeats from line to line ends; see `reports.records.measurement.Record`.
+_FIELDS = Record.__struct_fields__
+HEAD_FIELDS = _FIELDS[: _FIELDS.index("times_s")]
+TAIL_FIELDS = _FIELDS[_FIELDS.index("times_s") :]
+_OF_RECORD = {
+    name: column.source or name
+    for name, column in COLUMNS.items()
+    if (column.source or name) in _FIELDS and name != "times_s"
+}
+_HEAD = tuple(name for name, field in _OF_RECORD.items() if field in HEAD_FIELDS)
+_TAIL = tuple(name for name, field in _OF_RECORD.items() if field in TAIL_FIELDS)
+
+
+_HEAD_OF = attrgetter(*dict.fromkeys(_OF_RECORD[name] for name in _HEAD))
+
+
+def _value(name: str, record: Record) -> Any:
+    column, value = COLUMNS[name], getattr(record, _OF_RECORD[name])
+    return value if column.of is None else column.of(value)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of few different values: row i has ``labels[codes[i]]``."""
+
+    codes: NDArray[np.int32]
+    labels: Sequence[Any]
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> Coded:
+        """Make it from the values of each row, which can be keys."""
+        numbers: dict[Any, int] = {}
+        codes = [numbers.setdefault(value, len(numbers)) for value in values]
+        return cls(np.array(codes, np.int32), list(numbers))
+
+    def tolist(self) -> list[Any]:
+        """The values, row by row."""
+        return [self.labels[code] for code in self.codes.tolist()]
+
+    def distinct(self) -> Coded:
+        """The same column with every label once."""
+        once = Coded.of(self.labels)
+        return Coded(once.codes[self.codes], once.labels)
+
+    def reals(self) -> Floats:
+        """The values as an array of floats; None becomes NaN."""
+        return np.array(self.labels, np.float64)[self.codes]
+
+
+@dataclass(frozen=True)
+class Times:
+    """The iterations of many rows: row i has ``values[edges[i]:edges[i + 1]]``, in seconds."""
+
+    values: Floats
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[float]]) -> Times:
+        """Make it from the iterations of each row."""
+        values = np.fromiter(chain.from_iterable(rows), np.float64)
+        return cls.of_lengths(values, np.fromiter(map(len, rows), np.int64))
+
+    @classmethod
+    def of_lengths(cls, values: Floats, lengths: NDArray[np.int64]) -> Times:
+        """Make it from all iterations, and how many each row has."""
+        return cls(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def each(self) -> Iterator[Floats]:
+        """The iterations of every row, without a copy."""
+        return (self.values[a:b] for a, b in pairwise(self.edges.tolist()))
+
+    def tolist(self) -> list[tuple[float, ...]]:
+        """The iterations of every row as a `Measurement` has them."""
+        flat = self.values.tolist()
+        return [tuple(flat[a:b]) for a, b in pairwise(self.edges.tolist())]
+
+    def statistics(self, loop: NDArray[np.bool_]) -> dict[str, Floats]:
+        """Columns by name, NaN where unknown.
+
+        ``loop``: rows whose value is a mean of iterations back to back, of which no more is known
+        than that mean. Rows of equal length are sorted together, some at a time to spare memory.
+        """
+        names = ("time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv")
+        columns = {name: np.full(len(self), np.nan) for name in names}
+        lengths = np.diff(self.edges)
+        for n in np.unique(lengths[lengths > 0]).tolist():
+            alike = np.flatnonzero(lengths == n)
+            for where in np.array_split(alike, -(-len(alike) * n // _AT_ONCE)):
+                block = self.values[self.edges[where, None] + np.arange(n)]
+                for name, values in _statistics(block, loop[where]).items():
+                    columns[name][where] = values
+        return columns
+
+
+_AT_ONCE = 1 << 20
+
+
+def _statistics(block: Floats, loop: NDArray[np.bool_]) -> dict[str, Floats]:
+    """The statistics of rows of equal length."""
+    n = block.shape[1]
+    low, high = intervals(block)
+    block = np.sort(block, axis=1)
+    mean = block.mean(axis=1)
+    median = (block[:, (n - 1) // 2] + block[:, n // 2]) / 2
+    with np.errstate(all="ignore"):
+        cv = np.where(mean > 0, block.std(axis=1) / mean, np.nan)
+    figures = {
+        "low_s": low,
+        "high_s": high,
+        "min_s": block[:, 0],
+        "max_s": block[:, -1],
+        "p99_s": block[:, -(-n * 99 // 100) - 1],
+        "cv": cv,
+    }
+    known = {name: np.where(loop, np.nan, values) for name, values in figures.items()}
+    return {"time_s": np.where(loop, mean, median), **known}
+
+
+def _figures(columns: Mapping[str, Any], times: Times) -> dict[str, Any]:
+    """Time, interval and rates of rows from their iterations."""
+    statistic = columns["statistic"]
+    loop = np.array([name == "mean" for name in statistic.labels], bool)
+    figures = times.statistics(loop[statistic.codes] if len(loop) else np.zeros(0, bool))
+    size, alg, bus = (reals(columns[name]) for name in ("size", "alg_factor", "bus_factor"))
+    with np.errstate(all="ignore"):
+        algbw = alg * size / figures["time_s"]
+    # As a time of nothing is no rate, whatever was moved in it.
+    algbw = np.where(figures["time_s"] > 0, algbw, np.nan)
+    return {**figures, "algbw_bytes_per_s": algbw, "busbw_bytes_per_s": algbw * bus}
+
+
+def reals(column: Any) -> Any:
+    """A column of real numbers as an array; None is NaN."""
+    return column.reals() if isinstance(column, Coded) else column
+
+
+def counts(column: Any) -> Any:
+    """A column of whole numbers as a masked array; None is masked."""
+    if not isinstance(column, Coded):
+        return column
+    known = np.array([label or 0 for label in column.labels], np.int64)
+    missing = np.array([label is None for label in column.labels], bool)
+    return np.ma.array(known[column.codes], mask=missing[column.codes])
+
+
+def completed(columns: Mapping[str, Any], times: Times) -> Measurements:
+    """Rows from the columns of what records say, with the figures that follow from them.
+
+    Columns that records do not have, but other benchmarks, are empty.
+    """
+    known = {**columns, **_figures(columns, times)}
+    return Measurements(known | absent(known, len(times)), times)
+
+
+def absent(columns: Mapping[str, Any], count: int) -> dict[str, Coded]:
+    """The columns that are not among these, for so many rows: nothing is known in them."""
+    nothing, texts = np.zeros(count, np.int32), of_kind("text")
+    names = (name for name in COLUMNS if name not in columns and name != "times_s")
+    return {name: Coded(nothing, ["" if name in texts else None]) for name in names}
+
+
+def measured(record: Record, run: Run, line: int = 0) -> Measurement:
+    """A measurement from what is kept of it, with its figures."""
+    fields = {name: getattr(record, name) for name in _FIELDS}
+    values = {name: _value(name, record) for name in _OF_RECORD}
+    figures = _figures(
+        {name: Coded(np.zeros(1, np.int32), [value]) for name, value in values.items()},
+        Times.of([record.times_s]),
+    )
+    known = {name: None if found[0] != found[0] else float(found[0])
+             for name, found in figures.items()}  # fmt: skip
+    return Measurement(**(fields | values | known), run=run, line=line)
+
+
+class Measurements(Sequence[Measurement]):
+    """Measurements that are kept as columns, and made into objects when somebody asks for one.
+
+    ``columns``: for ``run`` and every name of `COLUMNS` but ``times_s`` an array, a masked array, a
+    list or a `Coded`; NaN in a column of floats is what a row calls None.
+    """
+
+    def __init__(self, columns: dict[str, Any], times: Times) -> None:
+        self.columns, self.times = columns, times
+        self._rows: list[Measurement] | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @overload
+    def __getitem__(self, index: int) -> Measurement: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Measurement]: ...
+    def __getitem__(self, index: int | slice) -> Measurement | list[Measurement]:
+        """A row, or several."""
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self._all())
+
+    def _all(self) -> list[Measurement]:
+        if self._rows is None:
+            names = ("run", *(name for name in COLUMNS if name != "times_s"), "times_s")
+            columns = [_listed(self.columns[name]) for name in names[:-1]]
+            rows = zip(*columns, self.times.tolist(), strict=True)
+            self._rows = [Measurement(**dict(zip(names, row, strict=True))) for row in rows]
+        return self._rows
+
+    def take(self, where: NDArray[np.intp]) -> Measurements:
+        """Some of the rows, in that order."""
+        columns = {name: _taken(column, where) for name, column in self.columns.items()}
+        lengths = np.diff(self.times.edges)[where]
+        times = Times.of_lengths(np.empty(0), lengths)
+        starts = np.repeat(self.times.edges[:-1][where] - times.edges[:-1], lengths)
+        values = self.times.values[np.arange(times.edges[-1]) + starts]
+        return Measurements(columns, Times(values, times.edges))
+
+
+def _listed(column: Any) -> list[Any]:
+    """A column as what a row has: Python's own values, None for NaN."""
+    values = list(column.tolist() if hasattr(column, "tolist") else column)
+    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
+        return [None if value != value else value for value in values]
+    return values
+
+
+def _taken(column: Any, where: NDArray[np.intp]) -> Any:
+    if isinstance(column, Coded):
+        return Coded(column.codes[where], column.labels)
+    if isinstance(column, np.ndarray):
+        return column[where]
+    return [column[i] for i in where.tolist()]
+
+
+class Builder:
+    """Gathers records, whose figures are worked out all together.
+
+    A record has a head, which repeats, and a tail (`HEAD_FIELDS`, `TAIL_FIELDS`).
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[Any, ...], int] = {}
+        self._head_runs: list[Run] = []
+        self._head_columns: dict[str, list[Any]] = {name: [] for name in _HEAD}
+        self._waiting: list[tuple[int, int, Record]] = []
+        self._codes, self._lines = array("i"), array("q")
+        self._times, self._lengths = list[Floats](), array("q")
+        self._tail: dict[str, Any] = {
+            name: [] if COLUMNS[name].kind == "series" else array(_TYPES[COLUMNS[name].kind])
+            for name in _TAIL
+        }
+
+    def head(self, record: Record, run: Run) -> int:
+        """The number of a head, for `add`; equal ones have the same."""
+        key = (id(run), _HEAD_OF(record))
+        code = self._heads.get(key)
+        if code is None:
+            code = self._heads[key] = len(self._heads)
+            self._head_runs.append(run)
+            for name, column in self._head_columns.items():
+                column.append(_value(name, record))
+        return code
+
+    def add(self, record: Record, run: Run, line: int) -> None:
+        """Add a record."""
+        self._waiting.append((self.head(record, run), line, record))
+        if len(self._waiting) >= _TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            heads, lines, records = zip(*self._waiting, strict=True)
+            self._waiting.clear()
+            self.extend(heads, lines, records)
+
+    def extend(
+        self,
+        heads: Iterable[int],
+        lines: Iterable[int],
+        tails: Sequence[Any],
+        times: Floats | None = None,
+    ) -> None:
+        """Add records by the numbers of their heads; ``tails`` have the fields of `TAIL_FIELDS`.
+
+        ``times``: all their iterations, where they are an array already.
+        """
+        self._flush()
+        self._codes.extend(heads)
+        self._lines.extend(lines)
+        series = [tail.times_s for tail in tails]
+        self._lengths.extend(map(len, series))
+        if times is None:
+            times = np.fromiter(chain.from_iterable(series), np.float64)
+        self._times.append(times)
+        for name, column in self._tail.items():
+            values, of = list(map(attrgetter(_OF_RECORD[name]), tails)), COLUMNS[name].of
+            if of is not None and not any(values):  # most rows have none of what is rare
+                values = [of(values[0])] * len(values)
+            elif of is not None:
+                values = list(map(of, values))
+            if COLUMNS[name].kind == "real":
+                column.frombytes(np.array(values, np.float64).tobytes())
+            elif None in values:
+                column.extend(-1 if value is None else value for value in values)
+            else:
+                column.extend(values)
+
+    def rows(self) -> Measurements:
+        """All records so far; call it once."""
+        self._flush()
+        codes = np.array(self._codes, np.int32)
+        columns: dict[str, Any] = {
+            name: Coded(codes, labels) for name, labels in self._head_columns.items()
+        }
+        columns["run"] = Coded(codes, self._head_runs)
+        for name, column in self._tail.items():
+            columns[name] = column if isinstance(column, list) else np.array(column)
+            if COLUMNS[name].kind == "count":
+                columns[name] = np.ma.masked_less(columns[name], 0)
+        columns["line"] = np.array(self._lines, np.int64)
+        values = np.concatenate([np.zeros(0), *self._times])
+        lengths = np.array(self._lengths, np.int64)
+        return completed(columns, Times.of_lengths(values, lengths))
+
+
+_TOGETHER = 4096
+_TYPES = {"count": "q", "real": "d"}
+
+
+def as_columns(measurements: Iterable[Measurement]) -> Measurements:
+    """Measurements of our own as columns; their lines are counted anew from 1."""
+    builder = Builder()
+    for line, one in enumerate(measurements, 1):
+        builder.add(one, one.run, line)
+    return builder.rows()
+
+
+def folded(rows: Sequence[Measurement]) -> Sequence[Measurement]:
+    """A row for each thing that a run measured, in order of first appearance.
+
+    Iterations are pooled and every figure is that of all of them; `Column.pool` says what becomes
+    of the other columns. Only our own records, which have all their iterations, are folded; other
+    rows come back as they are.
+    """
+    if not isinstance(rows, Measurements) or not len(rows):
+        return rows
+    _, first, group = np.unique(_groups(rows.columns), return_index=True, return_inverse=True)
+    if len(first) == len(rows):
+        return rows
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    together = rows.take(order)
+    edges = together.times.edges[np.append(starts, len(order))]
+    columns = {
+        name: _pooled(COLUMNS[name].pool if name in COLUMNS else "first", column, starts)
+        for name, column in together.columns.items()
+    }
+    pooled = Measurements(columns, Times(together.times.values, edges)).take(np.argsort(first))
+    pooled.columns.update(_figures(pooled.columns, pooled.times))
+    return pooled
+
+
+def _groups(columns: Mapping[str, Any]) -> NDArray[np.int64]:
+    """A number a row, the same for rows of one run and one key."""
+    group = np.zeros(len(columns["line"]), np.int64)
+    for name in ("run", *KEYS):
+        column = columns[name]
+        if isinstance(column, Coded):
+            labels = [id(run) for run in column.labels] if name == "run" else column.labels
+            same = Coded(column.codes, labels).distinct()
+            codes, kinds = same.codes, len(same.labels)
+        else:
+            values, inverse = np.unique(np.ma.filled(column, -1), return_inverse=True)
+            codes, kinds = inverse.astype(np.int32), len(values)
+        if group.max(initial=0) >= np.iinfo(np.int64).max // max(1, kinds) - 1:
+            group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+        group = group * kinds + codes
+    return group
+
+
+def _pooled(pool: str, column: Any, starts: NDArray[np.intp]) -> Any:
+    """A column with a value a group, from rows in order of their groups."""
+    if pool == "drop":  # by iteration of one row, which pooled rows have not
+        return [()] * len(starts)
+    if pool == "first":
+        return _taken(column, starts)
+    if pool == "sum":
+        known = counts(column)
+        unknown = np.logical_and.reduceat(np.ma.getmaskarray(known), starts)
+        return np.ma.array(np.add.reduceat(np.ma.filled(known, 0), starts), mask=unknown)
+    values = reals(column)
+    if pool == "mean":
+        return np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+    return np.fmin.reduceat(values, starts)
