@@ -33,8 +33,7 @@ from collectives.predict.predictor import FitPredictor, choose_predictor
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule.catalogue import algorithms, collectives, draft
 from collectives.schedule.schedule import Schedule
-from topology.measured.matrix import Estimate, RankPlace
-from topology.measured.sweep import SWEPT, sizes
+from topology.model.measured import SWEPT, Estimate, RankPlace, sizes
 from topology.model.topology import Topology
 
 Answers = Iterator[tuple[str, Sequence[float | None]]]

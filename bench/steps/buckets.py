@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bench.steps.workloads.workload import Workload
 from busbar.errors import Unsupported
-from busbar.sizes import parse_size, short
+from busbar.units import format_size_argument, parse_size
 from collectives.execution.transport import Array, Transport
 from collectives.schedule.dtypes import dtype
 
@@ -77,7 +77,7 @@ def parse_fusion(text: str, cycle: float | None = None) -> Fusion:
     size = _positive(text)
     if cycle is None:
         return Fusion(text, (size,))
-    return Fusion(f"{short(size)}@{cycle * 1e3:g}ms", (size,), cycle)
+    return Fusion(f"{format_size_argument(size)}@{cycle * 1e3:g}ms", (size,), cycle)
 
 
 def candidate_fusions(nbytes: int, cycle: float | None = None) -> list[Fusion]:

@@ -18,7 +18,7 @@ from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.mpi import NEEDED
 from busbar.process import load, serve
-from busbar.sizes import human
+from busbar.units import format_bytes
 
 if TYPE_CHECKING:
     from bench.run.context import Opened
@@ -102,8 +102,10 @@ def _check_memory(options: StepOptions, nranks: int) -> None:
     free = int(free_memory() * SHARE)
     if need > free:
         raise Unsupported(
-            f"{nranks} ranks' gradients of {options.workload.name} are {human(need)}, and there are"
-            f" {human(free)} to give; --scale {-(-2 * need // max(1, free))} makes them smaller"
+            f"{nranks} ranks' gradients of {options.workload.name} are {format_bytes(need)}, and"
+            " there are"
+            f" {format_bytes(free)} to give; --scale {-(-2 * need // max(1, free))} makes them"
+            " smaller"
         )
 
 

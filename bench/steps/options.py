@@ -33,7 +33,7 @@ from busbar.arguments import number, program
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
 from busbar.options import Self, option, switch
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 SPENDING = ("sleep", "burn")
 #: Milliseconds of a step at most: an hour.

@@ -16,8 +16,8 @@ from bench.steps.server.worker_loop import WorkerLoop
 from bench.steps.trace import Trace
 from bench.steps.training.samples import parts
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from busbar.sizes import human
 from busbar.status import RANK_LOST
+from busbar.units import format_bytes
 
 
 def join(name: str) -> int:
@@ -40,7 +40,7 @@ def join(name: str) -> int:
     try:
         weights = np.empty(trainer.elements, trainer.dtype)
     except MemoryError:
-        need = human(trainer.elements * trainer.dtype.itemsize)
+        need = format_bytes(trainer.elements * trainer.dtype.itemsize)
         raise Unavailable(f"no memory for a learner's {need} of weights") from None
     worker = WorkerLoop(
         CallingChannel(servers, number),

@@ -23,7 +23,7 @@ from bench.steps.server.expected import (
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.server_loop import ServerLog
 from bench.steps.server.worker_loop import BLOCKS, block_means
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 
 # Measured over expected is called equal within so much.
 _EQUAL = 0.05
@@ -207,7 +207,7 @@ def _lines(
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
-        queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
+        queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
     lines = [f"measured over {', '.join(ratios)}"] if ratios else []
     lines += [
         f"{facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
@@ -250,7 +250,7 @@ def _within(mean: float, predicted: float) -> bool:
 
 
 def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else ''}{seconds(abs(value))}"
+    return f"{'-' if value < 0 else ''}{format_seconds(abs(value))}"
 
 
 def _unbroken(figure: str) -> str:
@@ -287,5 +287,7 @@ def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     # Parts of half a per cent or more.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
     causes = ", ".join(f"{name} {_unbroken(_signed(part))}" for name, part in parts.items())
-    lines += wrap(f"{'' if reasons else head}{_unbroken(seconds(mean))} are: {causes}", _WIDTH)
+    lines += wrap(
+        f"{'' if reasons else head}{_unbroken(format_seconds(mean))} are: {causes}", _WIDTH
+    )
     return [line.replace(_GLUE, " ") for line in lines]

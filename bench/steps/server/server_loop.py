@@ -15,7 +15,7 @@ from bench.steps.server.protocol import Actions, Core, UpdateProtocol
 from bench.steps.server.trainer_hooks import Trainer
 from bench.steps.trace import Trace
 from busbar.errors import RankFailure
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 
 # Learners that `describe_progress` names, and what stands for the push of one that has not pushed.
 _NAMED, _NEVER = 8, {"seconds_ago": inf}
@@ -73,7 +73,7 @@ class ServerLog:
 def describe_progress(progress: Mapping[str, Any]) -> str:
     """`ServerLoop.progress` in words, with the learners first that pushed longest ago."""
     updates, last_pushes = progress["updates"], progress["last_push"]
-    each = f" ({seconds(progress['seconds'] / updates)} each)" if updates else ""
+    each = f" ({format_seconds(progress['seconds'] / updates)} each)" if updates else ""
     oldest = sorted(last_pushes, key=lambda rank: -(last_pushes[rank] or _NEVER)["seconds_ago"])
     learners = [
         f"rank {rank} pushed last {push['seconds_ago']:.1f} s ago, of version {push['version']}"

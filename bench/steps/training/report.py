@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bench.steps.training.codecs import Codec
 from bench.steps.training.problem import TrainingProblem
 from bench.steps.training.samples import SharedProblem
-from reports.records.shown import seconds as format_seconds
+from busbar.units import format_seconds as format_seconds
 
 #: The error of a vector is estimated from so many elements at most, to save time.
 MOST_CHECKED = 1 << 20

@@ -24,7 +24,7 @@ from bench.steps.updates.connect import open_channel
 from busbar.errors import Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
-from busbar.sizes import human
+from busbar.units import format_bytes
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
@@ -56,8 +56,10 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     need, free = vector * (_LEARNER_VECTORS * learners + _SERVER_VECTORS), free_memory()
     if need > SHARE * free:
         raise Unsupported(
-            f"{choice.label}: {learners} learners and their servers of {human(vector)} of weights"
-            f" need {human(need)}, where {human(free)} are free; take fewer, or --scale"
+            f"{choice.label}: {learners} learners and their servers of {format_bytes(vector)} of"
+            " weights"
+            f" need {format_bytes(need)}, where {format_bytes(free)} are free; take fewer, or"
+            " --scale"
         )
 
 
@@ -151,12 +153,14 @@ class _ServerRun:
         if lack is not None:
             raise Unsupported(
                 f"{self.job.choice.label}: {self.learners} learners and {self.servers} servers of"
-                f" {human(vector)} need {human(lack.need)} {lack.name}, where {human(lack.free)}"
+                f" {format_bytes(vector)} need {format_bytes(lack.need)} {lack.name}, where"
+                f" {format_bytes(lack.free)}"
                 " are free; take fewer, or --scale"
             )
         if self.world.name == "mpi" and vector // self.servers >= 2**31 - 64:
             raise Unsupported(
-                f"{self.job.choice.label}: a server's part of {human(vector // self.servers)} is"
+                f"{self.job.choice.label}: a server's part of"
+                f" {format_bytes(vector // self.servers)} is"
                 " more than an MPI message of 2 GiB; take more --servers, or --scale"
             )
 

@@ -33,12 +33,11 @@ from bench.steps.training.report import Facts, Lines
 from bench.timing.measure import Timed, Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
-from busbar.sizes import human
+from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
 from reports.records.measurement import Record
-from reports.records.shown import seconds
 from reports.statistics.uncertain import mean_of, median_of
 
 # Algorithms whose schedules cannot be built before the ranks have started.
@@ -117,8 +116,9 @@ class _Update:
         lack = Room(job.world, job.transport).lack(need)
         if lack is not None:
             raise Unsupported(
-                f"{lack.ranks} ranks need {human(lack.need)} {lack.name}, which has"
-                f" {human(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))} may fit"
+                f"{lack.ranks} ranks need {format_bytes(lack.need)} {lack.name}, which has"
+                f" {format_bytes(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))}"
+                " may fit"
             )
 
     def measure(self) -> StepOutcome:
@@ -150,7 +150,7 @@ class _Update:
         predicted, model = expected(job, self._layout, self._spans, self._exchanges, n)
         if predicted is not None and self._training.compressed:
             coding = facts["encode_s"] + facts["decode_s"]
-            lines = [*lines, f"    predicted without coding, {seconds(coding)} of a step"]
+            lines = [*lines, f"    predicted without coding, {format_seconds(coding)} of a step"]
         # Stragglers are left out: one rank alone would be faster.
         fastest = job.compute.fastest(range(job.world.size))
         one_rank = mean_of([median_of(alone.per_rank[rank]) for rank in fastest])

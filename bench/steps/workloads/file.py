@@ -19,7 +19,7 @@ from typing import Any
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import Unsupported
 from busbar.files import read_text
-from busbar.printable import printable
+from busbar.terminal import make_printable
 
 #: The types that --precision and a model's file may name, and nccl-tests' names for them.
 PRECISIONS: Mapping[str, str] = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}
@@ -46,7 +46,7 @@ def read(path: Path) -> Workload:
 
 def parse(text: str, name: str) -> Workload:
     """Parse the text of a model's file; the ending of its ``name`` is its format."""
-    title = printable(Path(name).stem)
+    title = make_printable(Path(name).stem)
     if name.endswith(".json"):
         title, rows = _json(text, name, title)
     else:
@@ -89,7 +89,7 @@ def _json(text: str, name: str, title: str) -> tuple[str, Iterator[tuple[str, Ma
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"{name}: no JSON ({str(error)[:60]})") from None
     if isinstance(document, dict):
-        title = printable(str(document.get("name", title))[:40])
+        title = make_printable(str(document.get("name", title))[:40])
         document = document.get("tensors")
     if not isinstance(document, list):
         raise Unsupported(f"{name}: a list of tensors is needed, or an object with one")
@@ -100,7 +100,7 @@ def _tensor(row: object, where: str) -> tuple[Tensor, float | None]:
     """A row's tensor, and the seconds of its backward pass if the row has them."""
     if not isinstance(row, dict) or not row.get("name") or row.get("shape") in (None, ""):
         raise Unsupported(f"{where}: a name and a shape are needed")
-    name = printable(str(row["name"])[:200])
+    name = make_printable(str(row["name"])[:200])
     kind = str(row.get("dtype") or "")
     if kind and kind not in _TYPES:
         raise Unsupported(f"{where}: no dtype {kind[:40]!r}; there are: {', '.join(_TYPES)}")
