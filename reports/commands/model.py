@@ -6,10 +6,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from busbar import sizes as counts
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
+from busbar.units import parse_ranks, parse_size, sweep_sizes
 from reports.commands.output import RunOptions, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class ModelCommand(RunOptions, Command):
                 raise ReportError(f"{self.out}: no format for that ending; use .png or .svg")
         rows = rows_of(self)
         told = self.n or ("" if rows else "2-8,12,16")
-        ranks = counts.ranks(told, _MOST_RANKS) if told else []
+        ranks = parse_ranks(told, _MOST_RANKS) if told else []
         sizes = []
         if self.minbytes or self.maxbytes or not rows:
             ends = (self.minbytes or "1M", self.maxbytes or "64M")
-            low, high = map(counts.parse_size, ends)
-            sizes = counts.sweep(low, high, factor=self.stepfactor, step=None)
+            low, high = map(parse_size, ends)
+            sizes = sweep_sizes(low, high, factor=self.stepfactor, step=None)
         # Beside measurements an assumed network would say nothing.
         predict, notes = open_machine(self.fit, assume=not rows)
         comparison = compare(rows, ranks, sizes, predict)
