@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.links.measure import Measured, Settings, as_topology
+from bench.steps.buckets import fill_buffers
 from bench.steps.expected import time_buckets, time_cycles
-from bench.steps.fusion import filled
 from busbar.errors import Unsupported
 from collectives.predict.compare import compare_algorithms, find_crossovers
 from collectives.predict.fit import Fit, dump_fit, load_fit
@@ -209,7 +209,7 @@ def bucket_seconds(ready: Sequence[float], number: int) -> list[float]:
 
     times, tensors = np.array(ready), [1000 * (1 + i % 4) for i in range(len(ready))]
     exchange = lambda span: 1e-4 + 1e-7 * (10 + number) * sum(tensors[span[0] : span[1]])  # noqa: E731
-    spans = list(filled(tensors, 0, len(tensors), 4000))
+    spans = list(fill_buffers(tensors, 0, len(tensors), 4000))
     return [
         time_buckets(times, spans, exchange),
         float(time_cycles(times, tensors, 4000, 0.0005 * (1 + number), exchange)),

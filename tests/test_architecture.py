@@ -120,8 +120,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.steps.server",
-        "busbar collectives.schedule reports.* bench.launch bench.steps bench.steps.workloads"
-        " bench.steps.training",
+        "busbar collectives.schedule reports.* bench.launch bench.steps bench.steps.training",
     ),
     (
         "bench.steps.updates",

@@ -343,6 +343,9 @@ class Options(RunOptions):
     nccl_json: Path | None = option(
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
     )
+    quiet: bool = switch(
+        "--quiet  print the closing report alone; files and standard error have all as ever"
+    )
     dry_run: bool = switch("--dry-run  print what would run, with its memory and bytes, and exit")
 
     @cached_property

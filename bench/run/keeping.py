@@ -38,13 +38,20 @@ class Keeper:
     """
 
     def __init__(
-        self, world: World, screen: Screen, options: RunOptions, line: ControlSocket
+        self,
+        world: World,
+        screen: Screen,
+        options: RunOptions,
+        line: ControlSocket,
+        *,
+        quiet: bool = False,
     ) -> None:
+        """``quiet``: print the closing report alone."""
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
-        self._rank, self._lines = world.rank, Writer()
+        self._rank, self._lines, self._quiet = world.rank, Writer(), quiet
         problem, status = "", 0
         if world.rank == 0:
             try:
@@ -85,7 +92,7 @@ class Keeper:
             self._over = True
             self._screen.close()
             try:
-                self._say(closing())
+                self._say(closing(), aloud=True)
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
             finally:
@@ -95,8 +102,9 @@ class Keeper:
         finally:
             self._lock.release()
 
-    def _say(self, lines: Sequence[str]) -> None:
-        self._screen.lines(lines)
+    def _say(self, lines: Sequence[str], *, aloud: bool = False) -> None:
+        if aloud or not self._quiet:
+            self._screen.lines(lines)
         texts = list(map(make_lines_printable, lines))
         self._each(lambda store: store.say(texts))
 

@@ -62,7 +62,7 @@ class Session:
         self._screen = Screen(world.rank) if group is None else group.screen
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
-        self._keeper = Keeper(world, self._screen, options, opened.line)
+        self._keeper = Keeper(world, self._screen, options, opened.line, quiet=options.quiet)
         places = world.gather(place(world, transport))
         self._people = People.of(places)
         self._entering = Entering(world, transport, options)

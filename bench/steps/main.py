@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
+from bench.steps.job import ASYNCHRONOUS, UPDATES, update
 from bench.steps.options import StepOptions, parse
 from bench.steps.scaling import scaling_lines
-from bench.steps.table import ASYNCHRONOUS, UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
@@ -40,7 +40,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     if options.listing:
         return _list(options.listing)
     if options.join:
-        return int(load("bench.steps.server.member:join")(options.join))
+        return int(load("bench.steps.server.join:join")(options.join))
     sign = launched()
     for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from bench.steps.job import update
 from bench.steps.options import StepOptions
-from bench.steps.table import update
 from busbar.mpi import ThreadLevel, remarks
 from busbar.units import format_digits, format_seconds, format_size_argument
 from reports.analysis.steps import StepFigures, figures

@@ -1,9 +1,11 @@
 """Bad input is one clear line and exit status 2; nothing is silently something else."""
 
+from pathlib import Path
+
 import pytest
 
 from bench.options.options import Choice, parse, parse_choice
-from tests.conftest import in_process, on_threads
+from tests.conftest import in_process, on_threads, table_rows
 
 
 def test_the_default_is_the_promised_sweep() -> None:
@@ -120,3 +122,13 @@ def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:
     status, _, err = in_process("allreduce", "--ranks 2 -g 8")
     assert status == 2
     assert "-g (times -t) makes 8 threads of one process: give --ranks 8 alone" in err
+
+
+def test_a_quiet_run_prints_its_closing_report_alone(tmp_path: Path) -> None:
+    """Rule: --quiet prints what stands behind the last row; its files are those of any run."""
+    words = ("--ranks 2 -b 1K -e 2K -n 3 -A ring --placement out --out", str(tmp_path / "a.jsonl"))
+    whole, short = (on_threads("allreduce", *words, more) for more in ("", "--quiet"))
+    assert whole[0] == short[0] == 0 and table_rows(whole[1]) and not table_rows(short[1])
+    heads = [line for line in short[1].splitlines() if line and not line.startswith("#")]
+    assert not heads and "ring" in short[1]
+    assert (tmp_path / "a.jsonl").read_text().count('"collective"') == 2

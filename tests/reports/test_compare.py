@@ -206,7 +206,7 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
         (sides[0][:3], "several files a side"),
         ([*sides[0], "--"], "several files a side"),
         ([sides[0][0], sides[0][0], "--", sides[1][0]], "is given twice"),
-        ([*sides[0], "--", sides[1][0], "--frob"], "no argument"),
+        ([*sides[0], "--", sides[1][0], "--frob"], "unrecognized arguments"),
     ):
         assert main(["compare", *bad]) == 2, bad
         assert said in capsys.readouterr().err, bad

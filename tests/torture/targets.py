@@ -33,7 +33,7 @@ from reports.analysis import expect_text
 from reports.analysis.expect import parse_rate, parse_share
 from reports.readers import codec
 from reports.readers.reading import read
-from reports.records.measurement import record
+from reports.records.table import as_mapping
 from tests.command import reports_main
 from tests.torture import seeds
 from topology.diagnostics.checks import check
@@ -115,7 +115,7 @@ def log(data: bytes) -> None:
     with _file(data) as path:
         found = read(path)
         for row in found.rows:
-            record(row)
+            as_mapping(row)
         for note in found.notes:
             str(note)
 

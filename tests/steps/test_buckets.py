@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps import fusion
+from bench.steps import buckets
 from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.options import compute
 from bench.steps.workloads.models import model
@@ -27,7 +27,7 @@ def test_buckets_hold_every_tensor_once_and_in_order(
 ) -> None:
     """Rule: as DDP, a bucket closes with the tensor that reaches its limit; types do not mix."""
     kinds = data.draw(st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
-    found = fusion.buckets(sizes, limits, kinds)
+    found = buckets.assign_buckets(sizes, limits, kinds)
     assert [n for span in found for n in range(*span)] == list(range(len(sizes)))
     for number, (first, stop) in enumerate(found):
         limit = limits[min(number, len(limits) - 1)]
@@ -41,7 +41,7 @@ def test_buckets_hold_every_tensor_once_and_in_order(
 def test_ddp_of_resnet50_is_torchs() -> None:
     """Rule: a first bucket of 1 MiB, then of 25: ResNet-50's 97.5 MiB are five buckets."""
     sizes = [4 * tensor.elements for tensor in model("resnet50").ready]
-    found = fusion.buckets(sizes, fusion.parse("ddp").limits)
+    found = buckets.assign_buckets(sizes, buckets.parse_fusion("ddp").limits)
     held = [sum(sizes[a:b]) for a, b in found]
     # The dense layer of 8 MB closes the first: a bias of 4 KB stands before it.
     assert found[0] == (0, 2) and held[0] == 4 * (1000 + 2048 * 1000)
@@ -56,7 +56,7 @@ def test_a_buffer_holds_no_more_than_its_size(
     """Rule: as Horovod, ready tensors fill a buffer in order; only a larger one is alone in it."""
     start = data.draw(st.integers(0, len(sizes)))
     stop = data.draw(st.integers(start, len(sizes)))
-    found = list(fusion.filled(sizes, start, stop, buffer))
+    found = list(buckets.fill_buffers(sizes, start, stop, buffer))
     assert [n for span in found for n in range(*span)] == list(range(start, stop))
     for a, b in found:
         assert sum(sizes[a:b]) <= buffer or b == a + 1
@@ -115,7 +115,7 @@ def test_recorded_times_are_replayed(tmp_path: Path) -> None:
 def test_a_pipeline_is_between_its_bounds(gaps: list[float], each: float, limit: int) -> None:
     """Rule: a step takes at least its compute and at least its exchange, at most both in turn."""
     ready = np.cumsum(gaps)
-    spans = fusion.buckets([100] * len(gaps), [limit])
+    spans = buckets.assign_buckets([100] * len(gaps), [limit])
     took = time_buckets(ready, spans, lambda span: each)
     whole = each * len(spans)
     assert max(float(ready[-1]), whole) <= took + 1e-9

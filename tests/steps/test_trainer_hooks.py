@@ -3,19 +3,20 @@
 import numpy as np
 import pytest
 
-from bench.steps.server.served import ProblemTraining
+from bench.steps.server.trainer_hooks import ProblemTrainer
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import TrainingProblem, shape
-from bench.steps.training.rates import RULES, rule
-from bench.steps.training.shared import SharedProblem, apart
+from bench.steps.training.report import compare_with_one_process
+from bench.steps.training.rules import RULES, rule
+from bench.steps.training.samples import SharedProblem
 
 
-def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ProblemTraining:
+def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ProblemTrainer:
     problem = TrainingProblem.of(shape("softmax:samples=256:features=6", 8), 1)
-    return ProblemTraining(SharedProblem(problem, rule(text, 0.2), learners), codec(code))
+    return ProblemTrainer(SharedProblem(problem, rule(text, 0.2), learners), codec(code))
 
 
-def _halves(training: ProblemTraining) -> list[slice]:
+def _halves(training: ProblemTrainer) -> list[slice]:
     half = training.elements // 2
     return [slice(0, half), slice(half, training.elements)]
 
@@ -28,8 +29,8 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
     """
     training = _served(text)
     shared, places = training._shared, _halves(training)
-    servers = [training.server(place) for place in places]
-    learners = [training.learner(n) for n in range(3)]
+    servers = [training.shard(place) for place in places]
+    learners = [training.gradient_function(n) for n in range(3)]
     random = np.random.default_rng(0)
     for version in range(20):
         weights = np.concatenate([server.weights for server in servers])
@@ -39,8 +40,8 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
                 server.apply(gradients[n][place], n, 0)
             server.update(3)
     weights = np.concatenate([server.weights for server in servers])
-    assert apart(shared, [(20, weights)]).bits
-    kept = [server.history.kept for server in servers if server.history]
+    assert compare_with_one_process(shared, [(20, weights)]).bits
+    kept = [server.history.entries for server in servers if server.history]
     joined = [np.concatenate([part[n][1] for part in kept]) for n in (0, 20)]
     assert np.array_equal(joined[0], shared.problem.start())
     assert np.array_equal(joined[1], weights)
@@ -49,7 +50,7 @@ def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
 def test_a_distance_is_from_the_weights_that_were_read() -> None:
     """Rule: a gradient that is n updates stale was computed from the weights n updates ago."""
     training = _served("distance:c=1e-3")
-    server = training.server(slice(0, training.elements))
+    server = training.shard(slice(0, training.elements))
     before = []
     for staleness in (0, 1, 2, 3, 3, 2):
         before.append(server.weights.copy())
@@ -65,13 +66,13 @@ def test_a_distance_is_from_the_weights_that_were_read() -> None:
 @pytest.mark.parametrize("text", RULES)
 def test_only_so_many_weights_are_kept(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: however stale a gradient and however long the run, memory is bounded."""
-    monkeypatch.setattr("bench.steps.server.served._MOST", 4)
-    monkeypatch.setattr("bench.steps.server.served._LEAST", 4)
-    server = _served(text).server(slice(0, 10))
+    monkeypatch.setattr("bench.steps.server.trainer_hooks._MOST_KEPT", 4)
+    monkeypatch.setattr("bench.steps.server.trainer_hooks._FEWEST_KEPT", 4)
+    server = _served(text).shard(slice(0, 10))
     for update in range(50):
         server.apply(np.ones(10, np.float32), 0, update)
         server.update(1)
-    assert len(server._before) == (4 if text == "distance" else 0)
+    assert len(server._earlier) == (4 if text == "distance" else 0)
     assert np.isfinite(server.weights).all()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.training.rates import RULES, Arrived, rule
+from bench.steps.training.rules import RULES, ReceivedGradient, rule
 
 RATE = 0.5
 _numbers = st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6)
@@ -21,7 +21,9 @@ def test_fresh_gradients_are_plain_descent(gradients: list[list[float]], at: lis
     expected = _vector(at) - np.float32(RATE) * np.mean(gradients, axis=0)
     for name in ("fixed", "staleness", "distance:c=3"):
         weights = _vector(at)
-        rule(name, RATE)()(weights, [Arrived(_vector(g), 0, _vector(at)) for g in gradients])
+        rule(name, RATE)()(
+            weights, [ReceivedGradient(_vector(g), 0, _vector(at)) for g in gradients]
+        )
         assert np.allclose(weights, expected, atol=1e-5), name
 
 
@@ -31,7 +33,7 @@ def test_a_rate_falls_with_the_mean_staleness() -> None:
     weights, moved = np.zeros(1, np.float32), []
     for staleness in (0, 1, 5, 6):
         before = weights.copy()
-        update(weights, [Arrived(one, staleness)])
+        update(weights, [ReceivedGradient(one, staleness)])
         moved.append(float((before - weights)[0]))
     assert moved == pytest.approx([RATE, RATE, RATE / 2, RATE / 3])
 
@@ -42,11 +44,11 @@ def test_a_rate_falls_with_the_distance() -> None:
     assert update.remembers
     for apart, expected in ((1.0, RATE), (2.0, 0.5), (4.0, 0.125)):
         weights = np.zeros(2, np.float32)
-        update(weights, [Arrived(np.array([0, 1], "f4"), 3, np.array([apart, 0], "f4"))])
+        update(weights, [ReceivedGradient(np.array([0, 1], "f4"), 3, np.array([apart, 0], "f4"))])
         assert weights == pytest.approx([0, -expected])
     weights = np.zeros(2, np.float32)
     gradient = np.array([0, 1], "f4")
-    update(weights, [Arrived(gradient, 3, np.array([d, 0], "f4")) for d in (4.0, 0.0)])
+    update(weights, [ReceivedGradient(gradient, 3, np.array([d, 0], "f4")) for d in (4.0, 0.0)])
     assert weights == pytest.approx([0, -(0.125 + RATE) / 2])
 
 
@@ -59,9 +61,9 @@ def test_shards_of_adagrad_are_adagrad(gradients: list[list[float]], cut: int) -
     expected = np.zeros(6)
     for values in gradients:
         gradient = _vector(values)
-        whole(weights, [Arrived(gradient)])
-        left(sharded[:cut], [Arrived(gradient[:cut])])
-        right(sharded[cut:], [Arrived(gradient[cut:])])
+        whole(weights, [ReceivedGradient(gradient)])
+        left(sharded[:cut], [ReceivedGradient(gradient[:cut])])
+        right(sharded[cut:], [ReceivedGradient(gradient[cut:])])
         squares += np.square(values)
         expected -= RATE * np.array(values) / (np.sqrt(squares) + 1e-8)
     assert np.array_equal(weights, sharded)
@@ -72,7 +74,9 @@ def test_shards_of_adagrad_are_adagrad(gradients: list[list[float]], cut: int) -
 def test_the_order_decides_the_last_bits_only(name: str) -> None:
     """Rule: gradients are added in the order given: the same order gives the same bits."""
     random = np.random.default_rng(1)
-    gradients = [Arrived(g, 1, np.ones(50, "f4")) for g in random.random((7, 50), np.float32)]
+    gradients = [
+        ReceivedGradient(g, 1, np.ones(50, "f4")) for g in random.random((7, 50), np.float32)
+    ]
     results = []
     for order in (gradients, gradients, gradients[::-1]):
         weights = np.zeros(50, np.float32)
@@ -86,5 +90,7 @@ def test_a_rule_leaves_the_gradients_alone() -> None:
     """Rule: a learner's own buffer may be what arrives in one process."""
     for name in RULES:
         gradient = np.ones(3, np.float32)
-        rule(name, RATE)()(np.zeros(3, np.float32), [Arrived(gradient, 1, np.ones(3, "f4"))] * 2)
+        rule(name, RATE)()(
+            np.zeros(3, np.float32), [ReceivedGradient(gradient, 1, np.ones(3, "f4"))] * 2
+        )
         assert np.array_equal(gradient, np.ones(3))

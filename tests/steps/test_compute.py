@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from bench.steps.waking import one_core, prompt_timers
+from bench.steps.compute import one_core, prompt_timers
 
 _PR_GET_TIMERSLACK = 30
 

@@ -1,7 +1,6 @@
-"""Update rules: how a parameter server applies a gradient to the weights.
+"""Update rules: how a parameter server updates weights from gradients and their staleness.
 
-A rule serves one shard and keeps its state. It is told each gradient's staleness. It knows nothing
-of processes, messages and versions.
+A rule serves one shard and keeps its state. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.training.named import named
+from bench.steps.training.codecs import make_by_name
 from busbar.errors import Unsupported
 
 Vector = NDArray[Any]
@@ -23,11 +22,11 @@ _TINY = 1e-8
 
 
 @dataclass(frozen=True)
-class Arrived:
+class ReceivedGradient:
     """A gradient at the server.
 
-    ``staleness``: updates between the weights that it was computed from and these. ``read``: those
-    weights themselves, where the rule `remembers` them.
+    ``staleness``: how many updates older the weights are from which it was computed. ``read``:
+    these older weights, if the rule needs them (`UpdateRule.remembers`).
     """
 
     gradient: Vector
@@ -36,14 +35,14 @@ class Arrived:
 
 
 class UpdateRule(ABC):
-    """An update of one shard's weights from the gradients that it waits for."""
+    """Updates one shard's weights."""
 
     remembers: bool = False
-    """Whether it needs the weights that each gradient was computed from."""
+    """Whether it needs the weights from which each gradient was computed."""
 
     @abstractmethod
-    def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """Update the weights, in place, from one gradient or more, in their order."""
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """Update the weights in place from one or more gradients, in this order."""
 
 
 class FixedRate(UpdateRule):
@@ -52,35 +51,35 @@ class FixedRate(UpdateRule):
     def __init__(self, rate: float) -> None:
         self._rate = rate
 
-    def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
         """See `UpdateRule`."""
-        weights -= weights.dtype.type(self._rate) * mean(arrived)
+        weights -= weights.dtype.type(self._rate) * mean(gradients)
 
 
 class StalenessRate(UpdateRule):
     """α = α₀/⟨σ⟩, where ⟨σ⟩ is the mean staleness so far, but at least 1.
 
     Gupta, Zhang, Wang 2016 (Model accuracy and runtime tradeoff in distributed deep learning). The
-    mean is measured over all gradients that this shard has seen.
+    mean is over all gradients that this shard has received.
     """
 
     def __init__(self, rate: float) -> None:
-        self._rate, self._sum, self._seen = rate, 0, 0
+        self._rate, self._sum, self._count = rate, 0, 0
 
-    def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
         """See `UpdateRule`."""
-        self._sum += sum(one.staleness for one in arrived)
-        self._seen += len(arrived)
-        rate = self._rate / max(1.0, self._sum / self._seen)
-        weights -= weights.dtype.type(rate) * mean(arrived)
+        self._sum += sum(gradient.staleness for gradient in gradients)
+        self._count += len(gradients)
+        rate = self._rate / max(1.0, self._sum / self._count)
+        weights -= weights.dtype.type(rate) * mean(gradients)
 
 
 class DistanceRate(UpdateRule):
     """η_j = min(C/‖w_j − w_τ(j)‖², η_max), for each gradient by itself.
 
     Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018 (Slow and stale gradients can win the race), for one
-    gradient an update; of several each is scaled by its own rate before their mean is taken. The
-    distance is that of this shard's weights.
+    gradient an update. With several, each is scaled by its own rate before the mean. The distance
+    is that of this shard's weights.
     """
 
     remembers = True
@@ -90,19 +89,19 @@ class DistanceRate(UpdateRule):
             raise Unsupported(f"rule distance: c must be above 0, not {c:g}")
         self._most, self._c = rate, c
 
-    def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
         """See `UpdateRule`."""
-        rates = [self._at(weights, one) for one in arrived]
+        rates = [self._rate(weights, received) for received in gradients]
         if len(set(rates)) == 1:  # the bits are those of plain descent then
-            weights -= rates[0] * mean(arrived)
+            weights -= rates[0] * mean(gradients)
             return
-        scaled = (rate * one.gradient for rate, one in zip(rates, arrived, strict=True))
-        weights -= mean([Arrived(gradient) for gradient in scaled])
+        scaled = [rate * each.gradient for rate, each in zip(rates, gradients, strict=True)]
+        weights -= mean([ReceivedGradient(gradient) for gradient in scaled])
 
-    def _at(self, weights: Vector, one: Arrived) -> Any:
-        assert one.read is not None, "this rule remembers what was read"
-        apart = float(np.sum((weights - one.read).astype(np.float64) ** 2))
-        rate = min(self._c / apart, self._most) if apart else self._most
+    def _rate(self, weights: Vector, received: ReceivedGradient) -> Any:
+        assert received.read is not None, "this rule remembers"
+        distance = float(np.sum((weights - received.read).astype(np.float64) ** 2))
+        rate = min(self._c / distance, self._most) if distance else self._most
         return weights.dtype.type(rate)
 
 
@@ -116,22 +115,22 @@ class Adagrad(UpdateRule):
         self._rate = rate
         self._squares: Vector | None = None
 
-    def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
         """See `UpdateRule`."""
-        gradient = mean(arrived)
+        gradient = mean(gradients)
         if self._squares is None:
             self._squares = np.zeros_like(weights)
         self._squares += gradient**2
         weights -= weights.dtype.type(self._rate) * gradient / (np.sqrt(self._squares) + _TINY)
 
 
-def mean(arrived: Sequence[Arrived]) -> Vector:
-    """The mean of gradients, added in their order, which decides the last bits."""
-    total: Vector = arrived[0].gradient.copy()
-    for one in arrived[1:]:
-        total += one.gradient
-    if len(arrived) > 1:
-        total /= total.dtype.type(len(arrived))
+def mean(gradients: Sequence[ReceivedGradient]) -> Vector:
+    """The mean of gradients, added in this order, which decides the last bits."""
+    total: Vector = gradients[0].gradient.copy()
+    for received in gradients[1:]:
+        total += received.gradient
+    if len(gradients) > 1:
+        total /= total.dtype.type(len(gradients))
     return total
 
 
@@ -146,10 +145,13 @@ RULES: dict[str, Callable[..., UpdateRule]] = {
 def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
     """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
 
-    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is none.
+    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is not above
+    0.
     """
     if not 0 < rate < float("inf"):
         raise Unsupported(f"--rate {rate:g}: a rate is a number above 0")
-    make = partial(named, "rule", text, {name: partial(kind, rate) for name, kind in RULES.items()})
+    make = partial(
+        make_by_name, "rule", text, {name: partial(kind, rate) for name, kind in RULES.items()}
+    )
     make()
     return make
