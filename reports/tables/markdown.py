@@ -94,16 +94,16 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 def _run_table(rows: Sequence[Measurement]) -> str:
     columns: list[tuple[str, str, list[str]]] = [
-        ("size", "---:", [format_size(r.nbytes) for r in rows]),
-        ("algorithm", "---", [marked(r) for r in rows]),
-        ("time", "---:", time_texts(rows)),
-        ("95 %", "---:", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
-        ("busbw", "---:", busbw_texts(rows)),
-        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, BESIDE)),
-        ("of limit", "---:", [format_percent(share_of_limit(r)) for r in rows]),
-        ("n", "---:", [str(r.iterations or "") for r in rows]),
-        ("wrong", "---:", ["" if r.wrong is None else str(r.wrong) for r in rows]),
-        *((m.name, "---:", figures_of(rows, m)) for m in present(rows, (ERROR,))),
+        ("size", "right", [format_size(r.nbytes) for r in rows]),
+        ("algorithm", "left", [marked(r) for r in rows]),
+        ("time", "right", time_texts(rows)),
+        ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("busbw", "right", busbw_texts(rows)),
+        *((m.name, "right", figures_of(rows, m)) for m in present(rows, BESIDE)),
+        ("of limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
+        ("n", "right", [str(r.iterations or "") for r in rows]),
+        ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
+        *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),
     ]
     # Of a bandwidth test, which has neither, the columns of a time would be bare.
     bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()
