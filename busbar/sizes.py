@@ -11,14 +11,6 @@ MOST_RANKS = 1024
 MOST_BYTES = 2**48
 _MOST_SIZES = 10_000
 _MOST_DIGITS = 18
-
-
-class Unsaid(str):
-    """A default value; one that is given elsewhere takes precedence."""
-
-    __slots__ = ()
-
-
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
