@@ -225,7 +225,7 @@ def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> Non
 def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB) -> None:
     from bench.run.sampler import Sampler
     from busbar.errors import ProbeError
-    from topology.sources.nvml_state import gauge
+    from topology.sources.nvml import gauge
 
     page.table("The sampler while copies run", "", ("figure", "found"))
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.links.measure import Measured, Settings, as_topology
+from bench.steps.buckets import fill_buffers
 from bench.steps.expected import time_buckets, time_cycles
-from bench.steps.fusion import filled
 from busbar.errors import Unsupported
 from collectives.predict.compare import compare_algorithms, find_crossovers
 from collectives.predict.fit import Fit, dump_fit, load_fit
@@ -33,8 +33,7 @@ from collectives.predict.predictor import FitPredictor, choose_predictor
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule.catalogue import algorithms, collectives, draft
 from collectives.schedule.schedule import Schedule
-from topology.measured.matrix import Estimate, RankPlace
-from topology.measured.sweep import SWEPT, sizes
+from topology.model.measured import SWEPT, Estimate, RankPlace, sizes
 from topology.model.topology import Topology
 
 Answers = Iterator[tuple[str, Sequence[float | None]]]
@@ -210,7 +209,7 @@ def bucket_seconds(ready: Sequence[float], number: int) -> list[float]:
 
     times, tensors = np.array(ready), [1000 * (1 + i % 4) for i in range(len(ready))]
     exchange = lambda span: 1e-4 + 1e-7 * (10 + number) * sum(tensors[span[0] : span[1]])  # noqa: E731
-    spans = list(filled(tensors, 0, len(tensors), 4000))
+    spans = list(fill_buffers(tensors, 0, len(tensors), 4000))
     return [
         time_buckets(times, spans, exchange),
         float(time_cycles(times, tensors, 4000, 0.0005 * (1 + number), exchange)),

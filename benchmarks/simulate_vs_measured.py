@@ -22,7 +22,7 @@ from collectives.predict.machine import Network
 from collectives.predict.maps import network_from_map
 from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import draft, spec
-from topology.measured.sweep import swept
+from topology.model.measured import swept
 from topology.sources.gather import gather
 
 RANKS, SIZES, LARGEST = 2, (64 << 10, 1 << 20, 16 << 20), 16 << 20

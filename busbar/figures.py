@@ -9,7 +9,7 @@ from typing import Any
 from busbar.errors import Unavailable, Unsupported
 from busbar.files import check, write
 from busbar.installation import extra
-from busbar.printable import printable_lines
+from busbar.terminal import make_lines_printable
 
 _ENDINGS = (".svg", ".png", ".pdf")
 
@@ -42,7 +42,7 @@ def encoded(figure: Any, form: str, dpi: int) -> bytes:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        if (plain := printable_lines(text.get_text())) != text.get_text():
+        if (plain := make_lines_printable(text.get_text())) != text.get_text():
             text.set_text(plain)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=dpi)

@@ -14,7 +14,7 @@ from stat import S_ISBLK, S_ISFIFO
 from typing import BinaryIO
 
 from busbar.errors import BusbarError, StoreError, Unsupported
-from busbar.sizes import human
+from busbar.units import format_bytes
 
 # Seconds that a pipe may be without a writer, and between two looks; bytes read at once.
 _WRITER_S, _TICK_S, _PIECE = 5.0, 0.05, 1 << 20
@@ -201,7 +201,7 @@ def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes
     except OSError as why:
         raise error(f"{str(path)[:255]}: cannot be read: {why.strerror}") from None
     if len(data) > most:
-        raise error(f"{path}: more than {human(most)}; no file of this kind is so large")
+        raise error(f"{path}: more than {format_bytes(most)}; no file of this kind is so large")
     return data
 
 

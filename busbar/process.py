@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from busbar.errors import BusbarError
-from busbar.printable import plain_streams, printable
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
+from busbar.terminal import make_printable, plain_streams
 
 # Errors of writing that mean: standard output takes no more.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -81,7 +81,7 @@ def told(name: str, error: BusbarError) -> int:
 
     sign = launched()
     if sign is None or sign.rank == 0:
-        print(f"{name}: {printable(str(error))}", file=sys.stderr, flush=True)
+        print(f"{name}: {make_printable(str(error))}", file=sys.stderr, flush=True)
     else:
         time.sleep(sign.grace_s)
     return error.exit_status

@@ -21,13 +21,12 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("native", ""),
     ("topology.model", "busbar"),
     ("topology.sources", "busbar topology.model"),
-    ("topology.measured", "busbar topology.model"),
-    ("topology.diagnostics", "topology.model topology.measured"),
-    ("topology.placement", "busbar topology.model topology.measured topology.diagnostics"),
+    ("topology.diagnostics", "busbar topology.model"),
+    ("topology.placement", "busbar topology.model topology.diagnostics"),
     ("topology.exports", "busbar topology.model topology.sources"),
     (
         "topology.views",
-        "busbar topology.model topology.measured topology.diagnostics topology.exports",
+        "busbar topology.model topology.diagnostics topology.exports",
     ),
     ("topology", "busbar topology.*"),
     ("collectives.schedule", "busbar"),
@@ -58,7 +57,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "collectives.predict",
-        "busbar topology.model topology.sources topology.measured collectives.schedule"
+        "busbar topology.model topology.sources collectives.schedule"
         " collectives.formats collectives.execution collectives.execution.shm",
     ),
     (
@@ -121,8 +120,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.steps.server",
-        "busbar collectives.schedule reports.* bench.launch bench.steps bench.steps.workloads"
-        " bench.steps.training",
+        "busbar collectives.schedule reports.* bench.launch bench.steps bench.steps.training",
     ),
     (
         "bench.steps.updates",

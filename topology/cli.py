@@ -14,8 +14,8 @@ from busbar.commands import Command
 from busbar.errors import ProbeError, Unsupported
 from busbar.files import write
 from busbar.options import OptionGroup, Self, option, switch
-from busbar.printable import printable, styled
 from busbar.status import FOUND, GOOD
+from busbar.terminal import make_printable, styled_stream
 from topology.commands import TABLE
 from topology.exports import EXPORTS, export
 from topology.model.topology import Topology
@@ -52,14 +52,14 @@ def gather_map(options: FileOptions) -> Topology:
         raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before files")
     topology, notes = gather(files)
     for note in notes:
-        sys.stderr.write(f"note: {printable(note)}\n")
+        sys.stderr.write(f"note: {make_printable(note)}\n")
     for gap in topology.lost:
-        sys.stderr.write(f"note: {printable(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
+        sys.stderr.write(f"note: {make_printable(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
     if topology.gaps:
         where, gap = "in the files" if files else "here", topology.gaps[0]
         sys.stderr.write(
             f"note: {len(topology.gaps)} question(s) without an answer {where}"
-            f" ({printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
+            f" ({make_printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
         )
     return topology
 
@@ -110,7 +110,7 @@ def _print_map(topology: Topology, options: ShowCommand) -> None:
         # Without a GPU the CPUs are what there is to see.
         sys.stdout.write(tree.text(topology, shutil.get_terminal_size().columns))
     else:
-        out, shown = styled(sys.stdout), matrix.text(topology, underline=sys.stdout.isatty())
+        out, shown = styled_stream(sys.stdout), matrix.text(topology, underline=sys.stdout.isatty())
         if not any(cell not in "X?" for row in topology.matrix() for cell in row):
             # No source says what connects the GPUs: rates are all that there is to see.
             from topology.views import measured
@@ -137,7 +137,7 @@ class CheckCommand(WordOptions, Command):
     def run(self) -> int:
         """Print the findings."""
         topology = gather_map(self)
-        from topology.diagnostics.findings import check
+        from topology.diagnostics.checks import check
         from topology.views import findings as view
 
         found = check(topology)

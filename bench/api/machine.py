@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from topology.diagnostics.checks import check
 from topology.diagnostics.finding import Finding
-from topology.diagnostics.findings import check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
 from topology.placement.pick import Objective, Pick, Ranking, available

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from busbar.errors import MissingLibrary, ReportError
+from busbar.units import format_rate, format_seconds, format_size
 from reports.figures.plot import figures
 from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
-from reports.records.shown import rate, seconds, size_text
 from reports.tables.show import texts
 from reports.tables.winners import answer
 
@@ -132,7 +132,7 @@ def _table(rows: Sequence[Measurement]) -> str:
     title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
-        f"<tr><th>{size_text(size)}</th>"
+        f"<tr><th>{format_size(size)}</th>"
         f"{''.join(_cell(line.get(name), line.values()) for name in names)}</tr>"
         for size, line in sorted(lines.items(), key=lambda item: item[0] or 0)
     )
@@ -149,7 +149,7 @@ def _cell(row: Measurement | None, line: Iterable[Measurement]) -> str:
     if row is None or row.time_s is None:
         return _CELL + "</td>"
     rated = row.busbw_bytes_per_s and (row.size or 0) >= _SMALL
-    text = escape(rate(row.busbw_bytes_per_s) if rated else seconds(row.time_s))
+    text = escape(format_rate(row.busbw_bytes_per_s) if rated else format_seconds(row.time_s))
     if row.wrong:
         return f'{_CELL}<span style="color:#c00">{text} ({row.wrong} wrong)</span></td>'
     best = min((one.time_s for one in line if one.time_s and not one.wrong), default=None)

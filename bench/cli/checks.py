@@ -30,8 +30,8 @@ from busbar.installation import (
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.rooms import ROOMS, owners
-from busbar.sizes import human
 from busbar.start import python
+from busbar.units import format_bytes
 from collectives.execution.gpu import take
 from collectives.execution.gpu.take import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
@@ -198,7 +198,7 @@ def _nccl() -> Check:
 
 
 def _memory() -> Check:
-    return Check("memory", GOOD, f"{human(free_memory())} free for the ranks of this host")
+    return Check("memory", GOOD, f"{format_bytes(free_memory())} free for the ranks of this host")
 
 
 def _shm() -> Check:

@@ -8,8 +8,8 @@ from textwrap import wrap
 
 from bench.cli.checks import CHECKS, Check, Standing
 from busbar.commands import Command
-from busbar.printable import printable
 from busbar.status import FOUND, GOOD
+from busbar.terminal import make_printable
 
 
 class DoctorCommand(Command):
@@ -27,7 +27,7 @@ class DoctorCommand(Command):
         for check in CHECKS:
             found.append(check())
             for line in _lines(found[-1], width):
-                print(printable(line))
+                print(make_printable(line))
         return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from bench.options.options import Options
 from bench.run.catalogue import BySize, Chosen, Job
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
-from bench.run.pace import duration, limits
+from bench.run.pace import limits
 from bench.run.work import SizeRow, rows
-from busbar.sizes import human
+from busbar.units import format_bytes, format_duration
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
 from collectives.schedule.dtypes import dtype
@@ -27,13 +27,16 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     """The lines to print, for all ranks on this one host."""
     spec, options, chosen, notes = job
     free = int(free_memory() * SHARE)
-    yield f"# dry run: {spec.name} on {nranks} ranks of this host, which has {human(free)} to give"
+    yield (
+        f"# dry run: {spec.name} on {nranks} ranks of this host, which has {format_bytes(free)} to"
+        " give"
+    )
     yield from (f"# {note}" for note in notes)
     yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (
         f"  {options.iterations} iterations"
         if options.iterations
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
-        f" {duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
+        f" {format_duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"
@@ -65,8 +68,8 @@ def _algorithm(
             need = _need(spec, chosen, row, nranks, itemsize, placement == "in", idle)
             fits = "" if need <= free else "  would be skipped: does not fit"
             yield (
-                f"  {chosen.label:>22} {steps:>5} {human(row.size):>10} {placement:>5}"
-                f" {human(need):>10} {out:>12} {into:>12}{fits}"
+                f"  {chosen.label:>22} {steps:>5} {format_bytes(row.size):>10} {placement:>5}"
+                f" {format_bytes(need):>10} {out:>12} {into:>12}{fits}"
             )
 
 

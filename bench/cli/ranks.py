@@ -18,9 +18,9 @@ from busbar.errors import Unavailable
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
-from busbar.printable import note
 from busbar.start import python
 from busbar.status import RANK_LOST
+from busbar.terminal import print_note
 from reports.readers.codec import measurements
 
 
@@ -52,7 +52,7 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
         _report(run.unreported, why, options.statistic)
     if run.why:
         more = f"; {lost}" if run.lost and lost else ""
-        note(f"{run.why}{more}")
+        print_note(f"{run.why}{more}")
     return status
 
 

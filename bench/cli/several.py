@@ -14,8 +14,8 @@ from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
-from busbar.printable import note
 from busbar.status import CLOSED, MISSING
+from busbar.terminal import print_note
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
@@ -68,7 +68,7 @@ def several(
 def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
     what = "1 rank" if ranks == 1 else f"{ranks} ranks"
     drawn = f", rows in the order of seed {one.seed}" if one else ""
-    note(f"{what}, launch {at} of {of}{drawn}")
+    print_note(f"{what}, launch {at} of {of}{drawn}")
 
 
 def _closing(rows: Path) -> list[str]:

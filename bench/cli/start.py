@@ -25,8 +25,8 @@ from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.launchers import check_library, check_world, launched
 from busbar.mpi import NEEDED, library_version, load_mpi
-from busbar.printable import note
 from busbar.status import INTERRUPTED, RANK_LOST
+from busbar.terminal import print_note
 from collectives.execution.gpu import take
 from collectives.execution.registry import Wishes, transports
 from collectives.execution.registry import opened as open_transports
@@ -108,7 +108,7 @@ def _said(world: World, error: BusbarError) -> int:
     """Print an error that all ranks have once, and return the exit status."""
     # Nothing has been exchanged that another rank still waits for.
     if world.rank == 0:
-        note(str(error))
+        print_note(str(error))
     return error.exit_status
 
 
@@ -134,7 +134,7 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
         world = MpiWorld(threads=first.mpi_threads, needed=needed)
     except Unavailable:
         if first.transport == "auto" and launched() is None:
-            note("no MPI here, so ranks are threads of this process (--threads)")
+            print_note("no MPI here, so ranks are threads of this process (--threads)")
             return threads(first, run_it)
         raise
     check_world(world.size, world.library())
@@ -160,7 +160,7 @@ def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
         said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
-        note(f"rank {world.rank}: {said}")
+        print_note(f"rank {world.rank}: {said}")
         with suppress(BrokenPipeError):
             sys.stdout.flush()
     end_all(world, line, status)
@@ -241,5 +241,5 @@ def _session(
         if group is None or group.number == 0:
             notes += unread(os.environ)
         for one in dict.fromkeys(notes):
-            note(one)
+            print_note(one)
     return session.run()

@@ -11,7 +11,7 @@ from bench.cluster.network import MOST_HOSTS, Network
 from busbar.arguments import Parser, program, whole
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option, switch
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 _HOSTS = 4
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.cluster.network import Network
-from bench.cluster.text import rate_text
 from busbar.counters import Look, between, gathered, look, waiting
+from busbar.units import format_link_rate
 
 MODULE = "bench.cluster.cpu"
 # Above this share of the cores' time for moving bytes and for other work, ranks and links compete
@@ -97,8 +97,8 @@ class CpuCheck(NamedTuple):
 def judged(network: Network, check: CpuCheck) -> str:
     """The line that says what is going to be measured."""
     share, taken = check.asked(network), check.taken
-    most = rate_text(_CROWDED * check.moved * check.cores)
-    asked = rate_text(share * check.moved * check.cores)
+    most = format_link_rate(_CROWDED * check.moved * check.cores)
+    asked = format_link_rate(share * check.moved * check.cores)
     if share > _CROWDED:
         what = f"the CPU is measured, no longer the links (above {most})"
     elif share + taken.share > _CROWDED:
@@ -106,7 +106,8 @@ def judged(network: Network, check: CpuCheck) -> str:
     else:
         what = "links are what is measured" + (f", though {taken.text}" if taken.text else "")
     return (
-        f"CPU: a core moves {rate_text(check.moved)} between hosts; all links at once ask for"
+        f"CPU: a core moves {format_link_rate(check.moved)} between hosts; all links at once ask"
+        " for"
         f" {asked}, {100 * share:.3g} % of {check.cores} cores: {what}"
     )
 

@@ -16,12 +16,13 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
-from bench.cluster.text import Down, rate_text
+from bench.cluster.text import Down
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable
 from busbar.files import check, write
-from busbar.printable import note
+from busbar.terminal import print_note
+from busbar.units import format_link_rate
 
 
 class ClusterCommand(ClusterOptions, Command):
@@ -59,7 +60,7 @@ def plan(wanted: ClusterOptions) -> Iterator[str]:
         ends = f"{cable.device} to spine"
         if cable.host is not None:
             ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
-        yield f"#   {ends}: {rate_text(cable.rate)} each way"
+        yield f"#   {ends}: {format_link_rate(cable.rate)} each way"
     for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
@@ -91,7 +92,7 @@ def _run(wanted: ClusterOptions) -> int:
             return 128 + ended.interrupted
         seconds = time.monotonic() - start
         uses = use.used(network, before, _counted(cluster), seconds)
-        note(use.said(uses, seconds))
+        print_note(use.said(uses, seconds))
         if wanted.svg is not None:
             write(wanted.svg, picture(network, uses).encode())
     return ended.status
@@ -132,7 +133,7 @@ def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
 def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Timer:
     def act() -> None:
         cluster.call(raised(cluster.network, host, up).words)
-        note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
+        print_note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
 
     return threading.Timer(after, act)
 

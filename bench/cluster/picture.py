@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from bench.cluster.network import Cable, Network
-from bench.cluster.text import rate_text
 from bench.cluster.use import Use
+from busbar.units import format_link_rate
 
 _WIDE, _HIGH, _MARGIN = 78, 34, 24
 _ROWS = {"spine": 40, "leaf": 130, "host": 240}
@@ -42,7 +42,7 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
     for host, x in enumerate(place):
         colour = "#f3b6ab" if host in network.slow else "#dfe7f2"
         boxes += _box(x, _ROWS["host"], network.name(host), colour)
-        rate = rate_text(network.rate_of(host))
+        rate = format_link_rate(network.rate_of(host))
         boxes.append(_text(x, _ROWS["host"] + 32, rate, 10))
     width, height = 2 * _MARGIN + network.hosts * _WIDE, _ROWS["host"] + 90
     return "\n".join(
@@ -68,7 +68,7 @@ def _cable(
         (-2.5, "up", use.up if use else None),
         (2.5, "down", use.down if use else None),
     ):
-        title = f"{cable.device} {way}, {rate_text(cable.rate)}"
+        title = f"{cable.device} {way}, {format_link_rate(cable.rate)}"
         title += f": {100 * share:.3g} %" if share is not None else ""
         found.append(
             f'<line x1="{low[0] + shift:.1f}" y1="{low[1]}" x2="{high[0] + shift:.1f}"'

@@ -26,8 +26,8 @@ from bench.launch import child
 from busbar.counters import look
 from busbar.errors import Unavailable
 from busbar.host import cores
-from busbar.printable import note
 from busbar.start import python
+from busbar.terminal import print_note
 
 _TOOLS = {
     "iproute2": ("ip", "tc"),
@@ -214,12 +214,12 @@ def watched(cluster: Cluster) -> Iterator[None]:
     Raises Unavailable.
     """
     check = checked(cluster)
-    note(cpu.judged(cluster.network, check))
+    print_note(cpu.judged(cluster.network, check))
     before, mine = look(), cluster.cpu_seconds()
     yield
     taken = cpu.OtherWork.between(before, look(), cluster.cpu_seconds() - mine)
     if said := cpu.looked_back(cluster.network, check, taken):
-        note(said)
+        print_note(said)
 
 
 def _softly(words: Sequence[str]) -> bool:

@@ -61,15 +61,6 @@ def rate(text: str) -> float:
     return bits / 8
 
 
-def rate_text(value: float) -> str:
-    """Bytes/s as the rate of a link, in three digits: ``200 Mbit/s``."""
-    bits = 8 * value
-    for unit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if bits >= unit:
-            return f"{bits / unit:.3g} {prefix}bit/s"
-    return f"{bits:.3g} bit/s"
-
-
 def _time(text: str) -> float | None:
     found = re.fullmatch(_NUMBER + "(us|ms|s)", text)
     return float(found[1]) * _SECONDS[found[2]] if found else None

@@ -8,8 +8,8 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.cluster.network import Cable, Network
-from bench.cluster.text import rate_text
 from busbar.errors import Unavailable
+from busbar.units import format_link_rate
 
 #: Prints the counters of all devices where the switches are.
 COUNTERS = ("ip", "-s", "-j", "link", "show")
@@ -61,6 +61,6 @@ def said(uses: Sequence[Use], seconds: float) -> str:
     way = "out of" if busiest.up >= busiest.down else "into"
     return (
         f"links, in {seconds:.3g} s with start and end: busiest {way} {busiest.cable.device},"
-        f" {100 * most:.3g} % of {rate_text(busiest.cable.rate)};"
+        f" {100 * most:.3g} % of {format_link_rate(busiest.cable.rate)};"
         f" median {100 * median(shares):.3g} %"
     )

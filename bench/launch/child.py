@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from busbar.printable import note
 from busbar.status import RANK_LOST
+from busbar.terminal import print_note
 
 # Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
 SOFTLY = signal.SIGUSR1
@@ -106,7 +106,7 @@ def run(
         reason = f"{Path(command[0]).name} (pid {process.pid}) is stopped"
         err, status = f"{err}busbar: {reason}\n", RANK_LOST
         if process.stderr is None:  # its standard error is this process's
-            note(reason)
+            print_note(reason)
     return Ended(status, err, received[0] if received else 0)
 
 

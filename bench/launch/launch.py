@@ -21,7 +21,7 @@ from bench.launch import child
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.start import python
 from busbar.status import FOUND, MEANING
-from busbar.terminal import terminal
+from busbar.terminal import open_console
 
 # Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
 RANK_FILES, _LAUNCHER_FILES = 48, 4
@@ -218,7 +218,7 @@ def _in_notebook(display: Any, title: str) -> Iterator[Show]:
 def _on_terminal(title: str) -> Iterator[Show]:
     from rich.progress import Progress
 
-    with Progress(console=terminal(stderr=True), transient=True) as bar:
+    with Progress(console=open_console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda at: bar.update(
             task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"

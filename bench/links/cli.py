@@ -20,12 +20,12 @@ from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.mpi import LEVELS, OPTION
 from busbar.options import option, switch
-from busbar.printable import printable_lines, styled
-from busbar.sizes import parse_size
 from busbar.status import BAD
+from busbar.terminal import make_lines_printable, styled_stream
+from busbar.units import parse_size
 from collectives.execution.world import World
 from topology.cli import FileOptions, gather_map, write_text
-from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix, slow
+from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources import own_json
@@ -119,7 +119,7 @@ class MeasureCommand(FileOptions, Command):
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(found.places):
             sys.stderr.write(
-                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took"
+                f"note: {ranks} ranks share {cpus} CPUs of {make_lines_printable(host)}: pairs took"
                 " turns on them, and what was measured is the scheduler as well\n"
             )
         for line in refusals(found):
@@ -211,7 +211,7 @@ def _report(options: MeasureCommand, topology: Topology) -> None:
         for name in ("mpi_library", "mpi_threads", "transport", "message_bytes", "racks"):
             value = topology.get(name)
             if value is not None:
-                shown = printable_lines(str(value))
+                shown = make_lines_printable(str(value))
                 sys.stdout.write(f"{name.replace('_', ' ')}: {shown}\n")
         sys.stdout.write(f"\n{view.text(topology)}")
 
@@ -219,4 +219,4 @@ def _report(options: MeasureCommand, topology: Topology) -> None:
 def _progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done + 1 == total else ""
-        styled(sys.stderr).write(f"\rround {done + 1} of {total}{end}")
+        styled_stream(sys.stderr).write(f"\rround {done + 1} of {total}{end}")

@@ -14,7 +14,7 @@ import numpy as np
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Size
-from topology.measured.sweep import BURST
+from topology.model.measured import BURST
 
 #: What answers a window of messages, as in osu_bw.
 TOKEN_BYTES = 4
@@ -58,7 +58,7 @@ class ExchangePattern:
         return self.both or self.chained or self.answered
 
 
-#: The exchanges that are measured, by what they measure. See `topology.measured.sweep.SWEPT`.
+#: The exchanges that are measured, by what they measure. See `topology.model.measured.SWEPT`.
 PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
     {
         "bandwidth": ExchangePattern(answered=True),

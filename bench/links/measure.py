@@ -25,18 +25,22 @@ from busbar.launchers import check_library
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import World
-from topology.measured.matrix import (
+from topology.model.measured import (
+    BLOCKS,
     QUANTITIES,
+    SWEPT,
     Estimate,
     Pair,
     RankPlace,
+    Samples,
     estimate,
     isolated,
+    repetitions,
     rounds,
+    sizes,
     with_cpus,
 )
-from topology.measured.sweep import BLOCKS, SWEPT, Samples, repetitions, sizes
-from topology.measured.sweep import facts as sweep_facts
+from topology.model.measured import facts as sweep_facts
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]

@@ -19,7 +19,7 @@ from collectives.execution.world import World
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
-from topology.measured.sweep import TRIPS
+from topology.model.measured import TRIPS
 
 Pair = tuple[int, int]
 #: What may move the bytes between processes, by its name.
@@ -49,7 +49,7 @@ class PairTimer:
 
         ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
         ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
-        `topology.measured.sweep.SWEPT`, timed as that says. The first rank of a pair gets the
+        `topology.model.measured.SWEPT`, timed as that says. The first rank of a pair gets the
         seconds of each repetition, for one message each way; everyone else an empty list. A
         repetition takes as long as the slower end of the pair, with ``first`` the slowest rank. Of
         bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from busbar.arguments import number, unknown, whole
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
 MOST = 10_000_000

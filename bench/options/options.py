@@ -22,7 +22,7 @@ from busbar.completion import offer
 from busbar.errors import Unsupported
 from busbar.mpi import LEVELS, OPTION
 from busbar.options import OptionGroup, Self, option, redefine, switch
-from busbar.sizes import MOST_RANKS, parse_size, sweep
+from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
@@ -358,7 +358,7 @@ class Options(RunOptions):
         """The sizes to measure, rising, each of them once."""
         if self.size_list is None:
             low, high = parse_size(self.minbytes), parse_size(self.maxbytes)
-            return tuple(sweep(low, high, factor=self.factor, step=self.step))
+            return tuple(sweep_sizes(low, high, factor=self.factor, step=self.step))
         if self.given & {"minbytes", "maxbytes", "factor", "increment"}:
             raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")
         return tuple(sorted({parse_size(part) for part in self.size_list.split(",")}))

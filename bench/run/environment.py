@@ -75,7 +75,7 @@ def machine() -> str | None:
 def _fingerprint() -> str | None:
     """The fingerprint of this node as Linux describes it; None where it does not."""
     from busbar.errors import ProbeError
-    from topology.model.fingerprint import fingerprint
+    from topology.model.topology import fingerprint
     from topology.sources import sysfs
 
     try:

@@ -12,7 +12,7 @@ from bench.run.environment import machine
 from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
-from busbar.printable import printable_lines
+from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
 from reports.exports.store import Store, nccl_sink, sink
 from reports.readers.codec import Writer, measurements
@@ -105,7 +105,7 @@ class Keeper:
     def _say(self, lines: Sequence[str], *, aloud: bool = False) -> None:
         if aloud or not self._quiet:
             self._screen.lines(lines)
-        texts = list(map(printable_lines, lines))
+        texts = list(map(make_lines_printable, lines))
         self._each(lambda store: store.say(texts))
 
     def _each(self, action: Callable[[Store], None]) -> None:

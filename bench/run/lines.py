@@ -12,12 +12,13 @@ from bench.run.noise import cause, noted
 from busbar.installation import busbar_version
 from busbar.mpi import ThreadLevel
 from busbar.mpi import remarks as level_remarks
+from busbar.units import format_seconds
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
 from reports.records.gpus import warnings
 from reports.records.measurement import Measurement, Placements
-from reports.records.shown import PLACEMENT, seconds
+from reports.records.shown import PLACEMENT
 
 
 class People(NamedTuple):
@@ -121,8 +122,8 @@ def _overlapped(one: Measurement) -> str:
     if (overlap := one.overlapped) is None:
         return ""
     return (
-        f"with {seconds(overlap.computing)} of computing {seconds(overlap.together)}:"
-        f" overlap {100 * overlap.share:.0f} %, exposed {seconds(overlap.exposed)}"
+        f"with {format_seconds(overlap.computing)} of computing {format_seconds(overlap.together)}:"
+        f" overlap {100 * overlap.share:.0f} %, exposed {format_seconds(overlap.exposed)}"
     )
 
 
@@ -141,5 +142,5 @@ def _lost(one: Measurement) -> str:
         return ""
     return (
         f"{window.lost} of {window.begun} iterations do not count, for some rank was late;"
-        f" windows up to {seconds(window.widest_s)}"
+        f" windows up to {format_seconds(window.widest_s)}"
     )

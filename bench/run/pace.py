@@ -24,16 +24,6 @@ ENERGY_S = 2.5
 _FADES = 0.8
 
 
-def duration(seconds: float) -> str:
-    """Seconds for people: ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def limits(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> list[float]:
     """Seconds that every row and placement of a sweep may take, in their order.
 

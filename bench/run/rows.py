@@ -32,7 +32,7 @@ from bench.run.sampler import Gauges
 from bench.timing.measure import Timed, Timing, measure
 from bench.timing.starts import Arrived, HowToStart
 from busbar.errors import Unavailable
-from busbar.sizes import human
+from busbar.units import format_bytes
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
@@ -174,10 +174,12 @@ class Bench:
             return ""
         fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
         return (
-            f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x {human(lack.need / lack.ranks)} ="
-            f" {human(lack.need)} {lack.name}, which has {human(lack.free)} to give; it"
+            f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x"
+            f" {format_bytes(lack.need / lack.ranks)} ="
+            f" {format_bytes(lack.need)} {lack.name}, which has {format_bytes(lack.free)} to give;"
+            " it"
             f" would fit with sizes up to"
-            f" {human(case.fitting(self._world.size, lack.need, lack.free))}"
+            f" {format_bytes(case.fitting(self._world.size, lack.need, lack.free))}"
             + (fewer if lack.ranks > 1 else "")
         )
 

@@ -23,7 +23,7 @@ from collectives.execution.world import World
 from reports.records.measurement import GpuSample
 
 if TYPE_CHECKING:
-    from topology.sources.nvml_state import Gauge, State
+    from topology.sources.nvml import Gauge, State
 
 PERIOD = 0.1
 #: Seconds below which energy is not told: the counter's steps of up to 0.1 s would be its digits.
@@ -114,7 +114,7 @@ class Sampler:
 
 
 def _by_nvml(busid: str | None, uuid: str | None) -> Gauge:
-    from topology.sources.nvml_state import gauge  # only where there is a GPU
+    from topology.sources.nvml import gauge  # only where there is a GPU
 
     return gauge(busid, uuid)
 

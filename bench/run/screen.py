@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bench.run.pace import Pace, duration
-from busbar.printable import printable_lines
+from bench.run.pace import Pace
 from busbar.process import output
-from busbar.terminal import terminal
+from busbar.terminal import make_lines_printable, open_console
+from busbar.units import format_duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -44,7 +44,7 @@ class Screen:
                 self._progress.stop()
             with output():
                 for line in lines:
-                    print(printable_lines(line))
+                    print(make_lines_printable(line))
                 sys.stdout.flush()
             if self._progress is not None:
                 self._progress.start()
@@ -53,7 +53,7 @@ class Screen:
         """Something to know that is no result."""
         with self._lock:
             if self._speaks:
-                print(printable_lines(text), file=sys.stderr, flush=True)
+                print(make_lines_printable(text), file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Say how long so many placements of rows may take, and show progress over them.
@@ -64,7 +64,7 @@ class Screen:
         if not self._speaks:
             return
         if pace.bounded and pace.total >= _LONG_S and not endless:
-            self.note(f"busbar: {rows} rows and placements, {duration(pace.total)} at most")
+            self.note(f"busbar: {rows} rows and placements, {format_duration(pace.total)} at most")
         self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
@@ -78,7 +78,7 @@ class Screen:
             progress.MofNCompleteColumn(),
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.description}"),
-            console=terminal(stderr=True),
+            console=open_console(stderr=True),
             transient=True,
             auto_refresh=False,
             redirect_stdout=False,
@@ -118,16 +118,20 @@ class Screen:
         """Where the sweep stands, in words."""
         assert self._pace is not None
         remaining = self._pace.remaining()
-        passed = duration(self._pace.elapsed)
+        passed = format_duration(self._pace.elapsed)
         if self._endless:
             return f"{self._done} done, {passed} passed: {self._doing}"
-        left = "" if remaining is None else f", about {duration(remaining)} left"
+        left = "" if remaining is None else f", about {format_duration(remaining)} left"
         return f"{self._done} of {self._of} done, {passed} passed{left}: {self._doing}"
 
     def _draw(self) -> None:
         assert self._progress is not None and self._task is not None and self._pace is not None
         remaining = self._pace.remaining()
-        left = "" if remaining is None or self._endless else f"  about {duration(remaining)} left"
+        left = (
+            ""
+            if remaining is None or self._endless
+            else f"  about {format_duration(remaining)} left"
+        )
         self._progress.update(
             self._task, completed=self._done, description=self._doing + left, refresh=True
         )

@@ -1,8 +1,8 @@
-"""Compressed gradients: cast for any all-reduce, or coded where a gradient is sent only once.
+"""Exchanges of compressed gradients: cast for any all-reduce, or coded for those that send once.
 
-An algorithm that adds on the way needs numbers it can add. 8-bit codes, signs and indices are not
-such numbers. They suit the all-reduces in which a vector is sent once and added where it arrives.
-The sum is sent back in float32, since no rank keeps error feedback for it.
+Most all-reduces add on the way, so they need numbers. 8-bit codes, signs and indices cannot be
+added. They suit the all-reduces in which a vector is sent once and added at its destination. The
+sum is sent back in float32, since no rank keeps error feedback for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback, suits
-from bench.steps.training.shared import parts
+from bench.steps.training.samples import parts
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Tell, Transport
 from collectives.schedule.catalogue import build, spec
@@ -26,25 +26,28 @@ from collectives.schedule.layout import Elements
 Vector = NDArray[np.float32]
 
 
-class Exchanged(NamedTuple):
-    """The collectives of a coded exchange: coded vectors go out, the mean comes back."""
+class CodedAlgorithms(NamedTuple):
+    """The collectives of a coded exchange, and their algorithms.
+
+    ``push``: sends the codes. ``answer``: sends the mean back, if a rank lacks it. ``shards``:
+    every rank adds up a shard of its own.
+    """
 
     push: tuple[str, str]
     answer: tuple[str, str] | None
-    #: Every rank adds up a shard of its own.
     shards: bool
 
 
-#: The moves of the all-reduces in which a vector travels once, without the additions.
-_MOVES = {
-    "one_shot": Exchanged(("allgather", "direct"), None, False),
-    "ps": Exchanged(("gather", "flat"), ("broadcast", "flat"), False),
-    "sharded_ps": Exchanged(("alltoall", "direct"), ("allgather", "direct"), True),
+#: For each all-reduce that sends a vector once: collectives that move the same without adding.
+_ALGORITHMS = {
+    "one_shot": CodedAlgorithms(("allgather", "direct"), None, False),
+    "ps": CodedAlgorithms(("gather", "flat"), ("broadcast", "flat"), False),
+    "sharded_ps": CodedAlgorithms(("alltoall", "direct"), ("allgather", "direct"), True),
 }
 
 
-class Leg(NamedTuple):
-    """A collective that is part of an exchange: its size (see `Collective.size`) and element."""
+class CollectiveCall(NamedTuple):
+    """A collective that is part of an exchange. ``nbytes``: as `Collective.size` defines it."""
 
     collective: str
     algorithm: str
@@ -52,17 +55,19 @@ class Leg(NamedTuple):
     itemsize: int
 
 
-def legs(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[Leg]:
-    """The collectives that a vector of so many elements takes as a codec's bytes."""
-    how = _MOVES[algorithm]
-    shards = nranks if how.shards else 1
-    wire = sum(codec.nbytes(one.stop - one.start) for one in parts(elements, shards))
-    push = Leg(*how.push, wire if how.shards else nranks * wire, 1)
-    return [push] if how.answer is None else [push, Leg(*how.answer, 4 * elements, 4)]
+def coded_calls(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[CollectiveCall]:
+    """The collectives that exchange a vector of so many elements in the code of a codec."""
+    coded = _ALGORITHMS[algorithm]
+    shards = parts(elements, nranks if coded.shards else 1)
+    wire = sum(codec.nbytes(shard.stop - shard.start) for shard in shards)
+    calls = [CollectiveCall(*coded.push, wire if coded.shards else nranks * wire, 1)]
+    if coded.answer is not None:
+        calls.append(CollectiveCall(*coded.answer, 4 * elements, 4))
+    return calls
 
 
-class Spent(NamedTuple):
-    """Seconds of one rank, all iterations together."""
+class ExchangeTimes(NamedTuple):
+    """Seconds of one rank in all iterations."""
 
     encode: float = 0.0
     exchange: float = 0.0
@@ -70,10 +75,10 @@ class Spent(NamedTuple):
 
 
 class Encoded(Action):
-    """An exchange that encodes a rank's vector first. ``spent``: its seconds by part."""
+    """An exchange that encodes a rank's vector first. ``exchange_times``: its seconds so far."""
 
     def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
-        self._source, self._plans, self.spent = source, plans, Spent()
+        self._source, self._plans, self.exchange_times = source, plans, ExchangeTimes()
 
     def __call__(self) -> None:
         """Encode, exchange and decode."""
@@ -85,10 +90,10 @@ class Encoded(Action):
 
     @abstractmethod
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
-        """The whole, with these in place of its plans."""
+        """Encode, call the exchanges, which carry out the plans, and decode."""
 
     def forget(self) -> None:
-        """Drop what error feedback keeps back on this rank."""
+        """Clear the error feedback of this rank."""
         return
 
     @property
@@ -108,7 +113,7 @@ class Encoded(Action):
 
 
 class CastFirst(Encoded):
-    """An exchange in place of a buffer that a vector is copied into first, in the buffer's type."""
+    """An exchange in place of a buffer into which a vector is cast first."""
 
     def __init__(self, exchange: Action, source: Vector, buffer: NDArray[Any]) -> None:
         super().__init__(source, [exchange])
@@ -120,17 +125,18 @@ class CastFirst(Encoded):
             np.copyto(self._buffer, self._source, casting="unsafe")
         cast = time.perf_counter()
         exchanges[0]()
-        encode, exchanged, decode = self.spent
-        passed = time.perf_counter() - cast
-        self.spent = Spent(encode + cast - start, exchanged + passed, decode)
+        encode, exchange, decode = self.exchange_times
+        exchange += time.perf_counter() - cast
+        self.exchange_times = ExchangeTimes(encode + cast - start, exchange, decode)
 
 
 class CompressedMean(Encoded):
-    """The mean of all ranks' vectors, each as its code decodes.
+    """The mean of all ranks' vectors, which are sent in the code of a codec.
 
-    ``source`` and ``target``: float32, ``target`` of the transport's memory; the same length on all
-    ranks, which make this together. Every rank adds in rank order, its own vector decoded like the
-    others', so that all end with the same bits. Raises Unsupported where `suits` does.
+    ``source`` and ``target``: float32 vectors of the same length on all ranks, ``target`` in the
+    transport's memory. All ranks construct this together. Vectors are added in rank order, and a
+    rank decodes its own vector, too, so that all ranks get the same bits. Raises Unsupported as
+    `suits` does.
     """
 
     def __init__(
@@ -138,42 +144,43 @@ class CompressedMean(Encoded):
         source: Vector, target: Vector,
     ) -> None:  # fmt: skip
         suits(codec, algorithm)
-        how = _MOVES[algorithm]
+        coded = _ALGORITHMS[algorithm]
         self._codec, self._target, self._nranks = codec, target, nranks
-        self._shards = parts(len(target), nranks if how.shards else 1)
-        lengths = [part.stop - part.start for part in self._shards]
+        self._shards = parts(len(target), nranks if coded.shards else 1)
+        lengths = [shard.stop - shard.start for shard in self._shards]
         self._feedback = [Feedback(codec, n) for n in lengths]
-        # Which of its shards this rank adds up: every rank all of one, or the root alone.
-        adds = rank if how.shards else 0
-        self._own = self._shards[adds] if how.answer is None or how.shards or rank == 0 else None
+        # The shard that this rank adds up; None if only rank 0 adds.
+        adds = rank if coded.shards else 0
+        everyone_adds = coded.answer is None or coded.shards
+        self._own = self._shards[adds] if everyone_adds or rank == 0 else None
         sizes = [codec.nbytes(n) for n in lengths]
         self._sent = transport.allocate(sum(sizes))
         arriving = 0 if self._own is None else nranks * sizes[adds]
         self._arrived = transport.allocate(arriving)
 
         def plan(
-            what: tuple[str, str], source: NDArray[np.generic], target: NDArray[np.generic],
+            call: tuple[str, str], source: NDArray[np.generic], target: NDArray[np.generic],
             elements: Elements, *, in_place: bool,
         ) -> Plan:  # fmt: skip
-            collective, algorithm = what
+            collective, algorithm = call
             schedule = build(collective, algorithm, nranks)
             where = (transport, rank, source, target, None, elements)
             return Plan(schedule, spec(collective), *where, in_place=in_place)
 
-        each: Elements = np.tile(sizes, nranks) if how.shards else sizes[0]
-        self._moves = [plan(how.push, self._sent, self._arrived, each, in_place=False)]
-        if how.answer is not None:
+        elements: Elements = np.tile(sizes, nranks) if coded.shards else sizes[0]
+        self._programs = [plan(coded.push, self._sent, self._arrived, elements, in_place=False)]
+        if coded.answer is not None:
             own = target[:0] if self._own is None else target[self._own]
-            self._moves.append(plan(how.answer, own, target, np.array(lengths), in_place=True))
-        super().__init__(source, self._moves)
+            self._programs.append(plan(coded.answer, own, target, np.array(lengths), in_place=True))
+        super().__init__(source, self._programs)
 
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         start = time.perf_counter()
-        at = 0
-        for part, feedback in zip(self._shards, self._feedback, strict=True):
-            wire = feedback.encode(self._source[part])
-            self._sent[at : at + len(wire)] = wire
-            at += len(wire)
+        first = 0
+        for shard, feedback in zip(self._shards, self._feedback, strict=True):
+            wire = feedback.encode(self._source[shard])
+            self._sent[first : first + len(wire)] = wire
+            first += len(wire)
         encoded = time.perf_counter()
         exchanges[0]()
         arrived = time.perf_counter()
@@ -183,10 +190,12 @@ class CompressedMean(Encoded):
             exchange()
         end = time.perf_counter()
         passed = (encoded - start, arrived - encoded + end - added, added - arrived)
-        self.spent = Spent(*(a + b for a, b in zip(self.spent, passed, strict=True)))
+        self.exchange_times = ExchangeTimes(
+            *(a + b for a, b in zip(self.exchange_times, passed, strict=True))
+        )
 
     def _add(self) -> None:
-        """The sum, in rank order, of what has come for this rank's shard."""
+        """Add up, in rank order, the vectors that were received for this rank's shard."""
         if self._own is None:
             return
         length = self._own.stop - self._own.start
@@ -197,10 +206,10 @@ class CompressedMean(Encoded):
 
     def forget(self) -> None:
         """See `Encoded.forget`."""
-        for one in self._feedback:
-            one.left[:] = 0
+        for feedback in self._feedback:
+            feedback.left[:] = 0
 
     @property
     def messages(self) -> int:
-        """Messages that this rank sends with an iteration."""
-        return sum(len(step.sends) for plan in self._moves for step in plan.program.steps)
+        """Messages that this rank sends in an iteration."""
+        return sum(len(step.sends) for plan in self._programs for step in plan.program.steps)

@@ -1,36 +1,38 @@
-"""A rank's compute time between exchanges, drawn from a distribution, and how it is spent.
+"""How long a rank computes between exchanges, and how it spends that time.
 
-This module knows nothing of exchanges. A distribution gives the seconds of one rank's whole step
-(forward and backward, or one gradient of a parameter server's learner). The tensors' shares divide
-the backward part.
+A law gives the seconds of one rank's whole step: forward and backward pass, or one gradient of a
+parameter server's learner. The tensors' shares divide the backward pass.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: The forward pass's part of a step: a backward pass computes gradients of inputs and of weights,
+#: The forward pass's part of a step. A backward pass computes gradients of inputs and of weights,
 #: and so takes twice as long.
 FORWARD = 1 / 3
-# Rows of the matrix that a burning rank multiplies between two looks at the clock.
+# Rows of the matrix that a burning rank multiplies between two readings of the clock.
 _BURN = 32
 # Times that are drawn at once.
 _BLOCK = 64
 
 
 class Compute(ABC):
-    """Seconds per (rank, step, tensor), by a law. The same question always has the same answer.
+    """Seconds for each (rank, step, tensor), by a law. The same arguments give the same seconds.
 
-    ``label``: the law as it was asked for, such as ``exp:20``. ``slow``: factors of ranks that are
-    slower (``--straggler``). Without these: ``mean`` is E[X], the mean seconds of a step;
-    ``constant`` whether every time is the same; ``memoryless`` whether a time that has begun lasts
-    as long again as a new one.
+    ``label``: the law as the option names it, such as ``exp:20``. ``slow``: factors of ranks that
+    are slower (``--straggler``). The others are about ranks without a factor. ``mean``: E[X], the
+    mean seconds of a step. ``constant``: whether all times are equal. ``memoryless``: whether a
+    computation that has run for a while is expected to take as long again as a new one.
     """
 
     def __init__(
@@ -58,13 +60,13 @@ class Compute(ABC):
         return self.draw(rank, step) * self.slow.get(rank, 1.0)
 
     def fastest(self, ranks: Iterable[int]) -> list[int]:
-        """Those of some ranks that ``--straggler`` makes slower least: the base of a speed-up."""
-        found = list(ranks)
-        least = min((self.slow.get(rank, 1.0) for rank in found), default=1.0)
-        return [rank for rank in found if self.slow.get(rank, 1.0) == least]
+        """The ranks with the least factor of ``--straggler``: the base of a speed-up."""
+        factors = {rank: self.slow.get(rank, 1.0) for rank in ranks}
+        least = min(factors.values(), default=1.0)
+        return [rank for rank, factor in factors.items() if factor == least]
 
     def ready(self, rank: int, step: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds from a step's start until each tensor's gradient is there, the last one first.
+        """Seconds from a step's start until each tensor's gradient is ready, the last tensor first.
 
         ``shares``: `Workload.shares`.
         """
@@ -92,20 +94,20 @@ class Exponential(Compute):
         self._drawn: dict[int, tuple[int, NDArray[np.float64]]] = {}
 
     def draw(self, rank: int, step: int) -> float:
-        """See `Compute.draw`. Steps before the first are warm-ups.
+        """See `Compute.draw`. Warm-up steps have negative numbers.
 
-        Times are drawn in blocks. A generator for each would take 20 us, and where many learners
-        share an interpreter that would delay every computation.
+        Times are drawn in blocks. A generator for each would take 20 us, which would delay every
+        computation if many learners share an interpreter.
         """
         if self.constant:
             return self._shift
-        number, within = divmod(step % 2**32, _BLOCK)  # a seed sequence's are not negative
-        known = self._drawn.get(rank)
-        if known is None or known[0] != number:
-            made = np.random.default_rng([self._seed, rank, number])
-            known = number, made.exponential(self._scale, _BLOCK)
-            self._drawn[rank] = known
-        return self._shift + float(known[1][within])
+        number, within = divmod(step % 2**32, _BLOCK)  # seeds may not be negative
+        block = self._drawn.get(rank)
+        if block is None or block[0] != number:
+            random = np.random.default_rng([self._seed, rank, number])
+            block = number, random.exponential(self._scale, _BLOCK)
+            self._drawn[rank] = block
+        return self._shift + float(block[1][within])
 
     def smallest(self, k: int, p: int) -> float:
         """See `Compute.smallest`: the shift and scale × (H_p − H_{p−k}) (Rényi 1953)."""
@@ -113,7 +115,7 @@ class Exponential(Compute):
 
 
 class Replay(Compute):
-    """Seconds that were recorded: ``table`` has a row a step and a column a rank, both repeated."""
+    """Recorded seconds: ``table`` has a row for each step and a column for each rank, repeated."""
 
     def __init__(
         self, label: str, table: NDArray[np.float64], slow: dict[int, float] | None = None
@@ -128,9 +130,9 @@ class Replay(Compute):
         return float(self._table[step % steps, rank % ranks])
 
     def smallest(self, k: int, p: int) -> float:
-        """See `Compute.smallest`: of times that are drawn from the table with replacement.
+        """See `Compute.smallest`: for times that are drawn from the table with replacement.
 
-        They are weighed with what the binomial tail P(Bin(p, q) ≥ k) gains at each.
+        Each time is weighted by the increase of the binomial tail P(Bin(p, q) ≥ k) at it.
         """
         q = np.arange(self._sorted.size + 1) / self._sorted.size
         tail = sum(comb(p, j) * q**j * (1 - q) ** (p - j) for j in range(k, p + 1))
@@ -138,11 +140,10 @@ class Replay(Compute):
 
 
 def spend_until(moment: float, burn: bool = False) -> None:
-    """Return when ``time.perf_counter()`` has come to ``moment``.
+    """Return when ``time.perf_counter()`` has reached ``moment``.
 
-    Asleep, the rank leaves its core free, as a host does whose accelerator computes. With ``burn``
-    the core is busy, as where the host itself computes; more ranks than cores then slow each other
-    down.
+    The rank sleeps, like a host whose accelerator computes. With ``burn`` it keeps its core busy,
+    like a host that computes itself; more ranks than cores then slow each other down.
     """
     if not burn:
         rest = moment - time.perf_counter()
@@ -152,3 +153,43 @@ def spend_until(moment: float, burn: bool = False) -> None:
     matrix = np.eye(_BURN)
     while time.perf_counter() < moment:
         matrix = matrix @ matrix
+
+
+# linux/prctl.h.
+_PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
+
+
+@contextmanager
+def prompt_timers() -> Iterator[None]:
+    """Let this thread's sleeps end on time inside the context.
+
+    Linux lets a timer of SCHED_OTHER fire up to 50 us late (prctl(2), PR_SET_TIMERSLACK); here it
+    is 1 ns. Threads and processes that are started inside inherit it.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    before = prctl(_PR_GET_TIMERSLACK, 0, 0, 0, 0)
+    prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_TIMERSLACK, before, 0, 0, 0)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Run this thread, and others with the same affinity, on one core inside the context.
+
+    Threads of one interpreter take turns. The next one wakes within a few us on the same core, and
+    within some tens of us on another core that was idle.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,4 +1,8 @@
-"""The interface of an update: what it is given on its rank, and what it returns."""
+"""The updates that ``--update`` names, and their interface: what one gets and what it returns.
+
+An update is a way to make the gradients of all ranks one update. Any name that the table lacks is
+an all-reduce of the catalogue, ``library`` or ``auto``.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,13 @@ from reports.records.measurement import Record
 
 @dataclass(frozen=True)
 class StepJob:
-    """One choice's run on one rank. All ranks are given the same, but for their world.
+    """The measurement of one update, on one rank. Only the world differs between ranks.
 
-    ``baseline``: the transport that has the library's collectives. ``choice``: the update, and its
-    text after the colon. ``watch`` is told of every row and iteration, so that it can explain what
-    hangs. ``trace`` keeps what ``--trace`` draws, and nothing otherwise. ``note`` says on rank 0
-    what is no result. ``far`` is given a function that any thread may call: how far the update is,
-    as JSON values, for the record of one that hangs.
+    ``baseline``: the transport that has the library's collectives. ``choice``: the update.
+    ``watch``: is told of every row and iteration, so that it can explain a hang. ``trace``: the
+    spans that ``--trace`` draws. ``note``: prints a line on rank 0. ``set_progress``: takes
+    a function that any thread may call and that returns the progress of the update as JSON values,
+    for the record of an update that hangs.
     """
 
     world: World
@@ -37,11 +41,11 @@ class StepJob:
     watch: Watchdog
     trace: Trace
     note: Callable[[str], None]
-    far: Callable[[Callable[[], Mapping[str, Any]]], None]
+    set_progress: Callable[[Callable[[], Mapping[str, Any]]], None]
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, with learners that are processes of their own."""
+        """The number of ranks, with learners that are separate processes."""
         return self.world.size + self.options.learners
 
 
@@ -49,14 +53,13 @@ class StepJob:
 class StepOutcome:
     """The result of an update's steps, the same on every rank.
 
-    ``record``: raw seconds of each step (of each update, where a server sets the pace), and bytes
-    of one. ``compute``: measured seconds of the same steps without any exchange; empty where they
-    cannot be run so. ``kind``: synchronous, or the protocol's name. ``messages``: of one step, over
-    all ranks. ``predicted``: the expected seconds of a step, None where nothing predicts them;
-    ``model``: the fit, topology, formula or simulation that does. ``gradients``: how many ranks'
-    gradients a step of `record` takes in, for samples/s. ``facts``: more for the record, as JSON
-    values under the update's own names. ``lines``: shown below the row. ``transport``: what carried
-    it, where that is none of the job's.
+    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
+    synchronous, or the protocol's name. ``compute``: measured seconds of the same steps without an
+    exchange; empty if they cannot be measured. ``messages``: of one step, over all ranks.
+    ``predicted``: the expected seconds of a step, if there is a prediction. ``model``: what
+    predicts them: fit, topology, formula or simulation. ``gradients``: how many ranks' gradients a
+    step uses, for samples/s. ``facts``: more for the record, as JSON values. ``lines``: printed
+    below the row. ``transport``: what exchanged the gradients, if it is not the job's.
     """
 
     record: Record
@@ -75,12 +78,42 @@ class StepOutcome:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``module``: loaded when it is chosen. Its ``run`` takes a `StepJob` and gives a `StepOutcome`.
-    Its ``check`` is given the choice, the number of ranks and the options before anything starts,
-    and raises Unsupported with one line. ``about``: a line for ``--update list``. ``fused``: it
-    exchanges buckets (``--fusion``).
+    ``module``: its ``run`` takes a `StepJob` and returns a `StepOutcome`. Its ``check`` takes the
+    choice, the number of ranks and the options before ranks start, and raises Unsupported.
+    ``about``: a line for ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
     """
 
     module: str
     about: str
     fused: bool = False
+
+
+_SYNCHRONOUS, _SERVERS = "bench.steps.updates.sync", "bench.steps.updates.servers"
+#: The update of a name that the table lacks.
+ALLREDUCE = Update(
+    _SYNCHRONOUS,
+    "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
+    fused=True,
+)
+UPDATES: Mapping[str, Update] = {
+    "reduce+broadcast": Update(
+        _SYNCHRONOUS,
+        "gradients reduced to rank 0, parameters broadcast from it (as torch's DataParallel)",
+        fused=True,
+    ),
+    "sync": Update(_SERVERS, "a server waits for every learner's gradient"),
+    "k-sync": Update(_SERVERS, "k-sync:K: a server waits for K learners and cancels the others"),
+    "k-batch-sync": Update(
+        _SERVERS, "k-batch-sync:K: for K gradients, several of a learner, then cancels"
+    ),
+    "async": Update(_SERVERS, "a server updates with every gradient that comes"),
+    "k-async": Update(_SERVERS, "k-async:K: with the gradients of K learners; the others go on"),
+    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; nobody waits"),
+}
+#: Updates that continue when a learner is lost.
+ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
+
+
+def update(name: str) -> Update:
+    """The update of that name."""
+    return UPDATES.get(name, ALLREDUCE)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
+from bench.steps.job import ASYNCHRONOUS, UPDATES, update
 from bench.steps.options import StepOptions, parse
 from bench.steps.scaling import scaling_lines
-from bench.steps.table import ASYNCHRONOUS, UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.mpi import NEEDED
 from busbar.process import load, serve
-from busbar.sizes import human
+from busbar.units import format_bytes
 
 if TYPE_CHECKING:
     from bench.run.context import Opened
@@ -40,7 +40,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     if options.listing:
         return _list(options.listing)
     if options.join:
-        return int(load("bench.steps.server.member:join")(options.join))
+        return int(load("bench.steps.server.join:join")(options.join))
     sign = launched()
     for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)
@@ -102,8 +102,10 @@ def _check_memory(options: StepOptions, nranks: int) -> None:
     free = int(free_memory() * SHARE)
     if need > free:
         raise Unsupported(
-            f"{nranks} ranks' gradients of {options.workload.name} are {human(need)}, and there are"
-            f" {human(free)} to give; --scale {-(-2 * need // max(1, free))} makes them smaller"
+            f"{nranks} ranks' gradients of {options.workload.name} are {format_bytes(need)}, and"
+            " there are"
+            f" {format_bytes(free)} to give; --scale {-(-2 * need // max(1, free))} makes them"
+            " smaller"
         )
 
 

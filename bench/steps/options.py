@@ -19,14 +19,13 @@ import numpy as np
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
 from bench.options.options import AFFINITIES, TUNING, RunOptions, mpi_threads, transport_names
-from bench.steps import fusion
+from bench.steps import buckets
+from bench.steps.buckets import Fusion, GradientLayout
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
-from bench.steps.fusion import Fusion
-from bench.steps.gradients import GradientLayout
 from bench.steps.training.asked import TrainingOptions
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import shape
-from bench.steps.training.rates import rule
+from bench.steps.training.rules import rule
 from bench.steps.workloads.file import MOST_BYTES, PRECISIONS, read
 from bench.steps.workloads.models import model
 from bench.steps.workloads.workload import Tensor, Workload
@@ -34,7 +33,7 @@ from busbar.arguments import number, program
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
 from busbar.options import Self, option, switch
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 
 SPENDING = ("sleep", "burn")
 #: Milliseconds of a step at most: an hour.
@@ -269,7 +268,7 @@ class StepOptions(RunOptions):
     @cached_property
     def fusion(self) -> Fusion:
         """How gradients are sent together."""
-        return self.tried or fusion.parse(self.buckets, self.cycle).scaled(self.scale)
+        return self.tried or buckets.parse_fusion(self.buckets, self.cycle).scaled(self.scale)
 
     @cached_property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -277,7 +276,7 @@ class StepOptions(RunOptions):
         if self.sweep != "fusion":
             return (self.fusion,)
         nbytes = GradientLayout.of(self._whole, PRECISIONS[self.precision]).nbytes
-        tried = fusion.candidates(nbytes, self.cycle)
+        tried = buckets.candidate_fusions(nbytes, self.cycle)
         return tuple(one.scaled(self.scale) for one in tried)
 
     @cached_property

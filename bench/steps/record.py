@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.steps.gradients import GradientLayout
+from bench.steps.buckets import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
 from reports.readers.codec import run_of
 from reports.records.cores import Load
@@ -27,10 +27,10 @@ def measurement(
 ) -> Measurement:
     """The measurement of one update.
 
-    ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and how
-    it was fused (``ring/ddp``): rows are alike where both are. An update of fewer gradients than
-    there are learners is another thing (``/4 gradients``), since its time is no better or worse.
-    ``size``: the gradients' bytes.
+    ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and its
+    fusion (``ring/ddp``): rows are compared if both are equal. If an update takes fewer gradients
+    than there are learners, ``collective`` names their number (``/4 gradients``), since its time
+    means something else. ``size``: the gradients' bytes.
     """
     options, workload = job.options, job.workload
     named = f"{STEP}{workload.name}" + (
@@ -77,7 +77,7 @@ def measurement(
 
 
 def _label(job: StepJob, outcome: StepOutcome) -> str:
-    """The update, how it was fused, and whether that was after the backward pass."""
+    """The update, its fusion, and ``after`` if it was exchanged after the backward pass."""
     fused = outcome.facts.get("fusion")
     after = [] if job.options.overlap else ["after"]
     return "/".join([job.choice.label, *([str(fused), *after] if fused else [])])

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
+from bench.steps.job import update
 from bench.steps.options import StepOptions
-from bench.steps.table import update
 from busbar.mpi import ThreadLevel, remarks
-from busbar.sizes import short
+from busbar.units import format_digits, format_seconds, format_size_argument
 from reports.analysis.steps import StepFigures, figures
 from reports.records.cores import Load
 from reports.records.measurement import Measurement, grouped
-from reports.records.shown import digits, seconds
 from reports.records.steps import Step
 from reports.statistics.uncertain import Uncertain
 
@@ -107,7 +106,7 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
         ]
         last, worst = alike[-1]
         lines.append(
-            f"# best fusion of {name}: {at.fusion}, {seconds(best.value)}"
+            f"# best fusion of {name}: {at.fusion}, {format_seconds(best.value)}"
             + (f" (not told from {', '.join(meets)})" if meets else "")
             + f"; worst: {worst.fusion}, {last.value / best.value:.2f} times as long"
         )
@@ -167,7 +166,7 @@ def _table() -> _Table:
 
 
 def _signed(value: float) -> str:
-    return seconds(value) if value >= 0 else f"-{seconds(-value)}"
+    return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
 
 
 def _share(value: float) -> str:
@@ -176,21 +175,21 @@ def _share(value: float) -> str:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.3f}" if value < 10 else digits(value)
+    return f"{value:.3f}" if value < 10 else format_digits(value)
 
 
 _COLUMNS = (
-    _StepColumn("step", 8, 9, lambda r, f: f.step, seconds),
+    _StepColumn("step", 8, 9, lambda r, f: f.step, format_seconds),
     _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, _signed),
     _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, _share),
-    _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, digits),
+    _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, format_digits),
     _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),
-    _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, seconds),
+    _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, format_seconds),
     _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
     # Where the terminal is wide enough.
     _StepColumn("speed-up", 9, 3, lambda r, f: f.speedup, lambda x: f"{x:.2f}"),
     _StepColumn("messages", 9, 0, lambda r, f: r.step.messages if r.step else None, str),
-    _StepColumn("sent", 8, 0, lambda r, f: r.sent_bytes, lambda n: short(int(n))),
+    _StepColumn("sent", 8, 0, lambda r, f: r.sent_bytes, lambda n: format_size_argument(int(n))),
     _StepColumn(
         "buckets", 8, 0, lambda r, f: r.step.buckets if r.step else None, lambda x: f"{x:g}"
     ),

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from busbar.errors import ReportError
+from busbar.units import format_percent, format_seconds
 from reports.analysis.steps import StepFigures, figures
 from reports.readers.codec import measurements
 from reports.records.measurement import Measurement
-from reports.records.shown import percent, seconds
 
 _BAR = 20
 
@@ -37,7 +37,7 @@ def _table(found: Iterable[Measurement]) -> Iterable[str]:
         yield f"# {model}, {update}" + (against if 1 in by_ranks else "")
         yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
         for ranks, (_, one) in sorted(by_ranks.items()):
-            line = f"# {ranks:>5}{seconds(one.step.value):>10}{one.rate.value:>11.4g}"
+            line = f"# {ranks:>5}{format_seconds(one.step.value):>10}{one.rate.value:>11.4g}"
             if base is None:
                 yield line
                 continue
@@ -45,4 +45,4 @@ def _table(found: Iterable[Measurement]) -> Iterable[str]:
             share = speedup.times(1 / ranks)
             bar = "█" * round(_BAR * min(1.0, share.value))
             wide = "" if share.half is None else f" ±{100 * share.half:.1f}"
-            yield f"{line}{speedup.value:>9.2f}{percent(share.value) + wide:>15}  {bar}"
+            yield f"{line}{speedup.value:>9.2f}{format_percent(share.value) + wide:>15}  {bar}"

@@ -1,4 +1,4 @@
-"""One run of steps on one rank: each update with its record and row. All ranks run this code."""
+"""One run of training steps on one rank: measures each update, and keeps its record and row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.stopped import StoppedNeighbour
 from bench.run.watchdog import Watchdog
-from bench.steps.job import StepJob, StepOutcome
+from bench.steps.compute import prompt_timers
+from bench.steps.job import StepJob, StepOutcome, update
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import measurement
 from bench.steps.rows import best_fusion, header, row
-from bench.steps.table import update
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
-from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.host import boot
@@ -31,7 +30,7 @@ from reports.records.measurement import Measurement, Record
 
 
 def measure(options: StepOptions, opened: Opened) -> int:
-    """Run every update that was asked for; gives the exit status. All ranks call this together."""
+    """Measure all updates; returns the exit status. All ranks call this together."""
     with prompt_timers():
         return _StepSession(options, opened).run()
 
@@ -45,9 +44,9 @@ class _StepSession:
         self._world = world
         self._screen, self._status, self._writer = Screen(world.rank), 0, Writer()
         self._trace = Trace(on=options.trace is not None)
-        # The update that goes on, and how far it is.
+        # The update that is being measured, and what returns its progress.
         self._running: StepJob | None = None
-        self._far: Callable[[], Mapping[str, Any]] = dict
+        self._progress: Callable[[], Mapping[str, Any]] = dict
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
@@ -61,7 +60,7 @@ class _StepSession:
         self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
 
     def run(self) -> int:
-        """All updates, one after the other."""
+        """Measure all updates, one after the other."""
         options = self._options
         budget = options.budget + 2 * options.warmup * options.compute.mean
         cases = _cases(options)
@@ -72,10 +71,10 @@ class _StepSession:
                 ranks = self._world.size + options.learners
                 level = self._world.threads()
                 self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
-            for choice, mine in cases:
-                self._screen.advance(f"{choice.label} {mine.fusion.label}")
+            for choice, case in cases:
+                self._screen.advance(f"{choice.label} {case.fusion.label}")
                 self._watch.row()
-                lost = self._one(choice, mine)
+                lost = self._measure(choice, case)
                 if lost:
                     self._depart(choice, lost)
         except RankFailure as error:
@@ -91,19 +90,19 @@ class _StepSession:
         return 1 if self._keeper.failed else self._status
 
     def _closing(self) -> list[str]:
-        """The result of a sweep."""
+        """The lines below the table."""
         if self._options.sweep != "fusion" or self._options.json:
             return []
         return best_fusion(self._keeper.results)
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
-        """End where ranks of MPI are gone: whatever comes now is for all of them."""
+        """End this rank, because ranks of MPI were lost that all further updates need."""
         more = "" if choice is self._options.updates[-1] else "; what comes after it needs all"
         self._keeper.end(lambda: [f"# ended after {choice.label}, with {lost} ranks less{more}"])
         self._watch.depart(1 if self._keeper.failed else self._status)
 
-    def _one(self, choice: UpdateChoice, options: StepOptions) -> int:
-        """One update; gives how many ranks of MPI were lost in it."""
+    def _measure(self, choice: UpdateChoice, options: StepOptions) -> int:
+        """Measure one update; returns how many ranks of MPI were lost meanwhile."""
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
@@ -115,9 +114,9 @@ class _StepSession:
             watch=self._watch,
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
-            far=self._tell_far,
+            set_progress=self._set_progress,
         )
-        self._tell_far(lambda: {"iteration": self._world.states[self._world.rank][1]})
+        self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
         outcome = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
@@ -131,15 +130,15 @@ class _StepSession:
     def _as_json(self, one: Measurement) -> list[str]:
         return self._writer.lines([one]).decode().splitlines()
 
-    def _tell_far(self, far: Callable[[], Mapping[str, Any]]) -> None:
-        self._far = far
+    def _set_progress(self, progress: Callable[[], Mapping[str, Any]]) -> None:
+        self._progress = progress
 
     def _keep_stuck(self, reason: str) -> None:
-        """The record of an update that hangs: no times, but why, and how far it was."""
+        """Keep a record of an update that hangs, with the reason and its progress."""
         job = self._running
         if job is None:
             return
-        facts: dict[str, Any] = {"stuck": dict(self._far())}
+        facts: dict[str, Any] = {"stuck": dict(self._progress())}
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
         outcome = StepOutcome(Record(skipped=reason), job.choice.name, facts=facts)
@@ -150,7 +149,7 @@ class _StepSession:
     def _draw(self) -> None:
         """Write the trace of all ranks.
 
-        Ranks of rank 0's host have its clock; those of others are held together by a barrier.
+        Ranks of rank 0's host share its clock; clocks of other hosts are aligned at a barrier.
         """
         path = self._options.trace
         if path is None:
@@ -162,19 +161,19 @@ class _StepSession:
         if self._world.rank == 0:
             here = everyone[0][0]
             ranks = {
-                rank: (zero if host == here else its, spans(mine))
-                for rank, (host, its, mine, _) in enumerate(everyone)
+                rank: (zero if host == here else clock, spans(values))
+                for rank, (host, clock, values, _) in enumerate(everyone)
             }
-            ranks |= {rank: (zero, mine) for rank, mine in trace.others.items()}
+            ranks |= {rank: (zero, others) for rank, others in trace.others.items()}
             write(path, chrome(ranks, f"{self._workload.name} {choice.label}"))
-            lost = sum(one[3] for one in everyone)
+            lost = sum(rank[3] for rank in everyone)
             more = f"; {lost} spans are left out, over {MOST} a rank" if lost else ""
-            if not any(span.lane == MESSAGES for _, mine in ranks.values() for span in mine):
+            if not any(span.lane == MESSAGES for _, row in ranks.values() for span in row):
                 more += f"; {self._unseen(choice)}"
             self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev{more}")
 
     def _unseen(self, choice: UpdateChoice) -> str:
-        """Why a trace has no messages."""
+        """Why the trace has no messages."""
         if choice.name == "library":
             return "the library tells nothing of its messages"
         if self._world.size == 1:
@@ -182,7 +181,7 @@ class _StepSession:
         return f"{self._opened.transport.name} has no messages to be seen; --transport mpi has"
 
     def _plot(self) -> None:
-        """Draw time per update and loss, on rank 0."""
+        """Draw time per update and loss. Rank 0 does this."""
         path = self._options.plot
         if path is None or self._world.rank:
             return
@@ -192,14 +191,14 @@ class _StepSession:
         self._screen.note(f"busbar: wrote {path}")
 
     def _stop(self, reason: str, aloud: bool) -> None:
-        """Report the results so far when the run is ended from outside. The watchdog calls this."""
+        """Report the results so far, because the run is ended. The watchdog calls this."""
         if self._watch.stuck:
             self._keep_stuck(reason)
         self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """Every update, with every fusion that is to be tried where it has any."""
+    """The updates to measure; those that exchange buckets with every fusion of the options."""
     return [
         (choice, replace(options, tried=how))
         for choice in options.updates

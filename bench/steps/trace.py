@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A rank keeps so many spans at most; a trace of more opens in no browser.
+#: A rank keeps so many spans at most, because browsers cannot open larger traces.
 MOST = 200_000
 #: The lane of single messages.
 MESSAGES = "messages"
-# Spans in a text of `Trace.texts`, which is some hundred KiB then.
-_A_TEXT = 2000
+# Spans in one text of `Trace.texts`, which then has some hundred KiB.
+_SPANS_A_TEXT = 2000
 
 
 class TraceSpan(NamedTuple):
-    """From ``start`` for ``seconds``, by ``time.perf_counter``; ``lane``: a line of the rank's."""
+    """Something that took ``seconds`` from ``start`` on, by ``time.perf_counter``.
+
+    ``lane``: the line of the rank on which it is drawn. ``more``: facts about it.
+    """
 
     name: str
     lane: str
@@ -28,10 +31,10 @@ class TraceSpan(NamedTuple):
 
 
 class Trace:
-    """The spans of one rank; any thread may add. Without ``on`` it keeps nothing.
+    """The spans of one rank. Any thread may add spans. Nothing is kept unless ``on`` is set.
 
-    ``lost``: how many more there were. ``others``: spans of ranks that are processes of their own,
-    by their numbers, on this host's clock.
+    ``lost``: how many spans there were beyond `MOST`. ``others``: spans of ranks that are processes
+    without a trace file, by rank.
     """
 
     def __init__(self, on: bool) -> None:
@@ -41,10 +44,7 @@ class Trace:
         self.others: dict[int, list[TraceSpan]] = {}
 
     def add(self, name: str, lane: str, start: float, end: float, **more: Any) -> None:
-        """Something that took from ``start`` to ``end``.
-
-        ``lane``: the line that it is drawn on, such as compute, exchange or server.
-        """
+        """Add a span from ``start`` to ``end``. ``lane``: such as compute, exchange or server."""
         if not self.on:
             return
         if len(self.spans) >= MOST:
@@ -53,47 +53,47 @@ class Trace:
         self.spans.append(TraceSpan(name, lane, start, end - start, more))
 
     def texts(self) -> Iterator[str]:
-        """All spans, in texts that a message can hold."""
-        for first in range(0, len(self.spans), _A_TEXT):
-            yield json.dumps(self.spans[first : first + _A_TEXT])
+        """All spans, as texts short enough for a message."""
+        for first in range(0, len(self.spans), _SPANS_A_TEXT):
+            yield json.dumps(self.spans[first : first + _SPANS_A_TEXT])
 
     def other(self, rank: int, text: str) -> None:
-        """Keep what another rank's `texts` gave."""
-        mine = self.others.setdefault(rank, [])
-        mine += spans(json.loads(text))
-        self.lost += max(0, len(mine) - MOST)
-        del mine[MOST:]
+        """Keep the spans of another rank, from its `texts`."""
+        kept = self.others.setdefault(rank, [])
+        kept += spans(json.loads(text))
+        self.lost += max(0, len(kept) - MOST)
+        del kept[MOST:]
 
 
 def spans(values: Sequence[Sequence[Any]]) -> list[TraceSpan]:
-    """Spans that were JSON."""
+    """Spans from JSON values."""
     return [TraceSpan(*value) for value in values]
 
 
 def chrome(ranks: Mapping[int, tuple[float, Sequence[TraceSpan]]], title: str) -> bytes:
-    """Every rank's spans as a file for chrome://tracing or Perfetto: a process a rank.
+    """The spans of all ranks as a file for chrome://tracing or Perfetto: a process for each rank.
 
-    ``ranks``: of each its clock at a moment that all shared, and its spans. Times in the file are
-    microseconds from the first span's start. What overlaps within a lane is drawn on further lines
-    of it, since viewers take what shares a line for nested.
+    ``ranks``: for each rank the time of its clock at one common moment, and its spans. Times in the
+    file are microseconds from the start of the first span. Spans of a lane that overlap are drawn
+    on several lines, because viewers show spans of one line as nested.
     """
-    starts = [span.start - zero for zero, mine in ranks.values() for span in mine]
+    starts = [span.start - zero for zero, rank_spans in ranks.values() for span in rank_spans]
     first = min(starts, default=0.0)
     events: list[dict[str, Any]] = []
-    for rank, (zero, mine) in sorted(ranks.items()):
-        events.append(_named("process_name", rank, 0, f"rank {rank}"))
-        for thread, (name, span) in enumerate(_threads(mine)):
-            events.append(_named("thread_name", rank, thread, name))
-            events += (_complete(rank, thread, zero + first, one) for one in span)
+    for rank, (zero, rank_spans) in sorted(ranks.items()):
+        events.append(_metadata("process_name", rank, 0, f"rank {rank}"))
+        for thread, (name, line) in enumerate(_lines(rank_spans)):
+            events.append(_metadata("thread_name", rank, thread, name))
+            events += (_complete(rank, thread, zero + first, span) for span in line)
     whole = {"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": events}
     return json.dumps(whole, separators=(",", ":")).encode() + b"\n"
 
 
-def _threads(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
-    """The lines of a rank: as many for each lane as keep spans of one line apart."""
-    found: dict[str, list[list[TraceSpan]]] = {}
-    for span in sorted(spans, key=lambda one: one.start):
-        lines = found.setdefault(span.lane, [])
+def _lines(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
+    """The lines of a rank by name: for each lane as many as keep spans from overlapping."""
+    lanes: dict[str, list[list[TraceSpan]]] = {}
+    for span in sorted(spans, key=lambda span: span.start):
+        lines = lanes.setdefault(span.lane, [])
         for line in lines:
             if line[-1].start + line[-1].seconds <= span.start:
                 line.append(span)
@@ -102,7 +102,7 @@ def _threads(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
             lines.append([span])
     return [
         (lane if n == 1 else f"{lane} {n}", line)
-        for lane, lines in found.items()
+        for lane, lines in lanes.items()
         for n, line in enumerate(lines, 1)
     ]
 
@@ -120,5 +120,5 @@ def _complete(rank: int, thread: int, zero: float, span: TraceSpan) -> dict[str,
     }
 
 
-def _named(what: str, rank: int, thread: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}
+def _metadata(kind: str, rank: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}

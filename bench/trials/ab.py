@@ -21,7 +21,7 @@ from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
-from busbar.printable import note
+from busbar.terminal import print_note
 from reports.analysis.expect import parse_share
 
 
@@ -91,7 +91,7 @@ class AbCommand(Command):
             undecided = pairs.words.count(UNDECIDED)
             if undecided:
                 of = f"{undecided} of {len(pairs.words)} rows"
-                note(f"{of} are undecided when --budget or --most ends")
+                print_note(f"{of} are undecided when --budget or --most ends")
         return status
 
 
@@ -133,6 +133,6 @@ def _rounds(
         longest = max(longest, time.monotonic() - start)
         done = sum(word != UNDECIDED for word in pairs.words)
         first = "".join(one.name for one in order)
-        note(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
+        print_note(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
         if pairs.decided:
             return

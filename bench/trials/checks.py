@@ -12,9 +12,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from busbar.statistics import interval
+from busbar.units import format_seconds, format_size
 from reports.analysis.compare import compare, join
 from reports.records.measurement import Measurement, grouped
-from reports.records.shown import seconds, size_text
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import launch_scatter, least_seen
 
@@ -145,7 +145,7 @@ class SlowedSides:
             f" {100 * within:.2g} %: {self.launches} launches of both sides see"
             f" {100 * seen[1]:.2g} %, separate ones {100 * seen[0]:.2g} %"
         )
-        return CheckLine(f"  {cell[0]}, {size_text(cell[1])}", text)
+        return CheckLine(f"  {cell[0]}, {format_size(cell[1])}", text)
 
 
 def _figures(rows: Iterable[Measurement]) -> list[Measurement]:
@@ -215,6 +215,6 @@ def against_c(name: str, launches: Sequence[tuple[float, float, float]]) -> Chec
     middle, error = mean(logs), sqrt(variance(logs) / len(logs))
     off = student_quantile(0.025, len(logs) - 1) * error
     ends = " to ".join(f"{100 * (exp(middle + x) - 1):+.1f}" for x in (-off, off))
-    ours, c = (seconds(median(one[side] for one in launches)) for side in (0, 1))
+    ours, c = (format_seconds(median(one[side] for one in launches)) for side in (0, 1))
     text = f"{ours} and {c}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
     return CheckLine(name, text, "within 5 %", abs(exp(middle) - 1) <= 0.05)

@@ -10,9 +10,10 @@ from operator import attrgetter
 import numpy as np
 
 from busbar.errors import ReportError
+from busbar.tables import render_lines
+from busbar.units import format_seconds, format_size
 from reports.analysis.compare import samples
 from reports.records.measurement import Measurement, grouped, level_of
-from reports.records.shown import seconds, size_text
 from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
 
@@ -123,24 +124,21 @@ class PairedRows:
             yield f"compared: {self.against}"
         head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
         rows = sorted(zip(self.found.values(), self.words, strict=True), key=_place)
-        table = [head, *(self._cells(pair, word) for pair, word in rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for cells in table:
-            sides = [
-                f"{cell:<{width}}" if head[n] in ("algorithm", "B is") else f"{cell:>{width}}"
-                for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
-            ]
-            yield "  ".join(sides).rstrip()
+        columns = zip(head, *(self._cells(pair, word) for pair, word in rows), strict=True)
+        words = ("algorithm", "B is")
+        yield from render_lines(
+            (name, "left" if name in words else "right", texts) for name, *texts in columns
+        )
 
     def _cells(self, pair: Pair, word: str) -> tuple[str, ...]:
         row, bounds = pair.row, pair.interval(len(self.found))
         shown = row.algorithm if "algorithm" not in (self._dropped or ()) else ""
         place = " in" if row.placement == "in" else ""
         return (
-            size_text(row.nbytes),
+            format_size(row.nbytes),
             f"{shown}{place}".strip(),
-            seconds(launch_center([[t] for t in pair.a])),
-            seconds(launch_center([[t] for t in pair.b])),
+            format_seconds(launch_center([[t] for t in pair.a])),
+            format_seconds(launch_center([[t] for t in pair.b])),
             _change(pair.ratio) + "%",
             "" if bounds is None else " ".join(map(_change, bounds)),
             str(len(pair.a)),

@@ -41,10 +41,10 @@ from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.options import option, switch
 from busbar.start import python
+from busbar.units import format_seconds as shown
+from busbar.units import format_size
 from reports.readers import codec
 from reports.records.measurement import Measurement, grouped
-from reports.records.shown import seconds as shown
-from reports.records.shown import size_text
 
 _LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
@@ -231,7 +231,7 @@ class _Check:
             return
         for what, by_size in launches[0]["against_c"].items():
             for size in by_size:
-                name = f"{what} of {size_text(int(size))} against C"
+                name = f"{what} of {format_size(int(size))} against C"
                 yield against_c(name, [one["against_c"][what][size] for one in launches])
 
     def _ranks_of(self, command: Sequence[str]) -> str:

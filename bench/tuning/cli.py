@@ -26,8 +26,8 @@ from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
-from busbar.printable import note
 from busbar.status import FOUND, GOOD
+from busbar.terminal import print_note
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
@@ -106,15 +106,17 @@ class TuneCommand(Command):
                 raise Unsupported(f"{self.rest[0]}: nothing is measured with --from; see --help")
             series, notes = of_files(measured.records, self.placement)
             for one in notes[:20]:
-                note(one)
+                print_note(one)
             rules = tune(series, self.default, self.noise)
         files = _files(self, rules)
         for path, data in files:
             write(path, data)
-            note(f"wrote {path}")
+            print_note(f"wrote {path}")
         Screen(0).lines(table(rules))
         if measured.interrupted:
-            note(f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have")
+            print_note(
+                f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have"
+            )
             return 128 + measured.interrupted
         return FOUND if measured.failed else GOOD
 
@@ -136,7 +138,7 @@ def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
             own.dtypes[0],
         )
         for one in notes:
-            note(one)
+            print_note(one)
         default = catalogue.usual(collective) if options.default == LIBRARY else options.default
         found += tune(series, default, options.noise, "predicted")
     return found
@@ -211,7 +213,7 @@ def _measure(options: TuneCommand) -> Measuring:
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
     runs = turns(todo, options.launches, options.seed)
-    course = Course([effort(one) for one, _ in runs], options.budget, note)
+    course = Course([effort(one) for one, _ in runs], options.budget, print_note)
     course.announce()
     return _all(runs, folder, options.launcher, course)
 
@@ -224,7 +226,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
     failed = interrupted = 0
     for place, (one, which) in enumerate(runs):
         if course.over:
-            note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
+            print_note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
             break
         each, within = course.row_seconds(), course.within()
         told = () if each is None else (f"--budget={each:.3g}",)
@@ -235,7 +237,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
             found[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
-            note(str(error))
+            print_note(str(error))
         except Interrupted as end:
             path = folder / f"{one.name}.jsonl"
             if has_rows(path):  # a report was left, and its rows are as good as any

@@ -12,10 +12,11 @@ from bench.launch.launch import OnLine, parse_progress, show_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import pools
-from bench.run.pace import duration, limits
+from bench.run.pace import limits
 from bench.run.work import rows
 from bench.tuning.launches import Launch
 from busbar.errors import Unsupported
+from busbar.units import format_duration
 
 #: The shares of the given time for rows and for all runs. The rest is for starting and for
 #: deciding.
@@ -79,13 +80,13 @@ class Course:
         many = len(self._runs)
         what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
         if self._whole is None:
-            most = duration(sum(run.seconds for run in self._runs))
+            most = format_duration(sum(run.seconds for run in self._runs))
             self._say(f"{what}, {most} at most; --budget MINUTES for less")
         else:
             each = self.row_seconds() or 0.0
-            self._say(f"{what} within {duration(self._whole)}, {each:.2g} s a row")
+            self._say(f"{what} within {format_duration(self._whole)}, {each:.2g} s a row")
             if each < _ENOUGH_S:
-                need = duration((_ENOUGH_S + _SETUP_S) * self._ahead() / (_ROWS * _RUNS))
+                need = format_duration((_ENOUGH_S + _SETUP_S) * self._ahead() / (_ROWS * _RUNS))
                 self._say(f"not all of them may come about; {need} would do, or fewer by -f or -A")
 
     def _ahead(self) -> int:
@@ -119,7 +120,7 @@ class Course:
         """While the next run goes on: what to call with each of its lines."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
         left = self.remaining()
-        self._say(title if left is None else f"{title}, about {duration(left)} left in all")
+        self._say(title if left is None else f"{title}, about {format_duration(left)} left in all")
         self._begun = self.elapsed
         seen = sys.stderr is not None and sys.stderr.isatty()
         try:
@@ -129,7 +130,7 @@ class Course:
                     show(line)
                     at = parse_progress(line)
                     if at is not None and not seen:
-                        passed = duration(self.elapsed)
+                        passed = format_duration(self.elapsed)
                         self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")
 
                 yield heard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.run.tuning_file import ANY, Rules
-from busbar.sizes import human
+from busbar.units import format_bytes
 
 
 def table(rules: Sequence[Rules]) -> list[str]:
@@ -18,7 +18,7 @@ def _block(rules: Rules) -> Iterator[str]:
     yield (
         f"# {rules.collective}, {rules.ranks} ranks on {rules.nodes}"
         f" node{'s' * (rules.nodes != 1)}, {rules.dtype}, {where}: {rules.source} from"
-        f" {human(rules.low)} to {human(rules.high)}"
+        f" {format_bytes(rules.low)} to {format_bytes(rules.high)}"
     )
     if rules.oversubscribed:
         yield "# oversubscribed: ranks shared cores; not for runs in which each has one"
@@ -28,5 +28,8 @@ def _block(rules: Rules) -> Iterator[str]:
         gain = ""
         if one.default_seconds is not None and one.choice != rules.default:
             gain = f"{one.default_seconds / one.seconds:.2f} x"
-        yield f"  {human(one.low):>10}  {one.choice!s:<34} {one.seconds * 1e6:>8.1f}us  {gain:>15}"
+        yield (
+            f"  {format_bytes(one.low):>10}  {one.choice!s:<34} {one.seconds * 1e6:>8.1f}us "
+            f" {gain:>15}"
+        )
     yield ""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
-from busbar.sizes import MOST_RANKS, ranks
-from busbar.terminal import terminal
+from busbar.terminal import open_console
+from busbar.units import MOST_RANKS, parse_ranks
 from collectives.formats.load import from_file, stated
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
 from collectives.schedule.layout import Layout
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
@@ -62,7 +62,7 @@ class ScheduleOptions(OptionGroup):
         what = layout.spec
         if self.collective is not None and spec(self.collective).name != what.name:
             raise Unsupported(f"{path}: it is for {what.name}, not {self.collective}")
-        if "ranks" in self.given and layout.nranks not in ranks(self.ranks):
+        if "ranks" in self.given and layout.nranks not in parse_ranks(self.ranks):
             raise Unsupported(f"{path}: it is for {layout.nranks} ranks, not {self.ranks}")
         if what.rooted and self.root not in (0, layout.root):
             raise Unsupported(f"{path}: its root is {layout.root}, not {self.root}")
@@ -76,7 +76,7 @@ class SchedulesOptions(ScheduleOptions):
 
 def one(text: str, most: int = MOST_RANKS) -> int:
     """The one rank count of a text. Raises Unsupported."""
-    found = ranks(text, most)
+    found = parse_ranks(text, most)
     if len(found) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
     return found[0]
@@ -117,17 +117,6 @@ def width() -> int:
 
 def show(*things: object) -> None:
     """Print tables and lines to standard output."""
-    console = terminal(width=width(), highlight=False, markup=False)
+    console = open_console(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
-
-
-def new_table(title: str, *columns: str, text: int = 1) -> Table:
-    """A table whose first ``text`` columns are words, the others numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i < text else "right", overflow="fold")
-    return table

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.options import option, redefine
-from busbar.sizes import parse_size, sweep
-from collectives.commands.command import (
-    SchedulesOptions,
-    new_table,
-    one,
-    pairs,
-    show,
-)
+from busbar.tables import new_table
+from busbar.units import format_digits, parse_size, sweep_sizes
+from collectives.commands.command import SchedulesOptions, one, pairs, show
 from collectives.formats.load import from_file
 from collectives.schedule.bounds import bound
 
@@ -114,7 +109,7 @@ def _sizes(options: CostCommand) -> list[int]:
         low = min(low, high)
     if low < 1:
         raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
-    sizes = sweep(low, high, factor=options.stepfactor, step=None)
+    sizes = sweep_sizes(low, high, factor=options.stepfactor, step=None)
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
@@ -138,11 +133,14 @@ def _counts(
     table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
     least = bound(collective, nranks)
     if least is not None:
-        volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
+        volumes = (
+            "-" if v is None else format_digits(v, ".4g")
+            for v in (least.out, least.into, least.reduced)
+        )
         table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
     for each in contenders:
         c = each.cost
-        volumes = (_number(v) for v in (c.total, c.out, c.into, c.reduced))
+        volumes = (format_digits(v, ".4g") for v in (c.total, c.out, c.into, c.reduced))
         label = Path(each.name).name if from_file(each.name) else each.name
         table.add_row(label, str(c.steps), str(c.rounds), *volumes)
     for name in refused:

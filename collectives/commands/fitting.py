@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.options import option
-from busbar.sizes import short
-from collectives.commands.command import new_table, show
+from busbar.tables import new_table
+from busbar.units import format_size_argument, without_exponent
+from collectives.commands.command import show
 
 if TYPE_CHECKING:
     from collectives.predict.machine import Costs, Curve
@@ -62,13 +63,10 @@ def _shown(costs: Costs) -> Iterator[object]:
         known = [getattr(link, kind) for kind in _KINDS]
         errors = [curve.error for curve in known if curve is not None and curve.error]
         if errors:
-            yield f"{name}: median relative error of the fits {_percents(errors)}; {link.said}"
+            texts = ", ".join(f"{100 * error:.1f} %" for error in errors)
+            yield f"{name}: median relative error of the fits {texts}; {link.said}"
     yield f"start of a collective: {costs.start * 1e6:.3g} us"
     yield from (f"note: {note}" for note in costs.notes)
-
-
-def _percents(values: Sequence[float]) -> str:
-    return ", ".join(f"{100 * value:.1f} %" for value in values)
 
 
 def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
@@ -76,21 +74,23 @@ def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
     for k, (alpha, beta) in enumerate(zip(curve.alpha, curve.beta, strict=True)):
         spans = (curve.intervals[k], curve.intervals[n + k]) if curve.intervals else ()
         texts = [
-            f"{_number(low * s)}-{_number(high * s)}"
+            f"{without_exponent(low * s)}-{without_exponent(high * s)}"
             for (low, high), s in zip(spans, _UNITS, strict=False)
         ]
         first, second = texts or ["", ""]
         rate = f"{1e-9 / beta:.3g}" if beta else ""
-        to = short(int(curve.edges[k])) if k < n - 1 else ""
-        yield to, _number(alpha * 1e6), first, _number(beta * _UNITS[1]), second, rate
+        to = format_size_argument(int(curve.edges[k])) if k < n - 1 else ""
+        yield (
+            to,
+            without_exponent(alpha * 1e6),
+            first,
+            without_exponent(beta * _UNITS[1]),
+            second,
+            rate,
+        )
 
 
 _KINDS = ("trip", "swap", "add", "burst", "still", "sum")
-
-
-def _number(value: float) -> str:
-    """Three digits, without an exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 # Seconds to microseconds; seconds a byte to nanoseconds a KiB.

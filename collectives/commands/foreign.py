@@ -12,7 +12,7 @@ from busbar.commands import Command
 from busbar.errors import ScheduleError, Unsupported
 from busbar.files import write_all
 from busbar.options import option
-from busbar.sizes import MOST_BYTES, human
+from busbar.units import MOST_BYTES, format_bytes
 from collectives.commands.command import ScheduleOptions, one
 from collectives.formats.convert import convert
 from collectives.formats.load import build, from_file, plan_of, proven, proven_plan
@@ -199,7 +199,10 @@ def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
             yield path, data
             if time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
-                print(f"{len(sizes)} files, {human(sum(sizes.values()))} so far", file=sys.stderr)
+                print(
+                    f"{len(sizes)} files, {format_bytes(sum(sizes.values()))} so far",
+                    file=sys.stderr,
+                )
 
     write_all(places())
     for path, size in sizes.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from busbar.commands import Command
 from busbar.options import option
-from collectives.commands.command import new_table, show
+from busbar.tables import new_table
+from collectives.commands.command import show
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from busbar.sizes import short
-from collectives.commands.command import new_table, width
+from busbar.tables import new_table, render_csv
+from busbar.units import PREDICTED, format_digits, format_seconds, format_size_argument
+from collectives.commands.command import width
 from collectives.predict.compare import Contender, find_crossovers
 from collectives.predict.interface import CollectivePredictor
 from collectives.schedule.bounds import bound
@@ -34,7 +33,7 @@ def tables(
     marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
     title = f"{collective} on {nranks} ranks: predicted"
     names = max(len("lower bound"), *(len(c.name) for c in contenders))
-    shown = [("time", times, _seconds, bounds)]
+    shown = [("time", times, _time, bounds)]
     if any(sizes) and factor:
         counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
         rates = factor * counted / np.where(times > 0, times, np.nan) / 1e9
@@ -42,7 +41,7 @@ def tables(
     for what, values, text, floor in shown:
         for part in _parts(len(sizes), names):
             yield f"{title} {what}"
-            table = new_table("", "algorithm", *(short(sizes[i]) for i in part))
+            table = new_table("", "algorithm", *(format_size_argument(sizes[i]) for i in part))
             if floor is not None:
                 cells = (text(floor[i]) for i in part)
                 table.add_row("lower bound", *cells, end_section=True)
@@ -56,7 +55,7 @@ def tables(
     first = contenders[int(times[:, 0].argmin())].name
     line = f"* best: {first}"
     for cross in find_crossovers(collective, contenders, predictor, sizes):
-        line += f"; from {short(cross.size)} on {cross.better}"
+        line += f"; from {format_size_argument(cross.size)} on {cross.better}"
     yield line
     yield ""
 
@@ -69,18 +68,12 @@ def _parts(n: int, names: int) -> Iterator[list[int]]:
         yield list(range(part * n // parts, (part + 1) * n // parts))
 
 
-def _seconds(value: float) -> str:
-    """Three digits with the unit that suits; nothing takes no time."""
-    if not value:
-        return "-"
-    for scale, unit in ((1e-6, "us"), (1e-3, "ms"), (1.0, "s")):
-        if value < 999.5 * scale or unit == "s":
-            return f"{value / scale:.3g} {unit}"
-    raise AssertionError
+def _time(value: float) -> str:
+    return format_seconds(value, PREDICTED)
 
 
 def _rate(value: float) -> str:
-    return f"{value:.3g}" if value > 0 else "-"
+    return format_digits(value, ".3g") if value > 0 else "-"
 
 
 def records(
@@ -135,9 +128,4 @@ def written(rows: Sequence[dict[str, object]], notes: Sequence[str], form: str) 
     """Rows as CSV, or as JSON with the notes."""
     if form == "json":
         return json.dumps({"rows": list(rows), "notes": list(notes)}, indent=1) + "\n"
-    out = io.StringIO()
-    if rows:
-        table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    return out.getvalue()
+    return render_csv([list(rows[0]), *(row.values() for row in rows)] if rows else [])

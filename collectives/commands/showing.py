@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.options import option, switch
-from collectives.commands.command import (
-    ScheduleOptions,
-    new_table,
-    one,
-    show,
-    width,
-)
+from busbar.tables import new_table
+from collectives.commands.command import ScheduleOptions, one, show, width
 from collectives.formats.load import build, draft
 from collectives.schedule.catalogue import algorithm, algorithms
 from collectives.schedule.schedule import Schedule

@@ -13,8 +13,18 @@ from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.figures import checked
 from busbar.options import option, switch
-from busbar.sizes import human, parse_size, ranks, sweep
-from collectives.commands.command import ScheduleOptions, new_table, show
+from busbar.tables import new_table
+from busbar.units import (
+    SIMULATED,
+    five_characters,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    parse_ranks,
+    parse_size,
+    sweep_sizes,
+)
+from collectives.commands.command import ScheduleOptions, show
 from collectives.formats.load import draft, from_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -75,7 +85,7 @@ class SimulateCommand(ScheduleOptions, Command):
                 if title not in tables:
                     tables[title] = _table(title, _FIRST[self.sweep])
                 tables[title].add_row(
-                    label, _seconds(result.seconds), *_rates(case, nbytes, result)
+                    label, format_seconds(result.seconds, SIMULATED), *_rates(case, nbytes, result)
                 )
                 at = case.nranks if self.sweep == "n" else nbytes
                 points.append((text, at, result.seconds, _bandwidths(case, nbytes, result)[1]))
@@ -109,7 +119,7 @@ class _Case(NamedTuple):
         if result.slack:
             from collectives.predict.simulation import ERROR
 
-            case = f"{self.name} on {self.nranks} ranks, {human(nbytes)}"
+            case = f"{self.name} on {self.nranks} ranks, {format_bytes(nbytes)}"
             print(
                 f"collectives: {case}: too much goes on at once for exact times; in tests such were"
                 f" within {ERROR:.0%} of them (--exact: exact, and slow)",
@@ -168,7 +178,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
 def _counted(options: SimulateCommand, given: dict[str, object]) -> int | None:
     """The rank count that the options say, or None."""
     if options.ranks:
-        counts = ranks(options.ranks, _MOST_RANKS)
+        counts = parse_ranks(options.ranks, _MOST_RANKS)
         if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return counts[0]
@@ -184,7 +194,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
             raise Unsupported("-e goes with --sweep b")
         return [size]
     top = max(size, 1 << 30) if options.maxbytes is None else parse_size(options.maxbytes)
-    sizes = sweep(size, top, factor=options.stepfactor, step=None)
+    sizes = sweep_sizes(size, top, factor=options.stepfactor, step=None)
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
@@ -202,7 +212,7 @@ def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     """An algorithm for every rank count that it serves."""
     if from_file(text):
         raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
-    counts = ranks(options.ranks or "64", _MOST_RANKS)
+    counts = parse_ranks(options.ranks or "64", _MOST_RANKS)
     if len(counts) == 1:
         counts = [1 << bit for bit in range(1, counts[0].bit_length())] or counts
     cases: list[_Case] = []
@@ -224,16 +234,19 @@ _FIRST = {None: "algorithm", "n": "ranks", "b": "size"}
 
 def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
     """What a sweep leaves as it is."""
-    return f"{case.nranks} ranks" if options.sweep == "b" else human(nbytes)
+    return f"{case.nranks} ranks" if options.sweep == "b" else format_bytes(nbytes)
 
 
 def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str]:
     """The title of the table that a simulation is shown in, and the first cell of its row."""
     name = case.what.name
     if options.sweep is None:
-        return f"{name} on {case.nranks} ranks, {case.machine.name}, {human(nbytes)}", case.name
+        return (
+            f"{name} on {case.nranks} ranks, {case.machine.name}, {format_bytes(nbytes)}",
+            case.name,
+        )
     title = f"{name} {case.name}, {options.machine}, {_fixed(options, case, nbytes)}"
-    return title, str(case.nranks) if options.sweep == "n" else human(nbytes)
+    return title, str(case.nranks) if options.sweep == "n" else format_bytes(nbytes)
 
 
 _RATES = ("algbw", "busbw")
@@ -252,13 +265,6 @@ def _table(title: str, first: str) -> Table:
     return table
 
 
-def _seconds(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
-
-
 def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float, float]:
     """The algbw and busbw, bytes per second; 0 for a collective that moves nothing."""
     shown = case.what.size(case.nranks, size, 1).shown_bytes and size
@@ -267,17 +273,9 @@ def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float
 
 
 def _rates(case: _Case, size: int, result: SimulationResult) -> list[str]:
-    cells = [_gigabytes(rate) for rate in _bandwidths(case, size, result)]
+    cells = [format_rate(rate, five_characters) for rate in _bandwidths(case, size, result)]
     whole = result.seconds or 1.0
     return [*cells, *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS)]
-
-
-def _gigabytes(rate: float) -> str:
-    """GB/s in five characters, as the table has for them at 80 columns."""
-    value = rate / 1e9
-    if value >= 1000:
-        return f"{value:.0f}"
-    return f"{value:.4g}" if value >= 1 else f"{value:.3g}"
 
 
 def _links(result: SimulationResult) -> Table:
@@ -287,5 +285,5 @@ def _links(result: SimulationResult) -> Table:
     table = new_table("busiest links", "link", "links", "bytes each", "busy")
     for group in find_busiest(result, _SHOWN_LINKS):
         name = result.machine.link(group.link)
-        table.add_row(name, str(group.links), human(group.nbytes), f"{group.busy:.1%}")
+        table.add_row(name, str(group.links), format_bytes(group.nbytes), f"{group.busy:.1%}")
     return table

@@ -6,9 +6,10 @@ from busbar.commands import Command
 from busbar.cpulist import listed
 from busbar.errors import ScheduleError, Unsupported
 from busbar.options import option
-from busbar.sizes import ranks
+from busbar.tables import new_table
+from busbar.units import parse_ranks
 from collectives.commands import foreign as files
-from collectives.commands.command import SchedulesOptions, new_table, pairs, show
+from collectives.commands.command import SchedulesOptions, pairs, show
 from collectives.formats.load import build, from_file
 from collectives.schedule.catalogue import spec
 
@@ -27,7 +28,7 @@ class VerifyCommand(SchedulesOptions, Command):
         options, name, given = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
         status = 0
-        counts = ranks(options.ranks)
+        counts = parse_ranks(options.ranks)
         for collective, each in pairs(options, name):
             what = spec(collective)
             proven, refused, failed = [], [], ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program, Span
-from collectives.execution.transport import CallList, Reach
+from collectives.execution.transport import Reach
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer
 
@@ -52,10 +51,6 @@ class Reaching:
     def peers(self) -> list[int]:
         """The ranks whose memory this rank accesses."""
         return list(dict.fromkeys(access.peer for access in self.accesses))
-
-    def action(self, itemsize: int, calls: Sequence[Callable[[], Any]]) -> CallList:
-        """The calls that carry the accesses out, ``times`` in a row."""
-        return CallList(list(calls) * self.times, *self.moved(itemsize))
 
     def moved(self, itemsize: int) -> tuple[int, int]:
         """Bytes that an iteration sends and receives."""

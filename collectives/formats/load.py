@@ -13,7 +13,7 @@ from pathlib import Path
 
 from busbar import files
 from busbar.errors import ScheduleError, Unsupported
-from busbar.printable import printable
+from busbar.terminal import make_printable
 from collectives.formats import mscclpp, mscclpp_prove
 from collectives.formats.convert import convert
 from collectives.formats.msccl import MOST_BYTES, Algorithm, MscclError, read
@@ -89,7 +89,7 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
             raise Unsupported(f"{path}: it is for {name} {has}, not {asked}")
     plan = plan_of(path)
     made = convert(*proven(path)) if plan is None else proven_plan(path, plan).schedule
-    return replace(made, name=printable(path.name))
+    return replace(made, name=make_printable(path.name))
 
 
 def from_file(name: str) -> bool:

@@ -22,7 +22,7 @@ from xml.sax.saxutils import quoteattr
 
 from busbar import files
 from busbar.errors import Unsupported
-from busbar.printable import printable
+from busbar.terminal import make_printable
 
 # The letters of the buffers: input, output, scratch.
 BUFFERS = ("i", "o", "s")
@@ -272,7 +272,7 @@ class _Reader:
         self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
-            "name": printable(found.get("name", "")),
+            "name": make_printable(found.get("name", "")),
             "proto": self._text("algo", found, "proto", PROTOCOLS),
             "nchannels": whole("nchannels", 1),
             "nchunksperloop": whole("nchunksperloop", 1),

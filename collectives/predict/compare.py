@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from busbar.sizes import MOST_RANKS
+from busbar.units import MOST_RANKS
 from collectives.formats.load import draft, from_file
 from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.predict.ports import chunk_bytes

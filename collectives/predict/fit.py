@@ -23,7 +23,7 @@ from busbar.errors import Unsupported
 from busbar.files import read_text
 from collectives.execution.shm.pass_plans import EAGER_BYTES, crossing_window_bytes
 from collectives.predict.machine import Costs, Curve, Interval, Shared
-from topology.measured.sweep import BURST, TRIPS, Swept
+from topology.model.measured import BURST, TRIPS, Swept
 
 Amounts = NDArray[np.float64]
 MOST_EDGES = 4

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from busbar.cpulist import members
 from busbar.errors import Unsupported
-from topology.measured.sweep import BURST
+from topology.model.measured import BURST
 from topology.model.topology import Device, Kind, Level, Topology
 
 NETWORK = "network"

@@ -40,8 +40,7 @@ from collectives.predict.machine import (
     one_class,
     rank_classes_of,
 )
-from topology.measured.matrix import expected, matrix
-from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
+from topology.model.measured import SMALLEST, SWEPT, Swept, expected, first, matrix, swept
 from topology.model.topology import Device, Kind, Topology
 from topology.sources.gather import gather
 

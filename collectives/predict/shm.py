@@ -46,7 +46,7 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
-from topology.measured.sweep import BURST
+from topology.model.measured import BURST
 
 _WORD = 8
 

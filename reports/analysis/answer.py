@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, winners
 from reports.records.measurement import LIBRARY, Measurement
-from reports.records.shown import rate, seconds, size_text
 
 UNSURE = "~: at one of these sizes, or at all, another may be as fast"
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
@@ -36,13 +36,13 @@ def told(found: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
 def crossovers(found: Sequence[Stretch]) -> str:
     """Between which sizes the fastest changes, in words; empty where it never does."""
     return ", ".join(
-        f"{a.name} to {b.name} between {size_text(a.sizes[1])} and {size_text(b.sizes[0])}"
+        f"{a.name} to {b.name} between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
         for a, b in pairwise(found)
     )
 
 
 def _sizes(one: Stretch) -> str:
-    first, last = map(size_text, one.sizes)
+    first, last = map(format_size, one.sizes)
     return first if first == last else f"{first} - {last}"
 
 
@@ -60,8 +60,8 @@ def _figures(won: Sequence[Winner]) -> str:
 
 def _figure_of(winner: Winner) -> str:
     if winner.latency_bound:
-        return seconds(winner.row.time_s)
-    return f"{rate(winner.row.busbw_bytes_per_s)} GB/s"
+        return format_seconds(winner.row.time_s)
+    return f"{format_rate(winner.row.busbw_bytes_per_s)} GB/s"
 
 
 def _next(won: Sequence[Winner]) -> str:

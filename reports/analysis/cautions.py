@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement
-from reports.records.shown import named, size_text
+from reports.records.shown import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
@@ -115,7 +116,7 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
     """
     timed = [
-        (f"{r.collective} {r.algorithm} {size_text(r.size)} {r.placement}", r.times_s)
+        (f"{r.collective} {r.algorithm} {format_size(r.size)} {r.placement}", r.times_s)
         for r in rows
         if r.times_s and r.timing != "loop"
     ]

@@ -13,8 +13,9 @@ from fnmatch import fnmatchcase
 from math import inf
 
 from busbar.errors import ReportError
+from busbar.units import format_seconds, format_size
 from reports.records.measurement import Measurement
-from reports.records.shown import named, seconds, size_text
+from reports.records.shown import named
 from reports.statistics.quantities import of_limit
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -187,7 +188,7 @@ def _there_is(name: str, rows: Iterable[Measurement]) -> str:
         return f"no row says its {name}"
     if name == "size":
         sizes = [v for v in values if isinstance(v, int)]
-        return f"sizes are {size_text(min(sizes))} to {size_text(max(sizes))}"
+        return f"sizes are {format_size(min(sizes))} to {format_size(max(sizes))}"
     listed = sorted(values, key=lambda v: (str(type(v)), v))
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return f"there is {', '.join(map(str, listed[:_MOST_NAMED]))}{more}"
@@ -215,14 +216,14 @@ def _bound(rule: Expectation, row: Measurement, value: float, limit: float | Non
     if row.limit_s and row.time_s:
         return value / of_limit(row.time_s, row.limit_s)
     raise ReportError(
-        f"{rule.text!r} needs a limit, and none was measured at {size_text(row.nbytes)};"
+        f"{rule.text!r} needs a limit, and none was measured at {format_size(row.nbytes)};"
         " give --limit 480GB/s, or select sizes that have one"
     )
 
 
 def _shown(metric: str) -> Callable[[float], str]:
     if METRICS[metric][1] is _TIMES:
-        return seconds
+        return format_seconds
     if METRICS[metric][1] is RATES:
         return lambda v: f"{v / 1e9:.4g} GB/s"
     return (lambda v: f"{100 * v:.3g}%") if "%" in METRICS[metric][1] else (lambda v: f"{v:g}")

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.units import format_size
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement, listed
-from reports.records.shown import size_text
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import Samples, drawn_medians
 
@@ -130,7 +130,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
         )
     first, last = growths[0].ranks[0], growths[0].ranks[-1]
     said = "; ".join(one.text for one in growths)
-    found = f"At {size_text(growths[0].size)} from {first} to {last} ranks time grows: {said}."
+    found = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {said}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
         return Verdict("The law holds: time goes with the bytes through the busiest port", found)

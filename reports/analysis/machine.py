@@ -16,8 +16,7 @@ from reports.analysis.stragglers_matrix import Cell, Pairs
 if TYPE_CHECKING:
     from topology.diagnostics.finding import Finding
     from topology.model.topology import Topology
-    from topology.views.layout import Drawing
-    from topology.views.picture import Shapes
+    from topology.views.picture import Drawing, Shapes
 
 #: Title, unit, factor from the inner unit, by measured quantity.
 _SHOWN = {
@@ -61,10 +60,9 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
     Raises ProbeError naming the file that cannot be read.
     """
-    from topology.diagnostics.findings import check
+    from topology.diagnostics.checks import check
     from topology.sources.gather import gather
-    from topology.views.layout import draw
-    from topology.views.picture import shapes
+    from topology.views.picture import draw, shapes
 
     topology = gather([str(file) for file in files])[0]
     drawing = draw(topology)
@@ -91,7 +89,7 @@ def read_pairs(file: Path) -> list[Pairs]:
 
 def _pairs(topology: Topology) -> list[Pairs]:
     """The measured quantities."""
-    from topology.measured.matrix import QUANTITIES, ends, kind_of_pair, matrix, slow
+    from topology.model.measured import QUANTITIES, ends, kind_of_pair, matrix, slow
     from topology.model.topology import Kind
 
     found = []

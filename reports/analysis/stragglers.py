@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from busbar.units import format_p_value, format_rate, format_seconds
 from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
 from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
 from reports.records.measurement import Measurement, grouped, listed
-from reports.records.shown import chance, named, rate, seconds
+from reports.records.shown import named
 
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
 _TOLD: Mapping[How, tuple[str, str]] = {
@@ -160,14 +161,17 @@ def _by_times(a: Accused, places: Places) -> Suspect:
     if a.either:
         kind, name = "ranks", f"rank {' or '.join(map(str, a.ranks))}"
     worst = delay(a)
-    by = f"{seconds(worst.seconds)} [{seconds(worst.low)}, {seconds(worst.high)}]"
+    by = (
+        f"{format_seconds(worst.seconds)} [{format_seconds(worst.low)},"
+        f" {format_seconds(worst.high)}]"
+    )
     sure = len(a.algorithms) > 1 or any(c in _SYMMETRIC for c, _ in a.algorithms)
     told, against = _TOLD[a.how]
     text = (
         f"by ranks' times it {told.format(by)}, {100 * worst.share:.0f} % of the time of "
         f"{named(worst.observation.row)},"
         f" against the median of {against}; {len(a.rows)} of {a.spoke} rows say so,"
-        f" {chance(max(o.p for o in a.rows))}"
+        f" {format_p_value(max(o.p for o in a.rows))}"
     )
     if a.how == "slow" and not a.either and all(o.row.collective == "sendrecv" for o in a.rows):
         text += "; a slow link from it to the next rank would look alike, which a matrix tells"
@@ -179,11 +183,11 @@ def _by_times(a: Accused, places: Places) -> Suspect:
 
 def _by_matrix(w: Worse, pairs: Pairs, places: Places) -> Suspect:
     kind, name = _unit_name(w, pairs, places)
-    shown = seconds if pairs.name == "latency" else (lambda v: f"{rate(v)} GB/s")
+    shown = format_seconds if pairs.name == "latency" else (lambda v: f"{format_rate(v)} GB/s")
     text = (
         f"by the matrix of {_QUANTITY[pairs.name]} {w.pairs} of {w.of} pairs are {w.times:.3g}"
         f" times [{w.low:.3g}, {w.high:.3g}] worse: {shown(w.value)} against"
-        f" {shown(w.typical)} of the others, {chance(w.p)}"
+        f" {shown(w.typical)} of the others, {format_p_value(w.p)}"
     )
     return Suspect(kind, name, (text,), w.times - 1)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from busbar import sizes as counts
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
+from busbar.units import parse_ranks, parse_size, sweep_sizes
 from reports.commands.output import RunOptions, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
+    from busbar.tables import Column, RenderedTable
     from reports.analysis.textbook import LawComparison
-    from reports.tables.table import Column, Shown
 
 _MOST_RANKS = 256
 
@@ -44,12 +44,12 @@ class ModelCommand(RunOptions, Command):
                 raise ReportError(f"{self.out}: no format for that ending; use .png or .svg")
         rows = rows_of(self)
         told = self.n or ("" if rows else "2-8,12,16")
-        ranks = counts.ranks(told, _MOST_RANKS) if told else []
+        ranks = parse_ranks(told, _MOST_RANKS) if told else []
         sizes = []
         if self.minbytes or self.maxbytes or not rows:
             ends = (self.minbytes or "1M", self.maxbytes or "64M")
-            low, high = map(counts.parse_size, ends)
-            sizes = counts.sweep(low, high, factor=self.stepfactor, step=None)
+            low, high = map(parse_size, ends)
+            sizes = sweep_sizes(low, high, factor=self.stepfactor, step=None)
         # Beside measurements an assumed network would say nothing.
         predict, notes = open_machine(self.fit, assume=not rows)
         comparison = compare(rows, ranks, sizes, predict)
@@ -66,10 +66,10 @@ class ModelCommand(RunOptions, Command):
         return 0
 
 
-def _tables(comparison: LawComparison, width: int) -> list[Shown]:
+def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
+    from busbar.tables import render_rich
+    from busbar.units import format_digits, format_rate, format_seconds, format_size
     from reports.analysis.textbook import ALGORITHMS, FORMULAS
-    from reports.records.shown import known, rate, seconds, size_text
-    from reports.tables.table import table
 
     made = []
     for name in ALGORITHMS:
@@ -80,34 +80,34 @@ def _tables(comparison: LawComparison, width: int) -> list[Shown]:
         growth = [comparison.growth(c) for c in cells]
         columns: list[Column] = [
             ("ranks", "right", [str(c.ranks) for c in cells]),
-            ("size", "right", [size_text(c.size) for c in cells]),
+            ("size", "right", [format_size(c.size) for c in cells]),
             (formula, "right", [f"{c.volume:.4g}n" for c in cells]),
             ("counted", "right", [f"{c.counted:.4g}n" for c in cells]),
-            ("measured", "right", [known(c.measured, seconds) for c in cells]),
-            ("textbook", "right", [known(c.over_ranks, seconds) for c in cells]),
-            ("predicted", "right", [known(c.predicted, seconds) for c in cells]),
-            ("GB/s", "right", [known(c.rate, rate) for c in cells]),
-            ("grows", "right", [known(g[0], "{:.2f}x".format) for g in growth]),
-            ("by volume", "right", [known(g[1], "{:.2f}x".format) for g in growth]),
+            ("measured", "right", [format_digits(c.measured, format_seconds) for c in cells]),
+            ("textbook", "right", [format_digits(c.over_ranks, format_seconds) for c in cells]),
+            ("predicted", "right", [format_digits(c.predicted, format_seconds) for c in cells]),
+            ("GB/s", "right", [format_digits(c.rate, format_rate) for c in cells]),
+            ("grows", "right", [format_digits(g[0], "{:.2f}x".format) for g in growth]),
+            ("by volume", "right", [format_digits(g[1], "{:.2f}x".format) for g in growth]),
         ]
         heading = f"all-reduce by {name}: busiest port {formula}"
         if comparison.growths:
             heading += "; GB/s: through it; textbook: at its size's rate"
-        made.append(table(heading, columns, width, ("counted", "by volume")))
+        made.append(render_rich(heading, columns, width, ("counted", "by volume")))
     return made
 
 
-def _growths(comparison: LawComparison, width: int) -> list[Shown]:
+def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
     """The growth of time with P for each algorithm and size, as exponents."""
-    from reports.records.shown import size_text
-    from reports.tables.table import table
+    from busbar.tables import render_rich
+    from busbar.units import format_size
 
     found = comparison.growths
     if not found:
         return []
     columns: list[Column] = [
         ("algorithm", "left", [g.algorithm for g in found]),
-        ("size", "right", [size_text(g.size) for g in found]),
+        ("size", "right", [format_size(g.size) for g in found]),
         ("ranks", "left", [" ".join(map(str, g.ranks)) for g in found]),
         ("time", "right", [f"P^{g.exponent:.2f}" for g in found]),
         ("95 %", "right", ["" if g.low is None else f"{g.low:.2f} to {g.high:.2f}" for g in found]),
@@ -115,4 +115,4 @@ def _growths(comparison: LawComparison, width: int) -> list[Shown]:
         ("all links", "right", [f"P^{g.links:.2f}" for g in found]),
     ]
     heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
-    return [table(heading, columns, width, ("ranks",))]
+    return [render_rich(heading, columns, width, ("ranks",))]

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option
-from busbar.printable import printable
-from busbar.terminal import terminal
+from busbar.terminal import make_printable, open_console
 from reports.readers.reading import read
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from busbar.tables import RenderedTable
     from reports.records.measurement import Measurement, Reading
-    from reports.tables.table import Shown
 
 _MOST_NOTES = 20
 
@@ -74,15 +73,15 @@ def make_folder(path: Path) -> None:
 
 def note(text: str) -> None:
     """Print a line on stderr, without escapes."""
-    print(f"reports: {printable(text)}", file=sys.stderr)
+    print(f"reports: {make_printable(text)}", file=sys.stderr)
 
 
 def console() -> Console:
     """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
-    return terminal(highlight=False, emoji=False, soft_wrap=False)
+    return open_console(highlight=False, emoji=False, soft_wrap=False)
 
 
-def print_table(screen: Console, shown: Shown) -> None:
+def print_table(screen: Console, shown: RenderedTable) -> None:
     """A table with its heading and its footnote."""
     screen.print(shown.heading, style="bold", markup=False, soft_wrap=True)
     screen.print(shown.table)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from busbar.options import OptionGroup, switch
+from busbar.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,11 +29,9 @@ def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) 
     if not options.rules:
         terminal.print(in_one_line(rules), style="dim", markup=False)
         return
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = new_table("", padding=(0, 1, 0, 0))
     table.add_column("", justify="right")
     table.add_column("rule of Hoefler and Belli (SC'15)", ratio=1)
     table.add_column("verdict", no_wrap=True)

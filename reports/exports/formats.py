@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from busbar.cells import csv_text
+from busbar.tables import render_csv
 from reports.readers.own_csv import CSV
 from reports.records.measurement import Measurement, Placements, placements
 from reports.statistics.quantities import bandwidths, center
@@ -32,7 +32,7 @@ class CsvLines:
             mean = fmean(row.times_s) if row.times_s else None
             ours = {"median_s": row.time_s, "mean_s": mean, "worksharing": int(row.worksharing)}
             lines.append([ours[name] if name in ours else getattr(row, name) for name in CSV])
-        return csv_text(lines, "\r\n").encode()
+        return render_csv(lines, "\r\n").encode()
 
 
 def to_csv(measurements: Iterable[Measurement]) -> bytes:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from busbar.cells import csv_text
+from busbar.tables import render_csv
 from reports.records.measurement import Measurement
 from reports.records.table import SHOWN, as_mapping
 
@@ -17,7 +17,7 @@ def to_csv(rows: Sequence[Measurement]) -> str:
     def cell(value: Any) -> Any:
         return ";".join(map(str, value)) if isinstance(value, tuple) else value
 
-    return csv_text([SHOWN, *([cell(v) for v in as_mapping(r).values()] for r in rows)])
+    return render_csv([SHOWN, *([cell(v) for v in as_mapping(r).values()] for r in rows)])
 
 
 def to_json(rows: Sequence[Measurement]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
 from busbar.figures import encoded
-from reports.records.shown import size_text
+from busbar.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +53,6 @@ def sizes_axis(axes: Axes, sizes: Iterable[int], label: str = "size (bytes)") ->
     every = sorted(set(sizes))
     shown = every[:: -(-len(every) // _MOST_SIZES) or 1]
     axes.set_xscale("log", base=2)
-    axes.set_xticks(shown, [size_text(size) for size in shown], minor=False)
+    axes.set_xticks(shown, [format_size(size) for size in shown], minor=False)
     axes.minorticks_off()
     axes.set_xlabel(label)

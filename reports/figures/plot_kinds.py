@@ -8,12 +8,12 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from busbar.units import format_seconds, format_size
 from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, sizes_axis
 from reports.figures.series import Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, Metric
-from reports.records.shown import seconds, size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,7 +180,7 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if high > _WIDE * low > 0:
         axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel(f"time of an iteration at {size_text(size)} (us)")
+    axes.set_xlabel(f"time of an iteration at {format_size(size)} (us)")
     axes.set_ylabel("share of iterations")
     _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
     return True
@@ -188,7 +188,7 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
 
 def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     """A metric of another benchmark, in its unit (seconds as us), against size."""
-    timed = metric.form is seconds
+    timed = metric.form is format_seconds
     scale = 1e-6 if timed else metric.scale
     for s in series:
         kept = [r for r in s.rows if r.nbytes and metric.of(r) is not None]
@@ -240,12 +240,12 @@ def scaling(rows: Sequence[Measurement], palette: Palette) -> Figure | None:
     for s in timed:
         _with_bars(left, s, s.rows, [r.ranks or 0 for r in s.rows], s.name)
     left.set_yscale("log")
-    left.set_ylabel(f"time at {size_text(min(most))} (us)")
+    left.set_ylabel(f"time at {format_size(min(most))} (us)")
     for axes in others:
         for s in palette.series(rated, ranks=True):
             _with_band(axes, s, s.rows, [r.ranks or 0 for r in s.rows])
         axes.set_ylim(bottom=0)
-        axes.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
+        axes.set_ylabel(f"busbw at {format_size(max(most))} (GB/s)")
     for axes in (left, *others):
         ranks_axis(axes, counts)
         faint_grid(axes)

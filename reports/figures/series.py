@@ -14,11 +14,11 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
 from reports.records.cores import marked
 from reports.records.measurement import LIBRARY, Measurement, grouped
-from reports.records.shown import seconds
 
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
 #: white) and with a brown; black stands apart for the library's own collective, the base.
@@ -166,7 +166,7 @@ def _fit(sizes: Floats, times: Floats) -> Curve:
 
 
 def _words(curve: Curve) -> str:
-    start, beta = seconds(curve.alpha[0]), curve.beta[-1]
+    start, beta = format_seconds(curve.alpha[0]), curve.beta[-1]
     rate = f"{1 / beta / 1e9:.3g} GB/s" if beta else ""
     if not curve.edges:
         return start + (f" + size / {rate}" if rate else "")

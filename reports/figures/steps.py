@@ -7,11 +7,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import ReportError
+from busbar.units import format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
 from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, saved
 from reports.figures.series import COLOURS, MARKERS
 from reports.records.measurement import Measurement
-from reports.records.shown import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +148,7 @@ def _stacked(axes: Axes, group: _Steps) -> None:
     labelled = False
     for place, (_, f) in zip(places, group, strict=True):
         step = f.step.value
-        axes.text(1e3 * step + 0.01 * wide, place, seconds(step), va="center", fontsize=7)
+        axes.text(1e3 * step + 0.01 * wide, place, format_seconds(step), va="center", fontsize=7)
         if f.predicted is not None:
             x, label = 1e3 * f.predicted, None if labelled else "predicted"
             axes.plot([x, x], [place - 0.45, place + 0.45], color=QUIET, lw=1.6, label=label)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.units import format_size
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
 from reports.figures.canvas import canvas, faint_grid, ranks_axis, saved, sizes_axis
-from reports.records.shown import size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     left, right = figure.subplots(1, 2)
     _lines(left, [comparison.of(name, size=size) for name in ALGORITHMS], _RANKS)
     ranks_axis(left, (c.ranks for c in cells), "ranks P")
-    left.set_title(f"all-reduce of {size_text(size)} over P", fontsize=10)
+    left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
     _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
     sizes_axis(right, (c.size for c in cells), "size n (bytes)")
     right.set_title(f"{ranks} ranks over n", fontsize=10)

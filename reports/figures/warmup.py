@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from busbar.units import format_size
 from reports.figures.canvas import canvas, faint_grid, saved
 from reports.records.measurement import Measurement
-from reports.records.shown import size_text
 from reports.statistics.steady import Steady, steady
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def settlings(rows: Sequence[Measurement]) -> list[Settling]:
         if len(r.times_s) > 1:
             placement = " in place" if r.placement == "in" else ""
             what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
-            title, times = f"{what} {size_text(r.size)}{placement}", r.warm_up_s + r.times_s
+            title, times = f"{what} {format_size(r.size)}{placement}", r.warm_up_s + r.times_s
             verdicts.append(Settling(title, times, len(r.warm_up_s), steady(times)))
     return verdicts
 

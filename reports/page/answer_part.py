@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from busbar.units import format_size
 from reports.analysis.answer import UNSURE, answers, cell, counts, crossovers, head, told
 from reports.analysis.winners import Cells, Stretch, Winner, winners
 from reports.figures.series import algorithm_of, colours
 from reports.page.markup import details, grid, section, table, text
 from reports.records.measurement import Measurement
-from reports.records.shown import size_text
 
 #: More than these are folded away.
 _AT_ONCE = 4
@@ -53,7 +53,7 @@ def _map(thing: str, cells: Cells, places: Mapping[str, int]) -> str:
         won = [cells.get((size, n)) for n in ranks]
         lines.append(
             [
-                text(size_text(size)),
+                text(format_size(size)),
                 *("" if one is None else _won(one, places[algorithm_of(one.row)]) for one in won),
             ]
         )

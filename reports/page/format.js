@@ -1,4 +1,4 @@
-// How figures look; the same words as reports/records/shown.py.
+// How figures look; the same words as busbar/units.py.
 
 function digits(value) {
   const size = Math.abs(value);

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from busbar.printable import printable_lines
+from busbar.terminal import make_lines_printable
 
 
 def text(value: object) -> str:
     """A value as text of an element or of a quoted attribute."""
-    return html.escape(printable_lines(str(value)), quote=True)
+    return html.escape(make_lines_printable(str(value)), quote=True)
 
 
 def section(id: str, heading: str, *content: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.cautions import warnings_of
 from reports.analysis.machine import MachinePart
 from reports.analysis.quality import checklist
@@ -13,7 +14,7 @@ from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, Run, flat, grouped
 from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, is_measured, present
-from reports.records.shown import PLACEMENT, rate, seconds, size_text
+from reports.records.shown import PLACEMENT
 
 _MOST_TILES = 8
 _MOST_FINDINGS = 50
@@ -52,13 +53,13 @@ def tiles(rows: Sequence[Measurement]) -> str:
         lines = []
         if rated:
             best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
-            lines.append((f"{rate(best.busbw_bytes_per_s)} GB/s", "highest busbw", best))
+            lines.append((f"{format_rate(best.busbw_bytes_per_s)} GB/s", "highest busbw", best))
         for metric in present(group, (BANDWIDTH, MESSAGE_RATE)):
             most = max(group, key=lambda r: metric.of(r) or 0.0)
             lines.append((metric.words(metric.of(most)), f"highest {metric.name}", most))
         if timed:
             least = min(timed, key=lambda r: r.time_s or 0)
-            lines.append((seconds(least.time_s), "least time", least))
+            lines.append((format_seconds(least.time_s), "least time", least))
         inner = "".join(
             f"<p><strong>{text(figure)}</strong> {what}<br><small>{text(_where(r))}</small></p>"
             for figure, what, r in lines
@@ -75,7 +76,7 @@ def tiles(rows: Sequence[Measurement]) -> str:
 
 
 def _where(r: Measurement) -> str:
-    size = size_text(r.nbytes)
+    size = format_size(r.nbytes)
     words = (marked(r) or r.run.library, size, PLACEMENT[r.placement], oversubscription([r]))
     return ", ".join(w for w in words if w)
 

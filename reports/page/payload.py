@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from busbar.tables import draw_sparkline
+from busbar.units import format_percent, format_seconds
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import BESIDE, ERROR, present
-from reports.records.shown import percent, seconds, sparkline
 
 MOST_ROWS = 100_000
 _MOST_FITS = 500
@@ -43,7 +44,10 @@ _FIGURES = {
     "total": "total_bytes",
 }
 # The functions of format.js that have the text of a metric.
-_KINDS: Mapping[Callable[[float], str], str] = {seconds: "seconds", percent: "percent"}
+_KINDS: Mapping[Callable[[float], str], str] = {
+    format_seconds: "seconds",
+    format_percent: "percent",
+}
 _Key = tuple[str | int | None, ...]
 
 
@@ -127,7 +131,7 @@ def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str
         **columns,
         "library": [_short(ratio) for ratio in library],
         "bound": [_short(bound_of(r, limit)) for r in rows],
-        "spark": [sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
+        "spark": [draw_sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
         "skipped": [r.skipped for r in rows],
         "samples": samples,
         "samplesLeftOut": left_out,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from busbar.units import format_digits, format_percent, format_seconds
 from reports.analysis.steps import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.measurement import Measurement, grouped
-from reports.records.shown import digits, percent, seconds
 from reports.statistics.uncertain import Uncertain
 
 _HEAD = (
@@ -41,14 +41,14 @@ def _cells(one: Measurement, found: StepFigures) -> list[str]:
     return [
         one.algorithm,
         str(one.ranks),
-        _with_ends(found.step, seconds),
-        "-" if found.compute is None else seconds(found.compute),
+        _with_ends(found.step, format_seconds),
+        "-" if found.compute is None else format_seconds(found.compute),
         _with_ends(found.exposed, _signed),
-        _with_ends(found.hidden, percent),
-        _with_ends(found.rate, digits),
+        _with_ends(found.hidden, format_percent),
+        _with_ends(found.rate, format_digits),
         _with_ends(found.speedup, lambda x: f"{x:.2f}"),
-        _with_ends(found.efficiency, percent),
-        "-" if found.predicted is None else seconds(found.predicted),
+        _with_ends(found.efficiency, format_percent),
+        "-" if found.predicted is None else format_seconds(found.predicted),
         _with_ends(found.over_predicted, lambda x: f"{x:.3f}"),
         "-" if messages is None else str(messages),
     ]
@@ -63,7 +63,7 @@ def _with_ends(value: Uncertain | None, shown: Callable[[float], str]) -> str:
 
 
 def _signed(value: float) -> str:
-    return seconds(value) if value >= 0 else f"-{seconds(-value)}"
+    return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
 
 
 def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
@@ -79,7 +79,7 @@ def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
         label = f"{one.algorithm}, {one.ranks} ranks"
         label = label if len(label) <= 34 else label[:33] + "…"
         lines.append(
-            f"<g><title>{text(one.algorithm)}: {text(seconds(found.step.value))}</title>"
+            f"<g><title>{text(one.algorithm)}: {text(format_seconds(found.step.value))}</title>"
             f'<text class="label" x="{_LEFT - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">'
             f"{text(label)}</text>"
             f'<rect class="exposed" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{whole:.1f}"'
@@ -87,7 +87,7 @@ def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
             f'<rect class="compute" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{inner:.1f}"'
             f' height="{_HIGH - 6:.0f}" fill="#0072B2"/>'
             f'<text class="label" x="{_LEFT + whole + 6:.0f}" y="{y + 15:.0f}">'
-            f"{text(seconds(found.step.value))}</text></g>"
+            f"{text(format_seconds(found.step.value))}</text></g>"
         )
     width, height = _LEFT + _WIDE + 80, len(group) * _HIGH
     return (

@@ -45,10 +45,8 @@ _BEGIN = b'{"format":%d,' % FORMAT
 _TIMES, _OPEN = b',"times_s":', b'{"times_s":'
 # Text that is not printable as it stands: an escape, or a character beyond printable ASCII.
 _ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
-_REQUIRED = (
-    "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
-    "bus_factor",
-)  # fmt: skip
+_UNPLAIN = re.compile(rb"[^ -~]")
+_REQUIRED = ("collective", "ranks", "size", "count", "root", "bus_factor")
 # What is taken for a time, in seconds, and for a rate, per second: what lies beyond makes rates and
 # pictures overflow.
 _LEAST_S, _MOST_S = 1e-15, 1e12
@@ -118,7 +116,10 @@ class Writer:
                     yield json.dumps(run, separators=(",", ":")).encode()
                 self._names[name] = environment
             kept = Record(**{field: getattr(one, field) for field in _FIELDS})
-            yield _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(kept)[1:]
+            line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(kept)[1:]
+            if _UNPLAIN.search(line):  # escaped, so that a record can be shown as it is
+                line = json.dumps(json.loads(line), separators=(",", ":")).encode()
+            yield line
 
     def lines(self, measurements: Iterable[Measurement]) -> bytes:
         """The bytes to append for measurements."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from busbar.cells import uncelled
+from busbar.tables import unescape_cell
 from reports.readers.gathered import Gathered
 from reports.readers.upgrade import shared_work
 from reports.records.measurement import Measurement, Reading, Run
@@ -35,7 +35,7 @@ def read_csv(source: str, text: str) -> Reading:
                 break
             if None in cells.values():
                 raise ValueError("it is cut")
-            texts = {k: uncelled(v) for k, v in cells.items() if isinstance(v, str)}
+            texts = {k: unescape_cell(v) for k, v in cells.items() if isinstance(v, str)}
             found.take(table.line_num, _csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             found.take(table.line_num, str(error))

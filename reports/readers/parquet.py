@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import MissingLibrary, ReportError
-from busbar.printable import printable
+from busbar.terminal import make_printable
 from reports.records.measurement import FORMAT, Measurement, Run
 from reports.records.table import (
     COLUMNS,
@@ -97,7 +97,7 @@ def read(source: str, data: bytes) -> Measurements:
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
         OverflowError, RecursionError,
     ) as error:  # fmt: skip
-        why = printable(str(error)[:80])
+        why = make_printable(str(error)[:80])
         text = f"{source}: no Parquet file that Busbar wrote, or damaged ({why})"
         raise ReportError(text) from None
 

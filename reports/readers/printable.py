@@ -1,4 +1,4 @@
-"""Makes the texts of a reading safe to print (`busbar.printable`)."""
+"""Makes the texts of a reading safe to print (`busbar.terminal`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from busbar.printable import printable
+from busbar.terminal import make_printable
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.table import Coded, Measurements, of_kind
 
@@ -18,7 +18,9 @@ _LONGEST_NOTE = 400
 
 def cleaned(found: Reading) -> Reading:
     """A reading whose rows, runs and notes have printable texts only."""
-    notes = [Note(printable(n.source), n.line, _cut(printable(n.text))) for n in found.notes]
+    notes = [
+        Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in found.notes
+    ]
     if isinstance(found.rows, Measurements):
         columns = {name: _column(column) for name, column in found.rows.columns.items()}
         return Reading(Measurements(columns, found.rows.times), notes)
@@ -38,7 +40,7 @@ def _column(column: Any) -> Any:
 
 def _row(row: Measurement, run: Run) -> Measurement:
     odd: dict[str, Any] = {
-        name: printable(text)
+        name: make_printable(text)
         for name in of_kind("text")
         if not (text := getattr(row, name)).isprintable()
     }
@@ -53,7 +55,7 @@ def _run(run: Run) -> Run:
 def printable_values(value: Any) -> Any:
     """A text, and the texts in what is made of lists and objects."""
     if isinstance(value, str):
-        return printable(value)
+        return make_printable(value)
     if isinstance(value, Run):
         return _run(value)
     if isinstance(value, Mapping):

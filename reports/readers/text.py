@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from busbar.errors import ReportError
 from busbar.files import decoded, read_some
-from busbar.printable import uncoloured
+from busbar.terminal import strip_escapes
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
 LIMIT = 4 << 30
@@ -130,7 +130,7 @@ def lines(text: str) -> Iterator[Line]:
         text = text.replace("\xa0", " ")
     for number, raw in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
         for line in raw.rstrip("\r").split("\r"):  # what a terminal would have overwritten
-            stream, clean = _unprefixed(uncoloured(line))
+            stream, clean = _unprefixed(strip_escapes(line))
             yield Line(number, stream, clean.rstrip())
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from busbar.units import format_digits, format_percent, format_seconds
 from reports.records.measurement import Measurement
-from reports.records.shown import digits, percent, seconds
 
 #: What the time of a row is of, where it is not of the operation.
 CPU, PURE = "CPU time until the calls returned", "pure communication"
@@ -30,7 +30,7 @@ class Metric:
     unit: str = ""
     scale: float = 1.0
     more: bool = False
-    form: Callable[[float], str] = digits
+    form: Callable[[float], str] = format_digits
 
     def of(self, row: Measurement) -> float | None:
         """The row's value in seconds, bytes per second and the like; None where it has none."""
@@ -52,14 +52,14 @@ class Metric:
         return "N/A" if value is None else f"{self.text(value)} {self.unit}".rstrip()
 
 
-TIME = Metric("time", "time_s", form=seconds)
+TIME = Metric("time", "time_s", form=format_seconds)
 BUSBW = Metric("busbw", "busbw_bytes_per_s", "GB/s", 1e9, more=True)
 ALGBW = Metric("algbw", "algbw_bytes_per_s", "GB/s", 1e9, more=True)
 BANDWIDTH = Metric("bandwidth", "bandwidth_bytes_per_s", "MB/s", 1e6, more=True)
 MESSAGE_RATE = Metric("message rate", "messages_per_s", "messages/s", more=True)
-OVERALL = Metric("overall", "overall_s", form=seconds)
-COMPUTE = Metric("compute", "compute_s", form=seconds)
-OVERLAP = Metric("overlap", "overlap", more=True, form=percent)
+OVERALL = Metric("overall", "overall_s", form=format_seconds)
+COMPUTE = Metric("compute", "compute_s", form=format_seconds)
+OVERLAP = Metric("overlap", "overlap", more=True, form=format_percent)
 ERROR = Metric("error", "error", form=lambda value: f"{value:.1g}")
 
 #: What other benchmarks measure beside time, algbw and busbw, in the order of columns.

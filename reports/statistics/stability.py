@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.records.shown import seconds
+from busbar.units import format_seconds
 from reports.statistics.dip import is_multimodal, two_groups
 from reports.statistics.inference import midranks
 from reports.statistics.quantities import relative_width
@@ -154,7 +154,8 @@ def _modes(t: Floats) -> Unstable | None:
     if apart < _APART or not is_multimodal(t.tolist()):
         return None
     text = (
-        f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+        f"two modes: {100 * (1 - share):.0f} % near {format_seconds(low)}, the rest near"
+        f" {format_seconds(high)}"
     )
     # Half a dozen of a hundred elsewhere move no median; two like groups may, from run to run.
     return Unstable("modes", text, apart, apart if 0.25 <= share <= 0.75 else 0.0)

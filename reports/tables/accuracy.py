@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from busbar.cells import csv_text
+from busbar.tables import GAP, Column, render_csv, render_markdown, render_rich, split_columns
 from reports.analysis.compare import by_key, samples
 from reports.records.measurement import Measurement
-from reports.tables.table import GAP, Column, blocks, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -135,8 +134,8 @@ def tables(found: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
     wide = [max(map(len, (head, *cells))) + GAP for head, _, cells in columns]
     room = width - max(map(len, ("algorithm", *names))) - 2 * GAP
     made = []
-    for block in blocks(dict(enumerate(wide[1:], 1)), room):
-        one = table("", [("algorithm", "left", names), *(columns[n] for n in block)]).table
+    for block in split_columns(dict(enumerate(wide[1:], 1)), room):
+        one = render_rich("", [("algorithm", "left", names), *(columns[n] for n in block)]).table
         one.rows[len(names) - 2].end_section = True
         made.append(one)
     return made
@@ -145,10 +144,9 @@ def tables(found: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
 def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:
     """`_grid` as one Markdown table."""
     heads, lines = _grid(found)
-    rows = [heads, *([name or "**all**", *cells] for name, *cells in lines)]
-    made = [f"| {' | '.join(row)} |" for row in rows]
-    made.insert(1, "|---" + "|--:" * (len(heads) - 1) + "|")
-    return "\n".join(made) + "\n"
+    rows = [[name or "**all**", *cells] for name, *cells in lines]
+    columns = [(head, "right" if n else "left") for n, head in enumerate(heads)]
+    return "\n".join(render_markdown(columns, rows, right="--:")) + "\n"
 
 
 def as_csv(points: Sequence[AccuracyPoint]) -> str:
@@ -158,4 +156,4 @@ def as_csv(points: Sequence[AccuracyPoint]) -> str:
         r = p.row
         words = (r.collective, r.algorithm, r.transport, r.ranks, r.size, r.placement)
         lines.append((*words, p.measured, p.predicted, p.error))
-    return csv_text(lines)
+    return render_csv(lines)

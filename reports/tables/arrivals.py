@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from busbar.statistics import interval
+from busbar.tables import Column, render_lines
+from busbar.units import format_seconds
 from reports.records.measurement import LAST, Measurement
-from reports.records.shown import PLACEMENT, seconds
+from reports.records.shown import PLACEMENT
 
 _EDGE = 12
 
@@ -58,20 +60,20 @@ def _block(rows: Sequence[Measurement], size: int) -> list[str]:
     if len(found) < 2:
         return []
     names = list(dict.fromkeys(name for by in found.values() for name in by))
-    wide = max(_EDGE, *map(len, names))
-    columns = {pattern: max(12, len(head)) for pattern, head in heads.items()}
-    lines = [f"# {size:>{wide}}" + "".join(f"  {heads[p]:>{w}}" for p, w in columns.items())]
-    for name in names:
-        cells = (f"  {_cell(found[p], name):>{w}}" for p, w in columns.items())
-        lines.append(f"# {name:>{wide}}" + "".join(cells))
-    return [*lines, *_changes(found, size)]
+    columns: list[Column] = [(str(size), "right", names)]
+    columns += [
+        (head, "right", [_cell(found[pattern], name) for name in names])
+        for pattern, head in heads.items()
+    ]
+    lines = render_lines(columns, [_EDGE] * len(columns))
+    return [*(f"# {line}" for line in lines), *_changes(found, size)]
 
 
 def _cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:
     if name not in by:
         return "N/A"
     mark = "" if name != _winner(by) else "*" if _sure(by) else "~"
-    return seconds(median(by[name])) + (mark or " ")
+    return format_seconds(median(by[name])) + (mark or " ")
 
 
 def _winner(by: Mapping[str, tuple[float, ...]]) -> str:

@@ -4,43 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from busbar.tables import WIDE, Column, RenderedTable, render_rich
+from busbar.units import format_digits, format_size
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.measurement import STEP, grouped
 from reports.records.metrics import BESIDE, present
-from reports.records.shown import known, setting, size_text
+from reports.records.shown import setting
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS
-from reports.tables.table import WIDE, Column, Shown, table
 
 _CLOCKS = 0.01  # from this difference on it is said
 _ASKED = 0.05  # the difference of which is said how many launches see it
 
 
-def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[Shown]:
+def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[RenderedTable]:
     """A comparison, a table a measured thing and metric, whose change it is."""
     groups = grouped(comparisons, lambda c: (setting(c.row.base), c.metric))
     return [_compared(name, group, width) for (name, _), group in groups.items()]
 
 
-def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Shown:
+def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> RenderedTable:
     wide = width >= WIDE
     rows = [c.row.base for c in comparisons]
     metric = comparisons[0].metric
     new = [metric.text(c.new) or "N/A" if wide or metric.more else "" for c in comparisons]
     columns: list[Column] = [
-        ("size", "right", [size_text(r.nbytes) for r in rows]),
+        ("size", "right", [format_size(r.nbytes) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("base", "right", [metric.text(c.base) or "N/A" for c in comparisons]),
         ("new", "right", new),
         ("change", "right", [f"{100 * (c.change - 1):+.1f}%" for c in comparisons]),
         ("95 %", "right", [bounds_text(c) for c in comparisons]),
-        ("p", "right", [known(c.p, ".2g") if wide else "" for c in comparisons]),
-        ("effect", "right", [known(c.effect, "+.2f") if wide else "" for c in comparisons]),
+        ("p", "right", [format_digits(c.p, ".2g") if wide else "" for c in comparisons]),
+        ("effect", "right", [format_digits(c.effect, "+.2f") if wide else "" for c in comparisons]),
         *beside(comparisons),
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
     what = f"{metric.name} in {metric.unit}" if metric.unit else metric.name
-    return table(f"{name}: {what} of NEW against BASE", columns)
+    return render_rich(f"{name}: {what} of NEW against BASE", columns)
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from busbar.cells import csv_text
+from busbar.tables import WIDE, Column, RenderedTable, draw_trend, render_csv, render_rich
+from busbar.units import format_change, format_interval, format_p_value, format_size
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.measurement import grouped
 from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, TIME
-from reports.records.shown import chance, interval_text, named, setting, size_text, trend
-from reports.tables.table import WIDE, Column, Shown, table
+from reports.records.shown import named, setting
 
 _MOST_NAMED = 3
 
 
-def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Shown]:
+def history_tables(h: History, width: int, ascii_only: bool = False) -> list[RenderedTable]:
     """A table a measured thing: the latest time, the latest change, the course of the medians.
 
     In the course ``|`` stands where a change was found, and ``!`` behind it for last runs that are
@@ -26,34 +26,30 @@ def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Sho
     return [_table(name, group, width, ascii_only) for (name, _), group in groups.items()]
 
 
-def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> Shown:
+def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> RenderedTable:
     wide = width >= WIDE
     room = 64 if wide else 24
     last, metric = [s.points[-1] for s in group], group[0].metric
     columns: list[Column] = [
-        ("size", "right", [size_text(s.row.nbytes) for s in group]),
+        ("size", "right", [format_size(s.row.nbytes) for s in group]),
         ("algorithm", "left", [s.row.algorithm for s in group]),
         ("latest", "right", [metric.text(metric.of_cost(p.value)) for p in last]),
-        ("95 %", "right", [interval_text(p.low, p.high, p.value) if wide else "" for p in last]),
+        ("95 %", "right", [format_interval(p.low, p.high, p.value) if wide else "" for p in last]),
         (
             "change",
             "right",
-            [_percent(s.change(s.cuts[-1].ratio)) if s.cuts else "" for s in group],
+            [format_change(s.change(s.cuts[-1].ratio)) if s.cuts else "" for s in group],
         ),
         ("p", "right", [f"{s.cuts[-1].p:.2g}" if wide and s.cuts else "" for s in group]),
         ("runs", "right", [str(len(s.points)) for s in group]),
         ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
     ]
-    return table(f"{name}; {metric.name} in {metric.unit}" if metric.unit else name, columns)
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f}%"
+    return render_rich(f"{name}; {metric.name} in {metric.unit}" if metric.unit else name, columns)
 
 
 def _change(s: Series) -> str:
     """The latest change, where there is one."""
-    return _percent(s.change(s.cuts[-1].ratio)) if s.cuts else ""
+    return format_change(s.change(s.cuts[-1].ratio)) if s.cuts else ""
 
 
 def _course(s: Series, room: int, ascii_only: bool) -> str:
@@ -61,7 +57,7 @@ def _course(s: Series, room: int, ascii_only: bool) -> str:
     left_out = max(0, len(s.points) - room)
     values = [s.metric.of_cost(p.value) or 0.0 for p in s.points[left_out:]]
     at = [cut.at - left_out for cut in s.cuts]
-    return trend(values, at, ascii_only) + ("!" if s.alarm is not None else "")
+    return draw_trend(values, at, ascii_only) + ("!" if s.alarm is not None else "")
 
 
 def told(h: History) -> list[str]:
@@ -77,8 +73,10 @@ def _told(h: History, event: HistoryEvent) -> str:
         ("faster", [r for r in ratios if r <= 1]),
     ):
         if mine:
-            low, high = _percent(min(mine)), _percent(max(mine))
-            by = low if low == high else f"{_percent(float(np.median(mine)))} ({low} to {high})"
+            low, high = format_change(min(mine)), format_change(max(mine))
+            by = (
+                low if low == high else f"{format_change(float(np.median(mine)))} ({low} to {high})"
+            )
             words.append(f"{len(mine)} of {len(h.series)} rows {word} by {by}".replace("-", ""))
     names = [named(s.row) for s, _, _ in event.changes[:_MOST_NAMED]]
     more = len(event.changes) - len(names)
@@ -87,7 +85,7 @@ def _told(h: History, event: HistoryEvent) -> str:
     head = "change with" if event.sure else "not yet confirmed, since"
     text = (
         f"{head} run {event.run + 1} ({h.runs[event.run]}): {'; '.join(words)}, "
-        f"{chance(p)}: {which}"
+        f"{format_p_value(p)}: {which}"
     )
     differing = h.differing.get(event.run, ())
     return text + "".join(f"\n  differs: {d}" for d in differing)
@@ -119,4 +117,4 @@ def history_csv(h: History) -> str:
             p = begun[-1].p if begun else None
             place = (r.placement, point.run + 1, h.runs[point.run])
             lines.append((*what, *place, *figures, len(begun), p, *values[1:]))
-    return csv_text(lines)
+    return render_csv(lines)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
+from busbar.tables import render_markdown
+from busbar.units import format_interval, format_percent, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, told
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison
@@ -14,7 +16,7 @@ from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present
-from reports.records.shown import interval_text, percent, setting, size_text
+from reports.records.shown import setting
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
     busbw_texts,
@@ -42,9 +44,9 @@ def _cell(text: str) -> str:
     return " ".join(text.translate(_MARKS).split())
 
 
-def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(map(_cell, cells)) + " |" for cells in rows]
-    return [head, sides, *lines]
+def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose cells are made safe; heads are ours."""
+    return render_markdown(columns, (list(map(_cell, cells)) for cells in rows))
 
 
 def markdown(rows: Sequence[Measurement]) -> str:
@@ -70,12 +72,11 @@ def markdown(rows: Sequence[Measurement]) -> str:
 def _answer(what: str, found: Sequence[Stretch]) -> str:
     """The fastest algorithm for each range of sizes, which a reader wants first."""
     heads, rows = told(found)
-    head = f"| {' | '.join(heads)} |"
-    sides = "|---:" + "|---" * (len(heads) - 1) + "|"
+    columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(found)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
     notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in found)
-    table = _table(head, sides, rows)
+    table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 
 
@@ -93,13 +94,13 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 def _run_table(rows: Sequence[Measurement]) -> str:
     columns: list[tuple[str, str, list[str]]] = [
-        ("size", "---:", [size_text(r.nbytes) for r in rows]),
+        ("size", "---:", [format_size(r.nbytes) for r in rows]),
         ("algorithm", "---", [marked(r) for r in rows]),
         ("time", "---:", time_texts(rows)),
-        ("95 %", "---:", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("95 %", "---:", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
         ("busbw", "---:", busbw_texts(rows)),
         *((m.name, "---:", figures_of(rows, m)) for m in present(rows, BESIDE)),
-        ("of limit", "---:", [percent(share_of_limit(r)) for r in rows]),
+        ("of limit", "---:", [format_percent(share_of_limit(r)) for r in rows]),
         ("n", "---:", [str(r.iterations or "") for r in rows]),
         ("wrong", "---:", ["" if r.wrong is None else str(r.wrong) for r in rows]),
         *((m.name, "---:", figures_of(rows, m)) for m in present(rows, (ERROR,))),
@@ -107,9 +108,8 @@ def _run_table(rows: Sequence[Measurement]) -> str:
     # Of a bandwidth test, which has neither, the columns of a time would be bare.
     bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()
     columns = [column for column in columns if column[0] not in bare or any(column[2])]
-    heads, sides, cells = zip(*columns, strict=True)
-    head = f"| {' | '.join(heads)} |"
-    table = _table(head, f"|{'|'.join(sides)}|", list(zip(*cells, strict=True)))
+    cells = zip(*(texts for _, _, texts in columns), strict=True)
+    table = _table([(head, side) for head, side, _ in columns], cells)
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
     notes += [f"\n{_cell(SHARED)}"] * any(marked(r) != r.algorithm for r in rows)
@@ -152,7 +152,7 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
     cells = [
         (
             setting(c.row.base) + (f", {c.metric.name}" if c.metric is not TIME else ""),
-            size_text(c.row.base.nbytes),
+            format_size(c.row.base.nbytes),
             c.row.base.algorithm,
             c.metric.words(c.base),
             c.metric.words(c.new),
@@ -163,6 +163,6 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
         )
         for n, c in enumerate(comparisons)
     ]
-    more = "".join(f" {name} |" for name in others)
-    head = f"| measured | size | algorithm | base | new | change | 95 % |{more} |"
-    return _table(head, f"|---|---:|---|---:|---:|---:|---:|{'---:|' * len(others)}---|", cells)
+    numbers = ("base", "new", "change", "95 %", *others)
+    columns = [("measured", "left"), ("size", "right"), ("algorithm", "left")]
+    return _table([*columns, *((name, "right") for name in numbers), ("", "left")], cells)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from busbar.tables import Column, render_lines
+from busbar.units import format_digits
 from reports.records.measurement import Measurement
-from reports.records.shown import digits
 from reports.statistics.quantities import bandwidths, center
 
 __all__ = ["TESTS", "pairs"]
@@ -24,32 +25,26 @@ def pairs(rows: Sequence[Measurement], statistic: str = "median") -> list[str]:
 
     MB are 10^6 bytes. Empty where nothing was timed.
     """
-    found: dict[int, dict[str, str]] = {}
+    cells: dict[int, dict[str, str]] = {}
     for one in rows:
         seconds = center(one, statistic) if one.placement == "out" else None
         if seconds:
-            found.setdefault(one.size or 0, {})[one.algorithm] = _cell(one, seconds)
-    if not found:
+            cells.setdefault(one.size or 0, {})[one.algorithm] = _cell(one, seconds)
+    if not cells:
         return []
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
-    widths = [max(len(name), *(len(row.get(name, "")) for row in found.values())) for name in names]
+    names = list(dict.fromkeys(name for row in cells.values() for name in row))
     test, ranks = rows[0].collective, rows[0].ranks
     lines = [
         "#",
         f"# {test}, {TESTS[test]}; {statistic}, {ranks} ranks over {rows[0].transport}",
     ]
-    cells = [f"{name:>{width}}" for name, width in zip(names, widths, strict=True)]
-    lines.append(f"# {'size':>{_SIZE}}  " + "  ".join(cells))
-    for size, row in found.items():
-        cells = [
-            f"{row.get(name, 'N/A'):>{width}}" for name, width in zip(names, widths, strict=True)
-        ]
-        lines.append(f"# {size:>{_SIZE}}  " + "  ".join(cells))
-    return lines
+    columns: list[Column] = [("size", "right", list(map(str, cells)))]
+    columns += [(name, "right", [row.get(name, "N/A") for row in cells.values()]) for name in names]
+    return lines + [f"# {line}" for line in render_lines(columns, (_SIZE,))]
 
 
 def _cell(one: Measurement, seconds: float) -> str:
     if one.collective == "latency":
-        return digits(seconds * 1e6)
+        return format_digits(seconds * 1e6)
     rate = bandwidths(one, seconds)[1]
-    return f"{digits(rate / 1e6)} ({digits(rate / (one.size or 1))})"
+    return f"{format_digits(rate / 1e6)} ({format_digits(rate / (one.size or 1))})"

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from busbar.errors import ReportError
+from busbar.tables import Column, RenderedTable, render_rich
+from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.compare import row_key, samples
 from reports.records.measurement import Measurement
-from reports.records.shown import rate, seconds, setting, size_text
+from reports.records.shown import setting
 from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import efficiency, speedup
-from reports.tables.table import Column, Shown, table
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
     return Scaled(row, first, speedup(one, all_), each, low, high)
 
 
-def scaling_tables(found: Sequence[Sequence[Scaled]], width: int) -> list[Shown]:
+def scaling_tables(found: Sequence[Sequence[Scaled]], width: int) -> list[RenderedTable]:
     """A table a measured thing and placement; the base case stands in the heading.
 
     Below some 90 columns busbw makes room for the names of algorithms.
@@ -79,20 +80,20 @@ def scaling_tables(found: Sequence[Sequence[Scaled]], width: int) -> list[Shown]
     return [_table(name, group, width) for name, group in groups.items()]
 
 
-def _table(name: str, group: Sequence[Scaled], width: int) -> Shown:
+def _table(name: str, group: Sequence[Scaled], width: int) -> RenderedTable:
     rows = [s.row for s in group]
     bounds = [_bounds(s) for s in group]
     columns: list[Column] = [
-        ("size", "right", [size_text(r.size) for r in rows]),
+        ("size", "right", [format_size(r.size) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("ranks", "right", [str(r.ranks) for r in rows]),
-        ("time", "right", [seconds(r.time_s) for r in rows]),
-        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("time", "right", [format_seconds(r.time_s) for r in rows]),
+        ("busbw", "right", [format_rate(r.busbw_bytes_per_s) for r in rows]),
         ("speed-up", "right", [f"{s.speedup:.3g}" for s in group]),
         ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
         ("95 %", "right", bounds),
     ]
-    return table(name, columns, width, ("busbw",))
+    return render_rich(name, columns, width, ("busbw",))
 
 
 def _bounds(s: Scaled) -> str:

@@ -6,30 +6,14 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from busbar.terminal import terminal
+from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
+from busbar.terminal import open_console
+from busbar.units import format_digits, format_interval, format_percent, format_seconds, format_size
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import Expected, Measurement, grouped, level_of
-from reports.records.metrics import (
-    ALGBW,
-    BESIDE,
-    BUSBW,
-    ERROR,
-    TIME,
-    Metric,
-    metric_of,
-    present,
-)
-from reports.records.shown import (
-    interval_text,
-    known,
-    percent,
-    seconds,
-    setting,
-    size_text,
-    sparkline,
-)
+from reports.records.metrics import ALGBW, BESIDE, BUSBW, ERROR, TIME, Metric, metric_of, present
+from reports.records.shown import setting
 from reports.statistics.quantities import joules_per_gb, of_limit
-from reports.tables.table import WIDE, Column, Shown, fitting, table
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns that are given up where there is no room, the first first; names wrap only after that.
@@ -75,7 +59,7 @@ def tables(
     width: int,
     ascii_only: bool = False,
     expected: Callable[[Measurement], Expected] = lambda row: Expected(),
-) -> list[Shown]:
+) -> list[RenderedTable]:
     """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out.
 
     ``expected``: what a row should take, to stand beside what it took.
@@ -88,29 +72,29 @@ def _table(
     width: int,
     ascii_only: bool,
     expected: Callable[[Measurement], Expected],
-) -> Shown:
+) -> RenderedTable:
     models = [expected(r) for r in rows]
     columns: list[Column] = [
-        ("size", "right", [size_text(r.nbytes) for r in rows]),
+        ("size", "right", [format_size(r.nbytes) for r in rows]),
         ("algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport for r in rows]),
         ("time", "right", time_texts(rows)),
-        ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
-        ("predicted", "right", [known(m.predicted, seconds) for m in models]),
-        ("bound", "right", [known(m.bound, seconds) for m in models]),
-        ("min", "right", [known(r.min_s, seconds) for r in rows]),
-        ("p99", "right", [known(r.p99_s, seconds) for r in rows]),
-        ("max", "right", [known(r.max_s, seconds) for r in rows]),
+        ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("predicted", "right", [format_digits(m.predicted, format_seconds) for m in models]),
+        ("bound", "right", [format_digits(m.bound, format_seconds) for m in models]),
+        ("min", "right", [format_digits(r.min_s, format_seconds) for r in rows]),
+        ("p99", "right", [format_digits(r.p99_s, format_seconds) for r in rows]),
+        ("max", "right", [format_digits(r.max_s, format_seconds) for r in rows]),
         ("algbw", "right", figures_of(rows, ALGBW)),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
-        ("limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
         ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
         ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
         ("links", "right", [_of_size(r.total_bytes, r) for r in rows]),
-        ("J", "right", [known(r.energy_per_op_j, ".3g") for r in rows]),
-        ("J/GB", "right", [known(_energy(r), ".3g") for r in rows]),
-        ("cv", "right", [percent(r.cv) for r in rows]),
+        ("J", "right", [format_digits(r.energy_per_op_j, ".3g") for r in rows]),
+        ("J/GB", "right", [format_digits(_energy(r), ".3g") for r in rows]),
+        ("cv", "right", [format_percent(r.cv) for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("error", "right", figures_of(rows, ERROR)),
@@ -118,19 +102,19 @@ def _table(
     ]
     columns = [c for c in columns if width >= WIDE or c[0] not in _OF_WIDE]
     several = any(len(r.times_s) > 1 for r in rows)
-    kept, room = fitting(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
+    kept, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
         return _of_rows(rows, kept)
     marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
-    kept.append((title, "left", [sparkline(r.times_s, marks, ascii_only) for r in rows]))
+    kept.append((title, "left", [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]))
     return _of_rows(rows, kept)
 
 
-def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Shown:
+def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> RenderedTable:
     """A table of a group, with what its marks mean below."""
-    shown = table(heading(rows), columns, skipped=[r.skipped for r in rows])
+    shown = render_rich(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
@@ -153,7 +137,7 @@ def busbw_texts(rows: Sequence[Measurement]) -> list[str]:
 def texts(rows: Sequence[Measurement], width: int, ascii_only: bool = False) -> list[str]:
     """`tables` as lines of text."""
     out = io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8", "replace")
-    screen = terminal(file=out, width=width, color_system=None, highlight=False, emoji=False)
+    screen = open_console(file=out, width=width, color_system=None, highlight=False, emoji=False)
     for shown in tables(rows, width, ascii_only):
         screen.print(shown.heading, markup=False, soft_wrap=True)
         screen.print(shown.table)
@@ -180,7 +164,7 @@ def _energy(row: Measurement) -> float | None:
     return joules_per_gb(row.energy_per_op_j, row.size)
 
 
-def import_table(rows: Sequence[Measurement], width: int) -> Shown:
+def import_table(rows: Sequence[Measurement], width: int) -> RenderedTable:
     """All rows of an import in one table; what is the same in all of them stands in the title."""
     same = (
         ("run", [str(r.run.number) for r in rows]),
@@ -195,7 +179,7 @@ def import_table(rows: Sequence[Measurement], width: int) -> Shown:
     columns: list[Column] = [
         ("line", "right", [str(r.line or "") for r in rows]),
         *((name, "left", texts) for name, texts in same if len(set(texts)) > 1),
-        ("size", "right", [size_text(r.nbytes) for r in rows]),
+        ("size", "right", [format_size(r.nbytes) for r in rows]),
         ("place", "left", [r.placement for r in rows]),
         ("time", "right", time_texts(rows)),
         ("algbw", "right", figures_of(rows, ALGBW) if width >= WIDE else [""] * len(rows)),
@@ -207,4 +191,4 @@ def import_table(rows: Sequence[Measurement], width: int) -> Shown:
     words = {"ranks": "{} ranks", "time of": "time: {}"}
     one = [words.get(name, "{}").format(text) for name, text in shared.items()]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
-    return table(title, columns, skipped=[r.skipped for r in rows])
+    return render_rich(title, columns, skipped=[r.skipped for r in rows])

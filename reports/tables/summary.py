@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, log10
 from textwrap import wrap
 
+from busbar.tables import split_columns
+from busbar.units import format_digits, seven_characters
 from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LIBRARY, Measurement, placements
-from reports.records.shown import PLACEMENT, known
+from reports.records.shown import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
-from reports.tables.table import blocks
 from reports.tables.winners import answer
 
 _EDGE = len("# ") + 12  # what stands left of the cells: the size
@@ -109,18 +109,18 @@ def _grids(
     yield grid(
         "% of the limit that memory sets",
         narrow,
-        lambda r: known(_share(r, statistic), lambda share: f"{100 * share:.0f}"),
+        lambda r: format_digits(_share(r, statistic), lambda share: f"{100 * share:.0f}"),
         notes=above,
     )
     yield grid(
         "J per operation, idle taken off",
         narrow,
-        lambda r: known(r.energy_per_op_j, _short),
+        lambda r: format_digits(r.energy_per_op_j, seven_characters),
     )
     yield grid(
         "memory clock in MHz",
         narrow,
-        lambda r: known(r.clock_memory_hz, lambda clock: f"{clock / 1e6:.0f}"),
+        lambda r: format_digits(r.clock_memory_hz, lambda clock: f"{clock / 1e6:.0f}"),
     )
 
 
@@ -140,8 +140,12 @@ def _rate(row: Measurement, library: Measurement | None, statistic: str) -> str:
     rated = (row.size or 0) >= LATENCY_BOUND
     figure = bandwidths(row, seconds)[1] / 1e9 if rated else seconds * 1e6
     base = None if library is None else center(library, statistic)
-    ratio = "" if base is None or row.algorithm == LIBRARY else f" ({_short(base / seconds)}x)"
-    return _short(figure) + ratio
+    ratio = (
+        ""
+        if base is None or row.algorithm == LIBRARY
+        else f" ({seven_characters(base / seconds)}x)"
+    )
+    return seven_characters(figure) + ratio
 
 
 def _share(row: Measurement, statistic: str) -> float | None:
@@ -150,18 +154,13 @@ def _share(row: Measurement, statistic: str) -> float | None:
     return of_limit(seconds, row.limit_s) if seconds and row.limit_s is not None else None
 
 
-def _short(value: float) -> str:
-    """Three significant digits in at most seven characters; below 0.001, two."""
-    if value < 0.001:
-        return f"{value:.1e}" if value > 0 else "0.00"
-    return f"{value:.{max(0, 2 - floor(log10(value)))}f}"
-
-
 def _drawn(grid: _Grid, width: int) -> list[str]:
     if not grid.lines:
         return []
     lines = ["#", f"# {grid.title}"]
-    for shown in blocks({name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE):
+    for shown in split_columns(
+        {name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE
+    ):
         heads = [_stacked(name, grid.columns[name]) for name in shown]
         for at in range(-max(map(len, heads)), 0):
             label = "size" if at == -1 else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
+from busbar.tables import render_lines, split_columns
+from busbar.units import format_size
 from reports.analysis.answer import HEADS, UNSURE, answers, cell, counts, crossovers, head, told
 from reports.analysis.winners import Cells, Stretch, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
-from reports.records.shown import size_text
 from reports.statistics.quantities import LATENCY_BOUND
-from reports.tables.table import blocks
 
 _GAP = "  "
 _KEY = "~: the next may be as fast"
@@ -33,11 +33,9 @@ def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
     widths = [max(map(len, column)) for column in columns]
     if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
         columns, widths = columns[:-1], widths[:-1]
-    lines = []
-    for cells in zip(*columns, strict=True):
-        others = (f"{c:<{w}}" for c, w in zip(cells[1:], widths[1:], strict=True))
-        lines.append(_GAP.join([cells[0].rjust(widths[0]), *others]).rstrip())
-    return lines
+    return render_lines(
+        (head, "left" if n else "right", cells) for n, (head, *cells) in enumerate(columns)
+    )
 
 
 def _changes(found: Sequence[Stretch], width: int) -> list[str]:
@@ -70,7 +68,7 @@ def _figure(cells: Cells) -> str:
     """The quantity that stands first in a cell: a barrier, which moves nothing, has no rate."""
     if all(w.latency_bound for w in cells.values()):
         return "time"
-    few = size_text(LATENCY_BOUND)
+    few = format_size(LATENCY_BOUND)
     small = any(w.latency_bound for w in cells.values())
     return f"busbw in GB/s, below {few} the time" if small else "busbw in GB/s"
 
@@ -82,20 +80,20 @@ def _shared(crowded: Mapping[int, float | None]) -> str:
 
 def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
     sizes = sorted({size for size, _ in cells})
-    edge = max(len("size"), *(len(size_text(size)) for size in sizes))
+    edge = max(len("size"), *(len(format_size(size)) for size in sizes))
     texts = {at: cell(winner) for at, winner in cells.items()}
     columns = {n: {size: texts[size, n] for size in sizes if (size, n) in texts} for n in heads}
     made: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
     if _width(made, heads) > width - edge:
         made = dict(columns)
     wide = {n: _width({n: column}, heads) for n, column in made.items()}
-    for block in blocks(wide, width - edge):
+    for block in split_columns(wide, width - edge):
         widths = {n: wide[n] - len(_GAP) for n in block}
         yield _line("size".rjust(edge), ((heads[n], widths[n]) for n in block))
         for size in sizes:
             here = {n: made[n].get(size, ()) for n in block}
             for i in range(max(map(len, here.values()))):
-                label = (size_text(size) if i == 0 else "").rjust(edge)
+                label = (format_size(size) if i == 0 else "").rjust(edge)
                 parts = (here[n][i] if i < len(here[n]) else "" for n in block)
                 yield _line(label, zip(parts, widths.values(), strict=True))
 

@@ -27,7 +27,7 @@ from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.timing.measure import Timing
 from busbar.errors import Unavailable
-from busbar.sizes import human
+from busbar.units import format_bytes
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
@@ -149,7 +149,7 @@ def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
         if algorithm in ("library", "ring"):  # the others have scratch as well
             assert bool(skipped) == (least > idle), (algorithm, kib, in_place, skipped)
         if skipped:
-            assert f"which has {human(idle)} to give" in skipped
+            assert f"which has {format_bytes(idle)} to give" in skipped
 
 
 def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,17 +15,7 @@ from pathlib import Path
 import pytest
 
 import native
-from tests.conftest import (
-    LIMIT_S,
-    REPO,
-    Mpi,
-    Run,
-    good,
-    popen,
-    table_rows,
-    thorough,
-    under,
-)
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, table_rows, thorough, under
 from tests.together import together
 
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")

@@ -16,8 +16,9 @@ from bench.launch.launch import parse_progress
 from bench.options.options import parse
 from bench.run.catalogue import RankSetup, jobs
 from bench.run.memory import Pool
-from bench.run.pace import Pace, duration, limits
+from bench.run.pace import Pace, limits
 from bench.run.screen import Screen
+from busbar.units import format_duration
 from tests.conftest import REPO, Mpi, environment, under
 
 Seconds = st.floats(0.1, 100.0)
@@ -121,7 +122,7 @@ def test_limits_follow_budgets_and_sizes() -> None:
 )
 def test_durations_are_for_people(seconds: float, said: str) -> None:
     """Rule: two units at most."""
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 def _shown(steps: Sequence[float], limit: float, *, rank: int = 0, bounded: bool = True) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.links.measure import first_ranks, grouped, orders, second_least
-from topology.measured.matrix import Pair, RankPlace
+from topology.model.measured import Pair, RankPlace
 
 
 def _loaded(

@@ -22,7 +22,7 @@ from reports.records.measurement import GpuSample
 from reports.tables.summary import summary
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, changed
-from topology.sources.nvml_state import State
+from topology.sources.nvml import State
 
 STEADY = State(0.0, 1.98e9, 3.2e9, 500.0, 60.0, 0.0, ())
 IDLE_W, BUSY_W = 100.0, 600.0

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.sizes import parse_size, sweep
+from busbar.units import parse_size, sweep_sizes
 
 
 @given(st.integers(0, 4096), st.sampled_from([("", 1), ("K", 2**10), ("m", 2**20), ("G", 2**30)]))
@@ -19,11 +19,11 @@ def test_a_factor_sweep_rises_from_minimum_to_at_most_maximum(
     low: int, more: int, factor: float
 ) -> None:
     """Rule: sizes start at -b, rise strictly and never pass -e."""
-    sizes = sweep(low, low + more, factor=factor, step=None)
+    sizes = sweep_sizes(low, low + more, factor=factor, step=None)
     assert sizes[0] == low and sizes[-1] <= low + more
     assert all(a < b for a, b in pairwise(sizes))
 
 
 def test_increments_advance_by_bytes() -> None:
     """Rule: -i adds instead of multiplying."""
-    assert sweep(10, 40, factor=None, step=15) == [10, 25, 40]
+    assert sweep_sizes(10, 40, factor=None, step=15) == [10, 25, 40]

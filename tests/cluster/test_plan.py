@@ -20,6 +20,7 @@ from bench.cluster.use import Use, counters, used
 from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
+from busbar.units import format_link_rate
 
 
 @st.composite
@@ -113,7 +114,7 @@ def test_the_picture_is_xml_and_has_every_link_twice(network: Network) -> None:
 @given(st.floats(1e6, 1e11))
 def test_rates_are_read_as_they_are_written(bits: float) -> None:
     """What `rate_text` prints to three digits, `rate` reads back."""
-    written = text.rate_text(bits / 8).replace("/s", "").replace(" ", "")
+    written = format_link_rate(bits / 8).replace("/s", "").replace(" ", "")
     assert text.rate(written) == pytest.approx(bits / 8, rel=6e-3)
 
 

@@ -17,13 +17,7 @@ from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
 from tests.conftest import thorough
 

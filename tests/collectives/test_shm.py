@@ -19,13 +19,7 @@ from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.conftest import thorough
 
 pytestmark = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")

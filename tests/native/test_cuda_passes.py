@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from collectives.execution.gpu.kernels import ELEMENTS, OPERATIONS
-from collectives.execution.ipc.plan import (
-    Addresses,
-    StagingArea,
-    control_bytes,
-    part,
-    table,
-    teams,
-)
+from collectives.execution.ipc.plan import Addresses, StagingArea, control_bytes, part, table, teams
 from collectives.execution.shm.dependences import DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype

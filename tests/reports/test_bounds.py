@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from busbar.cells import celled, uncelled
 from busbar.errors import ReportError
-from busbar.printable import printable
+from busbar.tables import escape_cell, unescape_cell
+from busbar.terminal import make_printable
 from reports.analysis.expect import parse_rate, parse_share
 from reports.analysis.expect_text import parse as parse_rule
 from reports.exports.formats import to_csv
@@ -213,8 +213,8 @@ def test_another_placement_in_csv_is_a_note() -> None:
 @example("'x")
 def test_cells_come_back_and_are_no_formulas(text: str) -> None:
     """Rule: no text in CSV begins as a formula does, and what was written is what is read."""
-    cell = celled(text)
-    assert uncelled(cell) == text
+    cell = escape_cell(text)
+    assert unescape_cell(cell) == text
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
@@ -254,5 +254,5 @@ def test_nothing_reaches_the_terminal_but_text(
 def test_what_people_write_stays_as_it_is() -> None:
     """Rule: letters of every script, signs and all kinds of blanks are printable."""
     for text in ("größe µs", "算法", "a\u00a0b\u2009c", "≥ 64M", "🚌"):
-        assert printable(text) == text
-    assert printable("a\tb\x00c\ud800") == "a?b?c?"
+        assert make_printable(text) == text
+    assert make_printable("a\tb\x00c\ud800") == "a?b?c?"

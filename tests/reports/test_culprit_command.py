@@ -11,7 +11,7 @@ import numpy as np
 from bench.links.measure import Measured, Settings, as_topology
 from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
-from topology.measured.matrix import Estimate, RankPlace
+from topology.model.measured import Estimate, RankPlace
 from topology.sources import own_json
 
 

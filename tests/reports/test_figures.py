@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
+from busbar.tables import draw_sparkline
+from busbar.units import format_seconds, format_size
 from reports.figures.plot import figures
 from reports.readers.reading import parse
-from reports.records.shown import seconds, size_text, sparkline
 from reports.tables.markdown import markdown
 from tests.reports.runs import noisy, rows
 
@@ -46,10 +47,10 @@ def test_a_log_without_raw_times_has_no_distribution() -> None:
 @given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 40))
 def test_a_sparkline_fits_and_shows_the_extremes(values: list[float], width: int) -> None:
     """Rule: never wider than asked, and never blank at its ends when there is something to show."""
-    line = sparkline(values, width)
+    line = draw_sparkline(values, width)
     assert len(line) <= width
     assert not values or (line[0] != " " and line[-1] != " ")
-    assert sparkline(values, width, ascii_only=True).isascii()
+    assert draw_sparkline(values, width, ascii_only=True).isascii()
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_a_sparkline_fits_and_shows_the_extremes(values: list[float], width: int
 )  # fmt: skip
 def test_times_are_short(value: float | None, text: str) -> None:
     """Rule: three digits and the unit that suits."""
-    assert seconds(value) == text
+    assert format_seconds(value) == text
 
 
 def test_sizes_are_exact() -> None:
     """Rule: a unit only where nothing is rounded away."""
-    assert [size_text(n) for n in (0, 8, 1000, 1024, 1536, 3 << 30)] == [
+    assert [format_size(n) for n in (0, 8, 1000, 1024, 1536, 3 << 30)] == [
         "0", "8", "1000", "1K", "1536", "3G"
     ]  # fmt: skip
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from busbar.errors import ReportError
+from busbar.tables import draw_trend
+from busbar.units import format_p_value
 from reports.analysis.differences import differences
 from reports.analysis.history import events, history, in_order
 from reports.readers.reading import parse
 from reports.records.measurement import Placements
-from reports.records.shown import chance, trend
 from reports.statistics.change_points import alarms, cuts
 from tests.conftest import examples, thorough
 from tests.reports.runs import allreduce, cli, rows, saved, to_jsonl
@@ -120,9 +121,11 @@ def test_the_last_runs_raise_an_alarm_before_a_change_is_certain() -> None:
 
 def test_a_course_is_drawn_between_its_extremes() -> None:
     """Rule: a mark a value, least to greatest, a bar before each cut, plain without UTF-8."""
-    assert trend([1, 2, 8], [2]) == "▁▂|█" and trend([5, 5]) == "▁▁" and trend([]) == ""
-    assert trend([1, 8], ascii_only=True).isascii()
-    assert chance(0.0123) == "p 0.012" and chance(0.0) == "p < 1e-9"
+    assert (
+        draw_trend([1, 2, 8], [2]) == "▁▂|█" and draw_trend([5, 5]) == "▁▁" and draw_trend([]) == ""
+    )
+    assert draw_trend([1, 8], ascii_only=True).isascii()
+    assert format_p_value(0.0123) == "p 0.012" and format_p_value(0.0) == "p < 1e-9"
 
 
 # -- from records

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from busbar.printable import printable
+from busbar.terminal import make_printable
+from busbar.units import format_interval, format_percent, format_rate, format_seconds, format_size
 from reports.analysis.machine import read_machine
 from reports.page import page
-from reports.records.shown import interval_text, percent, rate, seconds, size_text
 from reports.tables.show import share_of_limit
 from tests.reports.browser import (
     LIMIT_S,
@@ -134,7 +134,7 @@ def test_the_table_sorts(tab: Any) -> None:
 
 
 def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
-    """Rule: the page's script writes figures of every kind as reports.records.shown does."""
+    """Rule: the page's script writes figures of every kind as busbar.units does."""
     one = rows(records(["ring"], [4], [1024]))[0]
     found = []
     for n in range(90):
@@ -149,12 +149,12 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
     target = tmp_path / "figures.html"
     target.write_bytes(page(found))
     opened(driver, target)
-    assert column(driver, "size") == [size_text(r.size) for r in found]
-    assert column(driver, "time") == [seconds(r.time_s) for r in found]
-    assert column(driver, "95 %") == [interval_text(r.low_s, r.high_s, r.time_s) for r in found]
-    assert column(driver, "busbw (GB/s)") == [rate(r.busbw_bytes_per_s) for r in found]
-    assert column(driver, "cv") == [percent(r.cv) for r in found]
-    assert column(driver, "% of bound") == [percent(share_of_limit(r)) for r in found]
+    assert column(driver, "size") == [format_size(r.size) for r in found]
+    assert column(driver, "time") == [format_seconds(r.time_s) for r in found]
+    assert column(driver, "95 %") == [format_interval(r.low_s, r.high_s, r.time_s) for r in found]
+    assert column(driver, "busbw (GB/s)") == [format_rate(r.busbw_bytes_per_s) for r in found]
+    assert column(driver, "cv") == [format_percent(r.cv) for r in found]
+    assert column(driver, "% of bound") == [format_percent(share_of_limit(r)) for r in found]
 
 
 def test_hovering_tells_numbers(tab: Any) -> None:
@@ -217,9 +217,9 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
         "[href^=javascript]').length"
     )
     assert driver.execute_script(script) == 0
-    assert driver.execute_script("return document.querySelector('h1').textContent") == printable(
-        EVIL
-    )
+    assert driver.execute_script(
+        "return document.querySelector('h1').textContent"
+    ) == make_printable(EVIL)
     assert EVIL in column(driver, "algorithm")
     legends = "return [...document.querySelectorAll('#busbw .keys button')].map(t => t.textContent)"
     assert any("<img src=x" in text for text in driver.execute_script(legends))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.units import seven_characters
 from reports.analysis.cautions import warnings_of
 from reports.exports.nccl_table import number, row
 from reports.records.measurement import Placements
-from reports.tables.summary import _short, summary
+from reports.tables.summary import summary
 from tests.reports.runs import allreduce, flat, timed
 
 
@@ -34,8 +35,8 @@ def test_rates_below_one_keep_significant_digits(value: float) -> None:
 @given(st.floats(1e-3, 9e3))
 def test_closing_tables_keep_three_digits(value: float) -> None:
     """Rule: a rate is told to three digits in seven characters, also over slow links."""
-    assert len(_short(value)) <= 7
-    assert float(_short(value)) == pytest.approx(value, rel=0.0051)
+    assert len(seven_characters(value)) <= 7
+    assert float(seven_characters(value)) == pytest.approx(value, rel=0.0051)
 
 
 def test_a_row_is_byte_for_byte_nccl_tests() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.steps.compressed import _MOVES, CompressedMean
+from bench.steps.compressed import _ALGORITHMS, CompressedMean
 from bench.steps.training.codecs import CODECS, ONCE, codec, suits
-from bench.steps.training.telling import relative_error
+from bench.steps.training.report import relative_error
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
@@ -108,6 +108,6 @@ def test_what_is_added_on_the_way_must_be_a_number() -> None:
         assert f"ring with --compress {text}: it adds on the way" in str(caught.value)
         for name in ONCE:
             suits(codec(text), name)
-    assert tuple(_MOVES) == ONCE
+    assert tuple(_ALGORITHMS) == ONCE
     for text in ("none", "fp16", "bf16"):
         suits(codec(text), "ring")

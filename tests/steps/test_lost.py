@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,7 @@ from threading import Timer
 import pytest
 
 from bench.launch import child
-from bench.steps.server.ends import MessageKind, header
-from bench.steps.server.sockets import SocketServer
-from bench.steps.server.wire import address
-from bench.steps.updates import ways
+from bench.steps.updates import connect
 from busbar.errors import RankFailure
 from reports.readers.codec import measurements
 from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough, under
@@ -125,13 +121,13 @@ DIES = """
 import os, signal, sys
 from bench.launch.control_socket import ControlSocket
 from bench.steps.main import main
-from bench.steps.server.learning import Rounds
-once = Rounds._round
+from bench.steps.server.worker_loop import WorkerLoop
+once = WorkerLoop._round
 def round_(self):
     once(self)
-    if self.learned.number == 1 and self.learned.pushed == 5:
+    if self.log.number == 1 and self.log.pushed == 5:
         os.kill(os.getpid(), signal.SIGKILL)
-Rounds._round = round_
+WorkerLoop._round = round_
 sys.exit(main(sys.argv[1:], ControlSocket()))
 """
 
@@ -160,13 +156,13 @@ def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, u
 TAKES = DIES.replace(
     "sys.exit",
     """
-from bench.steps.server.serving import Serving
+from bench.steps.server.server_loop import ServerLoop
 from bench.steps.updates.servers import _ServerRun
-joins, came = Serving._joins, []
-def joins_(self, learner):
-    joins(self, learner)
+join, came = ServerLoop._join, []
+def join_(self, learner):
+    join(self, learner)
     came.append(self._core.version)
-Serving._joins = joins_
+ServerLoop._join = join_
 _ServerRun._enough = lambda self, updates, spent: bool(came) and updates >= came[0] + 100
 sys.exit""",
 )
@@ -208,21 +204,7 @@ def test_a_learner_that_stops_before_it_began_is_named(monkeypatch: pytest.Monke
     try:
         with pytest.raises(RankFailure, match=rf"pid {process.pid}\) is stopped before it began"):
             while True:
-                ways._look([process], look)
+                connect._check_running([process], look)
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_word_of_a_learner_that_is_given_up_does_not_count() -> None:
-    """Rule: a learner that joined and was then lost is none to wait for."""
-    name = f"test-{os.getpid()}"
-    server = SocketServer(name, 0, {"learners": 1})
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
-        end.connect(address(name, 0))
-        end.sendall(header(MessageKind.JOIN, 0, 0))
-        while not server._headed:
-            server._look(0.1)
-        server._lose(server._headed[0][1])
-        assert server.receive(0.0) is None
-    server.close()

@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bench.steps.compute import Compute, Exponential, Replay
-from bench.steps.server.formulas import mean_staleness, per_update, sync_over_async
+from bench.steps.server.expected import (
+    ServiceTimes,
+    mean_staleness,
+    per_update,
+    simulate_protocol,
+    sync_over_async,
+)
 from bench.steps.server.protocol import PROTOCOLS, Core, UpdateProtocol, update_protocol
-from bench.steps.server.simulating import ServiceTimes, play
 from busbar.errors import RankFailure, Unsupported
 
 LAWS = (
@@ -186,7 +191,7 @@ def test_closed_forms() -> None:
 def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, law: Compute) -> None:
     """Rule: with drawn times every protocol takes its expected time and has its staleness."""
     updates = 6000 // protocol.needed
-    played = play(protocol, law.draw, updates)
+    played = simulate_protocol(protocol, law.draw, updates)
     expected = per_update(protocol, law)
     if expected is not None:
         ratio = played.per_update(updates // 10) / expected.seconds
@@ -201,21 +206,21 @@ def test_a_server_that_takes_its_time() -> None:
     """Rule: a server that is the bottleneck sets the pace, and one that is not slows little."""
     protocol, law = update_protocol("async", 8), Exponential("", 0.0, 0.010)
     costs = ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
-    busy = play(protocol, law.draw, 2000, costs)
+    busy = simulate_protocol(protocol, law.draw, 2000, costs)
     assert busy.per_update(200) == pytest.approx(0.004, rel=0.01)
     assert busy.busy / busy.updates[-1] == pytest.approx(1, abs=0.02)
-    idle = play(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
+    idle = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
     assert idle.per_update(200) == pytest.approx(0.010 / 8, rel=0.01)
-    late = play(protocol, law.draw, 2000, ServiceTimes(round=0.002))
+    late = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(round=0.002))
     assert late.per_update(200) == pytest.approx(0.012 / 8, rel=0.01)
 
 
-def test_a_server_that_cannot_keep_up_ends_the_play() -> None:
+def test_a_server_that_cannot_keep_up_ends_the_simulate_protocol() -> None:
     """Rule: learners that go on and outrun the server make every gradient stale; that is told."""
     protocol, law = update_protocol("k-batch-sync:3", 3), Exponential("", 0.0, 0.001)
-    outrun = play(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
+    outrun = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
     assert outrun.endless and outrun.per_update() == inf
-    kept_up = play(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
+    kept_up = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
     assert not kept_up.endless and len(kept_up.updates) == 200
 
 

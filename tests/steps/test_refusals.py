@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.steps import fusion
+from bench.steps import buckets
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import shape
-from bench.steps.training.rates import rule
+from bench.steps.training.rules import rule
 from busbar.errors import Unsupported
 
 
@@ -30,7 +30,7 @@ def _protocol(text: str) -> object:
 
 
 def _cycle(text: str) -> object:
-    return fusion.parse(text, 0.005)
+    return buckets.parse_fusion(text, 0.005)
 
 
 def _straggler(text: str) -> object:
@@ -71,9 +71,9 @@ def _straggler(text: str) -> object:
         (_protocol, "batch-sync:2", "no protocol"),
         (_protocol, "k-", "no protocol"),
         (_protocol, "", "no protocol ''; there are: sync, "),
-        (fusion.parse, "ddp:1M", "ddp:FIRST,REST"),
-        (fusion.parse, "0", "at least 1 byte"),
-        (fusion.parse, "many", "no size"),
+        (buckets.parse_fusion, "ddp:1M", "ddp:FIRST,REST"),
+        (buckets.parse_fusion, "0", "at least 1 byte"),
+        (buckets.parse_fusion, "many", "no size"),
         (_cycle, "ddp", "--cycle goes with"),
         (_cycle, "none", "--cycle goes with"),
         *((compute, text, "--compute") for text in ("exp:-1", "exp:nan", "exp:1,", "fixed:")),

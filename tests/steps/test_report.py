@@ -11,11 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.compute import Exponential
-from bench.steps.server.costs import RoundCosts, split
+from bench.steps.server.expected import (
+    RoundCosts,
+    ServiceTimes,
+    attribute_time,
+    simulate_protocol,
+)
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import Paced, histogram, learners_figures, mean_interval, paced
-from bench.steps.server.serving import Served
-from bench.steps.server.simulating import ServiceTimes, play
+from bench.steps.server.report import (
+    ServerReport,
+    build_report,
+    histogram,
+    learners_figures,
+    mean_interval,
+)
+from bench.steps.server.server_loop import ServerLog
 
 
 @given(st.dictionaries(st.integers(0, 100), st.integers(1, 9), min_size=1))
@@ -44,14 +54,14 @@ LAW = Exponential("exp:20", 0.020, seed=3)
 
 def _said(
     costs: ServiceTimes, compute: Exponential = LAW, updates: int = 2000, name: str = "async"
-) -> Paced:
+) -> ServerReport:
     """The report of a server that took so long for everything."""
     protocol = update_protocol(name, 8)
-    played = play(protocol, compute.draw, updates, costs)
+    played = simulate_protocol(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
     one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
-    served = Served(
+    log = ServerLog(
         updates=played.updates,
         staleness=played.staleness,
         waits=[0.0] * updates,
@@ -62,9 +72,9 @@ def _said(
         answer_s=costs.weights * updates,
         answers=updates,
         batches=updates,
-        learned=[one],
+        workers=[one],
     )
-    return paced(protocol, [served], compute, compute.draw, 8)
+    return build_report(protocol, [log], compute, compute.draw, 8)
 
 
 def test_learners_that_differ_have_no_formula() -> None:
@@ -130,15 +140,17 @@ def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
     spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))
 
     def played(costs: ServiceTimes) -> float:
-        return play(names, law.draw, 800, costs).per_update(8)
+        return simulate_protocol(names, law.draw, 800, costs).per_update(8)
 
     mean = played(spent) + 0.0003
-    found = split(played, spent, beside, predicted, mean)
+    found = attribute_time(played, spent, beside, predicted, mean)
     assert sum(found.values()) == pytest.approx(mean)
     assert found["computing"] == predicted
     assert found["unexplained"] == pytest.approx(0.0003)
     # A server that cannot keep up with some cost leaves it, and those after it, in what is left.
-    some = split(lambda one: inf if one.weights else played(one), spent, beside, predicted, mean)
+    some = attribute_time(
+        lambda one: inf if one.weights else played(one), spent, beside, predicted, mean
+    )
     assert sum(some.values()) == pytest.approx(mean)
     assert "weights sent to one after the other" not in some
     # All learners are cancelled, so that each update has the whole of a round once.

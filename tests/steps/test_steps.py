@@ -75,7 +75,7 @@ def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         self._messages[span] = 0
         return Nothing(0, 0)
 
-    monkeypatch.setattr(Exchange, "_made", made)
+    monkeypatch.setattr(Exchange, "_make_plan", made)
     status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
     assert status == 1 and "10240 gradients are not the ranks' average" not in out
     assert "gradients are not the ranks' average" in out

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from topology.model.facts import Fact
+from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
 from .mock_nvml import description

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
-from topology.sources import amd, recognise
+from topology.sources import amd, gather
 
 from . import texts
 
 
 def test_rocm_smi_states_links_hops_and_numa_nodes() -> None:
     """Rule: xGMI of one hop is a link, PCIe of three hops crosses CPUs, NUMA nodes are GPUs'."""
-    topology = recognise.parse(texts.ROCM)
+    topology = gather.parse(texts.ROCM)
     assert topology.sources == ("amd-smi",)
     assert topology.matrix() == (("X", "NV1", "SYS"), ("NV1", "X", "SYS"), ("SYS", "SYS", "X"))
     assert [gpu.get("numa_affinity") for gpu in topology.gpus] == ["0", "0", "1"]
@@ -27,7 +27,7 @@ def test_rocm_smi_states_links_hops_and_numa_nodes() -> None:
 
 def test_amd_smi_states_access_rates_and_bus_ids() -> None:
     """Rule: tables are joined by bus id; access is directed; a link has the largest rate stated."""
-    topology = recognise.parse(texts.AMD)
+    topology = gather.parse(texts.AMD)
     assert [gpu.busid for gpu in topology.gpus] == ["0000:05:00.0", "0000:26:00.0"]
     assert topology.pair("GPU0", "GPU1", "p2p_access") is False
     assert topology.pair("GPU1", "GPU0", "p2p_access") is True
@@ -37,9 +37,9 @@ def test_amd_smi_states_access_rates_and_bus_ids() -> None:
 
 def test_json_says_the_same() -> None:
     """Rule: both programs' JSON is read; PCIe of two hops leaves the level unknown."""
-    rocm = recognise.parse(texts.ROCM_JSON)
+    rocm = gather.parse(texts.ROCM_JSON)
     assert rocm.matrix() == (("X", "NV1"), ("NV1", "X"))
-    pcie = recognise.parse(texts.AMD_JSON)
+    pcie = gather.parse(texts.AMD_JSON)
     assert pcie.matrix() == (("X", "?"), ("?", "X")) and not pcie.links
     assert pcie.pair("GPU1", "GPU0", "link_hops") == 2
     nested = json.dumps({"topology": json.loads(texts.AMD_JSON)})

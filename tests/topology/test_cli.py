@@ -185,7 +185,7 @@ def test_a_machine_without_gpu_has_a_map(run: Run) -> None:
 def test_start_loads_no_heavy_library(report: str, run: Run) -> None:
     """Rule: the matrix, and knowing all rooms, needs no other library."""
     script = (
-        "import sys, topology.diagnostics.findings, topology.sources.nvml; "
+        "import sys, topology.diagnostics.checks, topology.sources.nvml; "
         "from tests.command import topology_main; status = topology_main(sys.argv[1:]); "
         "heavy = {'numpy', 'networkx', 'rich', 'matplotlib', 'pynvml', 'mpi4py', 'yaml'}; "
         "sys.exit(f'{heavy & set(sys.modules)}' if heavy & set(sys.modules) else status)"

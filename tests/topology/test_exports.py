@@ -17,7 +17,7 @@ from busbar.errors import ProbeError, Unavailable
 from tests.conftest import examples
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
-from topology.model.facts import Fact
+from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
 
 from .conftest import Loaded

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from topology.diagnostics.findings import check
-from topology.model.facts import Fact, Value
-from topology.model.published import published
+from topology.diagnostics.checks import check
+from topology.model.device import Fact, Value
+from topology.model.rates import published
 from topology.model.topology import Device, Kind, PairFact, Topology
 from topology.sources import sysfs
 

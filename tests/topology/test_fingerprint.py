@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from topology.model.fingerprint import fingerprint
-from topology.model.topology import Device, Fact, Kind, Topology
+from topology.model.topology import Device, Fact, Kind, Topology, fingerprint
 
 from .conftest import Loaded
 

@@ -9,14 +9,14 @@ import pytest
 
 from busbar.errors import ProbeError
 from tests.conftest import thorough
-from topology.diagnostics.findings import check
+from topology.diagnostics.checks import check
 
 from . import texts
 
 PARSERS = {
     name: importlib.import_module(f"topology.sources.{name}")
     for name in (
-        "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
+        "gather", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
         "bandwidth", "own_json", "amd",
     )
 }  # fmt: skip
@@ -36,7 +36,7 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[10:40])
 def test_hostile_xml_is_refused(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: no entities, no DTD's contents, bounded depth and size; no file is opened."""
-    monkeypatch.setattr("topology.sources.xml_text.MAX_NODES", 5000)
+    monkeypatch.setattr("topology.sources.text.MAX_NODES", 5000)
     with pytest.raises(ProbeError, match=HOSTILE[text]):
         PARSERS[name].parse(text)
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.model import rates
-from topology.model.facts import Fact
+from topology.model.device import Fact
 from topology.model.infer import complete
 from topology.model.topology import Device, Kind, Level, PairFact, Topology
-from topology.sources import nccl_xml, nccl_xml_out, smi_topo
+from topology.sources import nccl_xml, smi_topo
 
 PLACES = st.lists(st.tuples(*(st.integers(0, 1) for _ in range(5))), min_size=1, max_size=8)
 _BY_DEPTH = (Level.SYS, Level.NODE, Level.PHB, Level.PXB, Level.PIX, Level.PIX)
@@ -60,7 +60,7 @@ def test_nccl_xml_out_reads_back_to_the_same_levels(places: list[tuple[int, ...]
         for n, gpu in enumerate(bare.gpus)
     )
     topology = Topology(gpus, (), bare.pairs, sources=bare.sources)
-    back = nccl_xml.parse(nccl_xml_out.dump(topology))
+    back = nccl_xml.parse(nccl_xml.dump(topology))
     expected = tuple(
         tuple(cell.replace("NODE", "PHB") for cell in row) for row in topology.matrix()
     )

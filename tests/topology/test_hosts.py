@@ -6,7 +6,7 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind
-from topology.sources import hwloc, own_json, recognise
+from topology.sources import gather, hwloc, own_json
 
 from . import texts
 
@@ -23,7 +23,7 @@ def _assembled(extra: str = "") -> str:
 @pytest.mark.parametrize("text", [texts.HWLOC + OTHER, _assembled()], ids=["documents", "System"])
 def test_several_machines_are_hosts_of_one_map(text: str) -> None:
     """Rule: each machine is a host with its own devices; relations between hosts are unknown."""
-    topology = recognise.parse(text)
+    topology = gather.parse(text)
     assert [host.name for host in topology.of(Kind.HOST)] == ["node07", "node08"]
     one = hwloc.parse(texts.HWLOC)
     assert len(topology.devices) == 2 * len(one.devices)

@@ -33,7 +33,8 @@ from busbar.cpulist import members
 from collectives.execution.world import World
 from tests.conftest import Mpi, Run
 from tests.together import together
-from topology.measured.matrix import (
+from topology.model.device import Fact
+from topology.model.measured import (
     MARGIN,
     QUANTITIES,
     Estimate,
@@ -48,7 +49,6 @@ from topology.measured.matrix import (
     slow,
     with_cpus,
 )
-from topology.model.facts import Fact
 from topology.model.merge import merge
 from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json

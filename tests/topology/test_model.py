@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.model.facts import Fact
+from topology.model.device import Fact
 from topology.model.topology import Device, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
 

@@ -13,7 +13,7 @@ from . import mock_nvml
 SCRIPT = """
 import json, sys
 from busbar.errors import ProbeError
-from topology.sources.nvml_state import gauge
+from topology.sources.nvml import gauge
 for busid, uuid in json.loads(sys.argv[1]):
     try:
         gpu = gauge(busid, uuid)
@@ -70,7 +70,7 @@ def test_without_a_driver_it_is_one_line(nvml_library: Path, tmp_path: Path) -> 
 
 def test_two_threads_may_find_the_same_thing_refused() -> None:
     """Rule: what NVML refuses is not asked again, also when two looks find it at the same time."""
-    from topology.sources.nvml_state import Gauge
+    from topology.sources.nvml import Gauge
 
     class Library:
         NVMLError = ValueError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from busbar.errors import ProbeError
 from tests.topology import texts
 from topology.model.topology import Kind, Level
-from topology.sources import hwloc, nccl_xml, nccl_xml_out, recognise, smi_nvlink, smi_topo
+from topology.sources import gather, hwloc, nccl_xml, smi_nvlink, smi_topo
 from topology.views.matrix import text as shown_text
 
 HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
@@ -128,7 +128,7 @@ def test_one_gpu_beside_other_sections_keeps_its_affinities() -> None:
         "GPU 0: NVIDIA A (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\n\tGPU0\tCPU Affinity\tNUMA Affinity\n"
     )
     text += "GPU0\t X \t0-3\t0\n"
-    (gpu,) = recognise.parse(text).gpus
+    (gpu,) = gather.parse(text).gpus
     assert (gpu.get("cpu_affinity"), gpu.get("nvlinks")) == ("0-3", 1)
 
 
@@ -157,9 +157,9 @@ def test_bus_ids_that_a_model_gives_twice() -> None:
 def test_xml_between_prompts() -> None:
     """Rule: what a shell printed before and after a document is no part of it."""
     text = f"$ cat topo.xml\n{texts.NCCL_XML}\n$ exit\n"
-    assert recognise.parse(text) == recognise.parse(texts.NCCL_XML)
+    assert gather.parse(text) == gather.parse(texts.NCCL_XML)
     with pytest.raises(ProbeError, match="junk after document element"):
-        recognise.parse(texts.NCCL_XML * 2)
+        gather.parse(texts.NCCL_XML * 2)
 
 
 @pytest.mark.parametrize("numas", [("-1",), ("-1", "1"), ("-1", "0", "-1"), ("1", "", "0")])
@@ -176,7 +176,7 @@ def test_cpus_without_a_numa_node_have_no_number(numas: tuple[str, ...]) -> None
         line.split("\t")[-3:] for line in shown_text(topology).splitlines() if line[:3] == "GPU"
     ]
     assert all(("0" in row) == (numa == "0") for row, numa in zip(shown, numas, strict=True))
-    written = nccl_xml_out.dump(topology)
+    written = nccl_xml.dump(topology)
     assert 'numaid="-1"' in written and nccl_xml.parse(written).matrix() == topology.matrix()
 
 
@@ -215,7 +215,7 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
     text += (
         "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
     )
-    assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]
+    assert [gpu.get("host_both") for gpu in gather.parse(text).gpus] == [18.5e9, 19e9]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
 def test_a_program_that_is_not_read_is_named(text: str, name: str) -> None:
     """Rule: a text that is recognised and not read names the program and what to give instead."""
     with pytest.raises(ProbeError, match=name):
-        recognise.parse(text)
+        gather.parse(text)
 
 
 def test_amd_links_have_their_own_rates() -> None:
@@ -251,7 +251,7 @@ def test_amd_links_have_their_own_rates() -> None:
         (hop,) = topology.route("GPU0", "GPU1")
         assert (hop.bandwidth, hop.assumed) == (2 * gb * 1e9, False)
         assert [gpu.get("sm") for gpu in topology.gpus] == [None, None]
-        written = nccl_xml_out.dump(topology)
+        written = nccl_xml.dump(topology)
         again = nccl_xml.parse(written)
         assert again.route("GPU0", "GPU1") == (hop,) and "<nvlink" not in written
         assert [gpu.get("multiprocessors") for gpu in again.gpus] == [304, 304]

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.model.facts import Fact
+from topology.model.device import Fact
 from topology.model.topology import PairFact, Topology
 from topology.placement.pick import Objective, Ranking, available, pick
-from topology.placement.text import as_json, text
-from topology.placement.why import reasons
+from topology.placement.text import as_json, reasons, text
 
 from .conftest import Loaded
 from .machines import DGX_1V, dgx_1v, field_report, shapes, switched

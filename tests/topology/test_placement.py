@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from topology.model.merge import merge
 from topology.model.topology import Topology
-from topology.placement import bounded, orders
+from topology.placement import pick as placement_pick
+from topology.placement import rings as orders
 from topology.placement import routes as routes_module
-from topology.placement.load import DirectedLinks, ring_flows
-from topology.placement.packing import disjoint_rings, most_rings, ring_orders
 from topology.placement.pick import Objective, pick
-from topology.placement.routes import GpuRoutes
-from topology.sources import nccl_xml, recognise
+from topology.placement.rings import disjoint_rings, most_rings, ring_orders
+from topology.placement.routes import DirectedLinks, GpuRoutes, ring_flows
+from topology.sources import gather, nccl_xml
 from topology.views import matrix
 
 from . import drawn
@@ -110,15 +110,15 @@ def test_pairings_are_the_best_of_all(table: Table, data: st.DataObject) -> None
 def test_bounded_search_is_sound(table: Table, data: st.DataObject) -> None:
     """Rule: above the exact limit sets and rings are real; a ring is no worse than its draft."""
     k = data.draw(st.integers(1, len(table)))
-    for chosen in bounded.sets(table, k):
+    for chosen in placement_pick.bounded_sets(table, k):
         assert len(set(chosen)) == k
-        ring = bounded.ring(table, chosen)
+        ring = placement_pick.bounded_ring(table, chosen)
         assert ring[0] == chosen[0]
         assert tuple(sorted(ring)) == chosen
-        draft = tuple(bounded._nearest(table, chosen, chosen[0]))
+        draft = tuple(placement_pick._nearest(table, chosen, chosen[0]))
         assert badness(table, edges(ring)) <= badness(table, edges(draft))
         if k % 2 == 0:
-            assert tuple(sorted(bounded.pairing(table, chosen))) == chosen
+            assert tuple(sorted(placement_pick.bounded_pairing(table, chosen))) == chosen
 
 
 def check_alike(topology: Topology) -> None:
@@ -147,7 +147,7 @@ def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, ncc
     nics = [name for card in machine.cards("nic") for name in card.names]
     text = drawn.nccl(machine, list(range(len(nics))))
     topology = nccl_xml.parse(text)
-    check_alike(topology if nccl else merge([recognise.parse(matrix.text(topology)), topology]))
+    check_alike(topology if nccl else merge([gather.parse(matrix.text(topology)), topology]))
 
 
 def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_bounded_search_finds_the_best_ring_on_trees(
     routes = GpuRoutes(topology, [gpu.id for gpu in topology.gpus])
     size = len(routes.ids)
     _, _, exact = orders.rings(orders.weights(routes.rank, size), size)
-    ring = bounded.ring(routes.rank, data.draw(st.permutations(range(size))))
+    ring = placement_pick.bounded_ring(routes.rank, data.draw(st.permutations(range(size))))
     best = badness(routes.rank, edges(tuple(exact[0].tolist())))
     assert badness(routes.rank, edges(ring)) == best
 

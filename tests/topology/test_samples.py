@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ProbeError
-from topology.diagnostics.findings import check
+from topology.diagnostics.checks import check
 from topology.model.relation import LEVEL_WORDS
 from topology.placement.pick import pick
-from topology.sources import own_json, recognise, smi_topo
+from topology.sources import gather, own_json, smi_topo
 from topology.views import matrix as matrix_view
 
 from .conftest import PUBLIC
@@ -90,7 +90,7 @@ def _modern(word: str) -> str:
 def test_other_formats_have_their_devices() -> None:
     """Rule: the format is recognised, and the numbers of GPUs and NICs are right."""
     for name, wanted in COUNTS.items():
-        topology = recognise.parse(_text(FOLDER / name))
+        topology = gather.parse(_text(FOLDER / name))
         assert (len(topology.gpus), len(topology.nics)) == wanted, name
 
 
@@ -102,14 +102,14 @@ def test_every_sample_reads_or_says_why() -> None:
     refused = []
     for file in sorted(FOLDER.glob("*/*.*")):
         try:
-            topology = recognise.parse(_text(file))
+            topology = gather.parse(_text(file))
         except ProbeError as error:
             refused.append((file.name, error.reason))
             continue
         assert own_json.parse(own_json.dump(topology)) == topology, file.name
         assert all(0 < finding.harm <= 1 and finding.remedy for finding in check(topology))
         if file.parent.name == "topo-m":
-            again = recognise.parse(matrix_view.text(topology))
+            again = gather.parse(matrix_view.text(topology))
             assert again.matrix() == topology.matrix(), file.name
         size = len(topology.gpus)
         for k in {2, size} if size > 1 else ():
@@ -122,16 +122,14 @@ def test_every_sample_reads_or_says_why() -> None:
 def test_two_descriptions_of_a_machine_agree() -> None:
     """Rule: what NCCL and nvidia-smi say of machines wired alike is the same."""
     names = ("topo-m/dgx1_v100_4mlx5_ucxpy.txt", "nccl-xml/blinkplus-topology.xml")
-    text, nccl = (recognise.parse(_text(FOLDER / name)) for name in names)
+    text, nccl = (gather.parse(_text(FOLDER / name)) for name in names)
     gpus = [f"GPU{n}" for n in range(8)]
     assert text.matrix(gpus) == nccl.matrix(gpus)
 
 
 def test_the_slow_transfers_of_the_field_report_are_read() -> None:
     """Rule: measured pairs carry bytes per second and seconds, joined to the map by bus order."""
-    measured = recognise.parse(
-        _text(FOLDER / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt")
-    )
+    measured = gather.parse(_text(FOLDER / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt"))
     assert measured.pair("GPU0", "GPU1", "bandwidth") == pytest.approx(0.82e9)
     assert measured.pair("GPU0", "GPU3", "bandwidth") == pytest.approx(0.73e9)
     assert measured.device("GPU3").busid == "0000:0a:00.0"
@@ -147,7 +145,7 @@ def test_the_matrix_is_nvidia_smis_to_the_letter() -> None:
     ):
         raw = (FOLDER / "topo-m" / f"{name}.txt").read_text()
         theirs = raw.split("\n", 1)[1] if raw.startswith("# source") else raw
-        ours = matrix_view.text(recognise.parse(theirs), underline=True).splitlines()
+        ours = matrix_view.text(gather.parse(theirs), underline=True).splitlines()
         row = re.compile(r"\t?(?:\x1b\[4m)?(?:GPU|NIC)[0-9]")
         rows = [line.rstrip() for line in theirs.splitlines() if row.match(line)]
         assert rows

@@ -6,7 +6,7 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
-from topology.sources import recognise, smi_nvlink, smi_p2p, smi_topo
+from topology.sources import gather, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -45,7 +45,7 @@ DIALECTS = {
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_dialect_is_the_same_machine(name: str) -> None:
     """Rule: layout does not matter; words, names and affinities do."""
-    assert "smi_topo" in recognise.recognise(DIALECTS[name])
+    assert "smi_topo" in gather.recognise(DIALECTS[name])
     topology = smi_topo.parse(DIALECTS[name])
     assert topology.matrix() == (("X", "PXB", "PIX"), ("PXB", "X", "PXB"), ("PIX", "PXB", "X"))
     assert [nic.name for nic in topology.nics] == ["mlx5_7"]

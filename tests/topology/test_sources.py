@@ -11,8 +11,7 @@ from busbar import cpulist, files
 from busbar.errors import ProbeError
 from topology.model.merge import merge
 from topology.model.topology import Kind, Level
-from topology.sources import bandwidth, hwloc, nccl_xml, nccl_xml_out, recognise, smi_xml, sysfs
-from topology.sources.gather import gather
+from topology.sources import bandwidth, gather, hwloc, nccl_xml, smi_xml, sysfs
 
 from . import texts
 
@@ -20,13 +19,13 @@ from . import texts
 def test_every_format_is_recognised_by_its_content() -> None:
     """Rule: no text has to be announced; a prompt or log line before it does not matter."""
     for name, text in texts.VALID:
-        assert recognise.recognise(text) == (name,)
-        assert recognise.recognise(f"user@host:~$ cat file\n{text}") == (name,)
+        assert gather.recognise(text) == (name,)
+        assert gather.recognise(f"user@host:~$ cat file\n{text}") == (name,)
 
 
 def test_a_report_of_several_sections_is_one_machine() -> None:
     """Rule: nvidia-smi -L, topo -m, topo -p2p r and nvlink -s in one file are read together."""
-    topology = recognise.parse(f"$ nvidia-smi topo -m\n{texts.TOPO}\n{texts.P2P}\n{texts.NVLINK}")
+    topology = gather.parse(f"$ nvidia-smi topo -m\n{texts.TOPO}\n{texts.P2P}\n{texts.NVLINK}")
     assert topology.sources == ("topo -m", "topo -p2p", "nvlink")
     assert topology.relation("GPU0", "GPU1").text == "NV4"
     assert topology.pair("GPU0", "GPU1", "p2p_read") == "CNS"
@@ -35,14 +34,14 @@ def test_a_report_of_several_sections_is_one_machine() -> None:
 
 def test_prose_beside_a_matrix_is_no_section() -> None:
     """Rule: a health log's words do not make a matrix of another kind."""
-    assert recognise.recognise("GPU0 OK\nGPU1 NS\n" + texts.TOPO) == ("smi_topo",)
+    assert gather.recognise("GPU0 OK\nGPU1 NS\n" + texts.TOPO) == ("smi_topo",)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "{}", "<html></html>", "GPU0"])
 def test_what_is_no_format_is_refused_with_the_formats_there_are(text: str) -> None:
     """Rule: the message says what would have been understood."""
     with pytest.raises(ProbeError, match="nvidia-smi topo -m"):
-        recognise.parse(text)
+        gather.parse(text)
 
 
 def test_smi_xml_states_facts_in_our_units() -> None:
@@ -84,7 +83,7 @@ def test_nccl_xml_is_read_with_its_switches_ports_and_virtual_nics() -> None:
 def test_nccl_xml_survives_the_way_out_and_back() -> None:
     """Rule: what NCCL_TOPO_FILE gets from us is the machine that we read."""
     topology = nccl_xml.parse(texts.NCCL_XML)
-    back = nccl_xml.parse(nccl_xml_out.dump(topology))
+    back = nccl_xml.parse(nccl_xml.dump(topology))
     assert back.matrix() == topology.matrix()
     for device in (*topology.endpoints, *topology.of(Kind.NUMA)):
         same = back.device(device.id)
@@ -96,8 +95,8 @@ def test_nccl_xml_survives_the_way_out_and_back() -> None:
 def test_switches_always_have_the_attributes_that_nccl_insists_on() -> None:
     """Rule: a switch of unknown speed is written as cloud files do, not without the attribute."""
     matrix = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X\n"
-    both = merge([smi_xml.parse(texts.SMI_XML), recognise.parse(matrix)])
-    written = nccl_xml_out.dump(both)
+    both = merge([smi_xml.parse(texts.SMI_XML), gather.parse(matrix)])
+    written = nccl_xml.dump(both)
     assert 'class="0x060400" link_speed="" link_width="0"' in written
     assert nccl_xml.parse(written).relation("GPU0", "GPU1").level is Level.PIX
 
@@ -278,5 +277,5 @@ def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path, monkeypatch: pytest.Monke
     os.mkfifo(pipe)
     monkeypatch.setattr(files, "_WRITER_S", 0.1)
     with pytest.raises(ProbeError, match="no process writes to this pipe"):
-        gather([str(pipe)])
+        gather.gather([str(pipe)])
     assert sysfs._value(pipe) is None

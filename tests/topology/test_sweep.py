@@ -19,8 +19,17 @@ from collectives.execution.shm.transport import ShmTransport
 from collectives.schedule.verify import verify
 from tests.conftest import Mpi, Run, under
 from tests.slow_ends import HELD, slower_ends
-from topology.measured.matrix import QUANTITIES, rounds
-from topology.measured.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
+from topology.model.measured import (
+    BLOCKS,
+    QUANTITIES,
+    SMALLEST,
+    SWEPT,
+    facts,
+    first,
+    rounds,
+    sizes,
+    swept,
+)
 from topology.model.topology import Device, Fact, Kind, Topology
 from topology.sources import own_json
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from topology.model.topology import Kind
-from topology.sources import recognise
+from topology.sources import gather
 
 WORDS = st.sampled_from(["PIX", "PXB", "PHB", "NODE", "SYS"])
 LINKS = st.sampled_from(["NV1", "NV4", "NV12", "NV18", "NV36", "SYS", "PIX"])
@@ -107,7 +107,7 @@ def test_what_is_written_is_read(
     gpus = len(rest)
     named = [f"mlx5_{n + 3}" for n in range(len(labels) - gpus)] if legend else []
     text = text_of(labels, cells, rest, named, reshape, prefix, escape)
-    topology = recognise.parse(text)
+    topology = gather.parse(text)
     assert [len(topology.gpus), len(topology.nics)] == [gpus, len(labels) - gpus]
     assert topology.matrix() == tuple(map(tuple, cells))
     names = [nic.name for nic in topology.of(Kind.NIC)]

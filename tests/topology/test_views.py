@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.cells import celled
-from busbar.printable import printable
+from busbar.tables import escape_cell
+from busbar.terminal import make_printable
 from tests.command import topology_main
 from tests.conftest import examples
-from topology.diagnostics.findings import check
-from topology.model.facts import Fact
+from topology.diagnostics.checks import check
+from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
 from topology.sources import smi_topo
 from topology.views import findings as findings_view
-from topology.views import layout, matrix, picture, tree
+from topology.views import matrix, picture, tree
 
 from . import texts
 from .conftest import Loaded
@@ -60,7 +60,9 @@ def test_any_map_has_all_views(topology: Topology, width: int) -> None:
     """
     shown = [matrix.text(topology), tree.text(topology, width), matrix.as_csv(topology)]
     rows = list(csv.reader(io.StringIO(shown[2])))
-    assert [row[0] for row in rows[1:]] == [celled(printable(end.id)) for end in topology.endpoints]
+    assert [row[0] for row in rows[1:]] == [
+        escape_cell(make_printable(end.id)) for end in topology.endpoints
+    ]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert shown[1].startswith("machine")
     shown.append(findings_view.text(topology, check(topology), width))
@@ -100,7 +102,7 @@ def test_alike_cores_share_a_line() -> None:
 def test_picture_places_neighbours_together(shape: list[list[int]]) -> None:
     """Rule: no two boxes meet; what shares a switch stands side by side; parents are above."""
     topology = switched(shape)
-    drawing = layout.draw(topology)
+    drawing = picture.draw(topology)
     places = {node.id: (node.x, node.y) for node in drawing.nodes}
     assert len(set(places.values())) == len(places)
     row = sorted((gpu.id for gpu in topology.gpus), key=lambda id: places[id][0])
@@ -117,7 +119,7 @@ def test_picture_places_neighbours_together(shape: list[list[int]]) -> None:
 @examples(60)
 def test_any_map_is_drawn(topology: Topology) -> None:
     """Rule: a picture of whatever map has a place for both ends of every line."""
-    drawing = layout.draw(topology)
+    drawing = picture.draw(topology)
     places = {node.id for node in drawing.nodes}
     assert all({edge.a, edge.b} <= places for edge in drawing.edges)
 
@@ -129,14 +131,14 @@ def test_switches_in_the_tree_are_drawn_below() -> None:
     devices = tuple(
         replace(d, parent="SW9") if d.kind is Kind.SWITCH else d for d in topology.devices
     )
-    drawing = layout.draw(replace(topology, devices=(*devices, bridge)))
+    drawing = picture.draw(replace(topology, devices=(*devices, bridge)))
     height = {node.id: node.y for node in drawing.nodes}
     assert height["NVS0"] < height["GPU0"] < height["SW9"]
 
 
 def test_wider_lines_are_faster_links() -> None:
     """Rule: of two links of a DGX-1V the one with two NVLinks is drawn twice as wide."""
-    widths = {(edge.a, edge.b): edge.width for edge in layout.draw(dgx_1v()).edges}
+    widths = {(edge.a, edge.b): edge.width for edge in picture.draw(dgx_1v()).edges}
     assert widths["GPU0", "GPU3"] == pytest.approx(2 * widths["GPU0", "GPU1"])
 
 

@@ -29,9 +29,9 @@ _LARGEST = 300_000
 
 
 def topology(name: str, number: int) -> list[bytes]:
-    """Texts in a format of maps, or in all (``recognise``): small, drawn and real ones."""
+    """Texts in a format of maps, or in all (``gather``): small, drawn and real ones."""
     own = [*texts.VALID, *_drawn(number)]
-    return [text.encode() for of, text in own if name in (of, "recognise")] + [*_real("topology")]
+    return [text.encode() for of, text in own if name in (of, "gather")] + [*_real("topology")]
 
 
 def _drawn(number: int) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from bench.options.options import parse_choice
 from bench.run import tuning_file as tuning
 from bench.run.work import read_counts
-from busbar import cpulist, sizes
+from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import debug_log
 from collectives.formats import msccl, mscclpp, mscclpp_prove
@@ -33,11 +33,11 @@ from reports.analysis import expect_text
 from reports.analysis.expect import parse_rate, parse_share
 from reports.readers import codec
 from reports.readers.reading import read
-from reports.records.measurement import record
+from reports.records.table import as_mapping
 from tests.command import reports_main
 from tests.torture import seeds
-from topology.diagnostics.findings import check
-from topology.model import busid
+from topology.diagnostics.checks import check
+from topology.model import device as busid
 from topology.sources import own_json
 from topology.views import findings as findings_view
 from topology.views import matrix, tree
@@ -45,7 +45,7 @@ from topology.views import matrix, tree
 #: The errors that a user may see: one line each.
 OURS = (ProbeError, ReportError, BusbarError)
 _SOURCES = (
-    "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
+    "gather", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
     "bandwidth", "own_json", "amd",
 )  # fmt: skip
 #: Commands of ``python -m reports`` that take one file.
@@ -115,7 +115,7 @@ def log(data: bytes) -> None:
     with _file(data) as path:
         found = read(path)
         for row in found.rows:
-            record(row)
+            as_mapping(row)
         for note in found.notes:
             str(note)
 
@@ -195,7 +195,7 @@ def _targets() -> dict[str, Target]:
         "counts": (partial(_path, _counts), seeds.counts),
     }
     words = {
-        "size": sizes.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
+        "size": units.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
         "rate": parse_rate, "share": parse_share, "busid": busid.canonical,
         "cpulist": cpulist.members, "cpumask": cpulist.from_mask,
     }  # fmt: skip

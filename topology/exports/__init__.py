@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from busbar.errors import ProbeError
 from topology.exports import binding, cluster, drawings
 from topology.model.topology import Topology
-from topology.sources import nccl_xml_out, own_json
+from topology.sources import nccl_xml, own_json
 
 Order = tuple[str, ...]
 
@@ -38,7 +38,7 @@ EXPORTS: dict[str, Export] = {
     "topology-conf": _whole(cluster.topology_conf, "Slurm's topology.conf"),
     "topology-yaml": _whole(cluster.topology_yaml, "Slurm's topology.yaml (25.05 or later)"),
     "k8s-labels": _whole(cluster.k8s_labels, "Kubernetes node labels, as YAML"),
-    "nccl-xml": _whole(nccl_xml_out.dump, "NCCL's topology XML, for NCCL_TOPO_FILE"),
+    "nccl-xml": _whole(nccl_xml.dump, "NCCL's topology XML, for NCCL_TOPO_FILE"),
     "graphml": _whole(drawings.graphml, "the link graph as GraphML"),
     "dot": _whole(drawings.dot, "the link graph for Graphviz"),
     "json": _whole(own_json.dump, "the whole map, with the source of each fact"),

@@ -1,14 +1,86 @@
-"""The types of a map: devices, links, statements about pairs, contradictions.
+"""Devices, their facts with sources, their PCI addresses, and statements about pairs.
 
 Import them from ``topology.model.topology``.
+
+Bytes, seconds and bytes per second inside; any other unit stands in the name. A name that no list
+has is allowed and shown, never interpreted.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from topology.model.facts import Fact, Value
+_BUSID = re.compile(
+    r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<device>[0-9a-f]{1,2})"
+    r"(?:\.(?P<function>[0-7]))?",
+    re.IGNORECASE,
+)
+
+
+def canonical(text: str) -> str | None:
+    """Return a PCI bus id as ``dddd:bb:dd.f`` in lower case, or ``None`` if it is not one.
+
+    NVML writes eight domain digits, sysfs four, CUDA leaves out the function and lspci the
+    domain. Domains above ``ffff`` (VMD, Hyper-V) keep the digits they need. Device numbers end
+    at ``1f``: PCI has five bits for them.
+    """
+    match = _BUSID.fullmatch(text.strip())
+    if match is None or int(match["device"], 16) > 0x1F:
+        return None
+    domain = int(match["domain"] or "0", 16)
+    bus, device = int(match["bus"], 16), int(match["device"], 16)
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{match['function'] or '0'}"
+
+
+def order(busid: str) -> list[int]:
+    """Return the sort key of a canonical bus id: domains differ in their number of digits."""
+    return [int(part, 16) for part in busid.replace(".", ":").split(":")]
+
+
+def slot(busid: str) -> str:
+    """Return a canonical bus id without its function: what functions of one card share."""
+    return busid.rpartition(".")[0]
+
+
+Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One statement by one source: ``Fact("pcie_gen", 4, "nvml")``."""
+
+    name: str
+    value: Value
+    source: str
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A question that a source did not answer, or a statement that the map did not take.
+
+    ``call`` is COUNT where devices of the text are missing in the map.
+    """
+
+    source: str
+    subject: str
+    call: str
+    reason: str
+
+
+#: The ``call`` of a gap that compares the number of devices in a text and in the map.
+COUNT = "count"
+
+#: Facts in which two sources may differ and both be right: they change from one moment to the next,
+#: or every source spells them in its own way.
+VOLATILE = frozenset({
+    "label", "guid", "net_names", "pcie_gen", "pcie_rate", "clock_sm_hz", "clock_memory_hz",
+    "throttle", "idle", "pstate", "power_w", "energy_j", "temperature_c", "memory_used",
+    "processes", "utilization_percent", "net_state", "nvlink_errors", "ecc_corrected",
+})  # fmt: skip
+#: Facts of a pair that hold both ways; the others are directed.
+SYMMETRIC = frozenset({"level", "nvlinks"})
 
 
 class Kind(str, Enum):

@@ -14,7 +14,7 @@ from topology.model import rates
 from topology.model.device import Device, Kind, Link, LinkKind
 from topology.model.infer import complete
 from topology.model.map import Map
-from topology.model.published import published
+from topology.model.rates import published
 
 INNER = (Kind.HOST, Kind.PACKAGE, Kind.NUMA)
 

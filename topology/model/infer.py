@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from topology.model.device import Device, Kind, Link, LinkKind
-from topology.model.facts import Fact
+from topology.model.device import Device, Fact, Kind, Link, LinkKind
 from topology.model.map import Map
 from topology.model.rates import nvlink_ports
 from topology.model.relation import Level

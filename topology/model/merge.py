@@ -3,7 +3,7 @@
 Devices are joined on their canonical PCI bus id. Sources without bus ids (``topo -m``) number GPUs
 as NVML does, in the order of bus ids, and know NICs by name. The arguments are in order of trust:
 the first source to state a fact is believed, the others are kept and compared (see
-``topology.model.conflicts``).
+``topology.model.map``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from busbar.errors import ProbeError
-from topology.model.busid import order
-from topology.model.facts import Fact
+from topology.model.device import Fact, order
 from topology.model.topology import Device, Kind, Link, PairFact, Topology
 
 

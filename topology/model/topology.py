@@ -13,15 +13,14 @@ never stored. Placement, views, cost models and simulators use it::
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
 from busbar.errors import ProbeError
-from topology.model.conflicts import contradictions
-from topology.model.device import Contradiction, Device, Kind, Link, LinkKind, PairFact
-from topology.model.facts import Fact, Gap
+from topology.model.device import Contradiction, Device, Fact, Gap, Kind, Link, LinkKind, PairFact
 from topology.model.graph import Graph, Hop
-from topology.model.map import Map
+from topology.model.map import Map, contradictions
 from topology.model.relation import Level, Relation
 
 __all__ = [
@@ -45,7 +44,7 @@ class Topology(Map):
     """A `Map` with what follows from it: routes and contradictions."""
 
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """Statements that cannot all be right; see topology.model.conflicts."""
+        """Statements that cannot all be right; see topology.model.map."""
         return contradictions(self)
 
     @cached_property
@@ -56,3 +55,33 @@ class Topology(Map):
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
         """The hops from a to b; empty from a device to itself. ProbeError if there is no way."""
         return self.graph.route(a, b)
+
+
+# What a machine is made of. Names, serial numbers, clocks, temperatures, free memory and what the
+# links have trained to just now are left out: they differ between equal nodes, or from hour to
+# hour.
+_MACHINE = ("arch", "vendor", "model", "family", "cpu_model", "iommu")
+_DEVICE = (
+    "model", "vendor", "cpu_model", "pci_class", "pci_device", "sm", "cpus", "size", "pcie_gen_max",
+    "pcie_width_max", "multiprocessors",
+)  # fmt: skip
+_LENGTH = 16
+
+
+def fingerprint(topology: Topology) -> str:
+    """Sixteen hex digits of the SHA-256 over devices, where they hang, and the links between them.
+
+    Two sources that know different things give different fingerprints, so compare like with like.
+    """
+    lines = [f"{name}={topology.get(name)}" for name in _MACHINE]
+    for device in topology.devices:
+        if device.kind is Kind.MIG:  # made and unmade while the machine runs
+            continue
+        facts = (f"{name}={device.get(name)}" for name in _DEVICE)
+        where = f"{device.kind.value} {device.id} {device.busid} in {device.parent}"
+        lines.append(" ".join((where, *facts)))
+    for link in topology.links:
+        ends = " ".join(sorted((link.a, link.b)))
+        lines.append(f"link {link.kind.value} {ends} x{link.count} v{link.version}")
+    text = "\n".join(sorted(lines))
+    return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]

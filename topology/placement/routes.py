@@ -1,18 +1,27 @@
-"""Routes between all pairs of GPUs of a map, ranked from the best class to the worst."""
+"""Routes between all pairs of GPUs of a map, ranked from the best class to the worst.
+
+A machine of thousands of GPUs has millions of pairs but few kinds of them, so one pair of each kind
+is examined. A signature has everything that `topology.model.topology` and `topology.model.graph`
+use: the hops up from each end, where the two paths up meet, NVLinks, and the statements about the
+pair.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 from busbar.errors import ProbeError
-from topology.measured.matrix import matrix
+from topology.model.device import Kind, LinkKind, slot
 from topology.model.graph import Hop
+from topology.model.map import Map
+from topology.model.measured import matrix
 from topology.model.topology import Level, Topology
-from topology.placement.signature import codes
 
 #: Measured rates within this share of the greatest of them are equal, so that noise ranks no sets.
 ALIKE = 0.1
@@ -152,3 +161,216 @@ def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], f
             alike.append([pair])
     typical = [median(found[pair] for pair in group) for group in alike]
     return {pair: rate for group, rate in zip(alike, typical, strict=True) for pair in group}
+
+
+Codes = npt.NDArray[np.int64]
+_STATED = ("level", "nvlinks", "p2p_read")
+_CPU = ("arch", "vendor", "family", "cpu_model")
+
+
+def codes(
+    topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float] | None = None
+) -> Codes:
+    """A number for each pair, shape (n, n), valid above the diagonal: alike pairs share it.
+
+    ``measured``: what was measured of pairs of positions.
+    """
+    graph = topology.graph
+    climbs = [graph.climb(id) for id in ids]
+    above = [[device.id for device in topology.ancestors(id)][::-1] for id in ids]
+    ends, inferred = _links(topology, ids), _links(graph.topology, ids)
+    cards = [slot(str((d := topology.device(id)).busid or d.get("card") or id)) for id in ids]
+    places = _numbers(
+        (
+            tuple(map(_hop, climb)), tuple(_kinds(graph.topology, climb)),
+            tuple(topology.device(one).kind for one in up), nvlinks, more, bool(card),
+        )
+        for climb, up, nvlinks, more, card in zip(climbs, above, ends, inferred, cards, strict=True)
+    )  # fmt: skip
+    found = places[:, None] * len(ids) + places[None, :]
+    for tops in ([[h.b for h in climb][::-1] for climb in climbs], above, [[c] for c in cards]):
+        depth = max(map(len, tops), default=0)
+        found = found * (depth + 1) + _met(tops, depth)
+    kinds = np.unique(found, return_inverse=True)[1].reshape(found.shape)
+    both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids, measured or {})
+    return both
+
+
+def _hop(hop: Hop) -> Hashable:
+    return hop.kind, hop.bandwidth, hop.count, hop.assumed
+
+
+def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
+    """What the devices above are; of NUMA nodes also the CPU, which decides about the way."""
+    for hop in climb:
+        device = topology.device(hop.b)
+        numa = device.kind is Kind.NUMA
+        yield device.kind, tuple(device.get(name) for name in _CPU) if numa else ()
+
+
+def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
+    """GPUs' links to what is no GPU, what decides about their rate, and who has NVLinks."""
+    found: dict[str, set[Hashable]] = {id: set() for id in ids}
+    linked: set[str] = set()
+    for link in topology.links:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if end in found and link.kind is LinkKind.NVLINK:
+                linked.add(end)
+            if end in found and topology.device(other).kind is not Kind.GPU:
+                found[end].add((other, link.kind, link.count, link.version, link.rate))
+    names = ("sm", "nvlink_version", "gcn")
+    about = [tuple(topology.device(id).get(name) for name in names) for id in ids]
+    return [
+        (facts, frozenset(found[id]), id in linked) for id, facts in zip(ids, about, strict=True)
+    ]
+
+
+def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
+    """How many names two lists have in common from their beginning, shape (n, n)."""
+    number = {name: n for n, name in enumerate({name for names in tops for name in names})}
+    same = np.ones((len(tops), len(tops)), np.bool_)
+    found = np.zeros(same.shape, np.int64)
+    for level in range(depth):
+        # A device without a name at a level shares it with no other.
+        here = [
+            number[names[level]] if level < len(names) else -1 - n for n, names in enumerate(tops)
+        ]
+        same &= np.equal.outer(np.array(here), np.array(here))
+        found += same
+    return found
+
+
+def _of_pairs(
+    topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float]
+) -> Codes:
+    """A number for what was stated of a pair, and for direct links; 0 where there is neither."""
+    at = {id: n for n, id in enumerate(ids)}
+    said: dict[tuple[int, int], list[Hashable]] = {at: [rate] for at, rate in measured.items()}
+    for pair in topology.pairs:
+        if pair.a in at and pair.b in at and pair.fact.name in _STATED:
+            i, j = at[pair.a], at[pair.b]
+            key = (min(i, j), max(i, j))
+            said.setdefault(key, []).append((i < j, pair.fact.name, pair.fact.value))
+    for origin, links in enumerate((topology.links, topology.graph.topology.links)):
+        for link in links:
+            if link.a in at and link.b in at:
+                i, j = sorted((at[link.a], at[link.b]))
+                said.setdefault((i, j), []).append(
+                    (origin, link.kind, link.count, link.version, link.rate)
+                )
+    found = np.zeros((len(ids), len(ids)), np.int64)
+    if said:
+        where = np.array(list(said))
+        found[where[:, 0], where[:, 1]] = 1 + _numbers(map(tuple, said.values()))
+    return found
+
+
+def _numbers(things: Iterable[Hashable]) -> Codes:
+    """A number for each thing; equal ones share it."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(thing, len(known)) for thing in things], np.int64)
+
+
+Flow = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The link that decides: ``flows`` share it in that direction, each gets ``rate`` bytes/s."""
+
+    hop: Hop
+    flows: int
+    rate: float
+
+
+class DirectedLinks:
+    """The directed links that flows use, the flows that cross each, and the limits of pairs.
+
+    A measured pair gets no more than was measured. An assumed link carries at least what was
+    measured over it. Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two
+    flows over one link get half of it each; the two directions of a link do not disturb each other.
+    Routes are computed when a flow first takes them.
+    """
+
+    def __init__(self, routes: GpuRoutes) -> None:
+        self._routes = routes
+        self.hops: list[Hop] = []
+        self._number: dict[tuple[str, str, str], int] = {}
+        self._crossed: dict[Flow, tuple[int, ...] | None] = {}
+        self._least: dict[tuple[str, str, str], float] = {}
+        for (i, j), rate in routes.measured.items():
+            for hop in (*routes.route(i, j), *routes.route(j, i)):
+                if hop.assumed and rate > hop.bandwidth:
+                    key = (hop.a, hop.b, hop.kind)
+                    self._least[key] = max(rate, self._least.get(key, 0.0))
+
+    def rates(self, patterns: Sequence[Sequence[Flow]]) -> npt.NDArray[np.float64]:
+        """Return bytes per second that every flow of a pattern gets at least, shape (patterns,).
+
+        0 where a flow has no route, infinite where no flow leaves its NUMA node.
+        """
+        return np.array([self._rate(flows) for flows in patterns], np.float64)
+
+    def bottleneck(self, flows: Sequence[Flow]) -> Bottleneck | None:
+        """The link that decides for these flows, the first of equals; None where there is none."""
+        load = self._load(flows)
+        if not load:
+            return None
+        place = min(load, key=lambda at: (self.hops[at].bandwidth / load[at], at))
+        hop = self.hops[place]
+        rate, pair = min(((self._most(flow), flow) for flow in flows), default=(inf, (0, 0)))
+        if rate < hop.bandwidth / load[place]:
+            a, b = (self._routes.ids[at] for at in pair)
+            return Bottleneck(Hop(a, b, "measured", rate), 1, rate)
+        return Bottleneck(hop, load[place], hop.bandwidth / load[place])
+
+    def _most(self, flow: Flow) -> float:
+        """The measured rate of a single flow; infinite if it was not measured."""
+        return self._routes.measured.get((min(flow), max(flow)), inf)
+
+    def _rate(self, flows: Sequence[Flow]) -> float:
+        load = self._load(flows)
+        if load is None:
+            return 0.0
+        shared = min((self.hops[at].bandwidth / n for at, n in load.items()), default=inf)
+        return min(shared, *map(self._most, flows))
+
+    def _load(self, flows: Iterable[Flow]) -> dict[int, int] | None:
+        """How many flows cross each link that is crossed; None where a flow has no route."""
+        load: dict[int, int] = {}
+        for flow in flows:
+            crossed = self._crossed[flow] if flow in self._crossed else self._cross(flow)
+            if crossed is None:
+                return None
+            for place in crossed:
+                load[place] = load.get(place, 0) + 1
+        return load
+
+    def _cross(self, flow: Flow) -> tuple[int, ...] | None:
+        route, found = self._routes.route(*flow), []
+        for hop in route:
+            if hop.kind != "memory":
+                place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
+                if place == len(self.hops):
+                    least = self._least.get((hop.a, hop.b, hop.kind))
+                    known = hop if least is None else replace(hop, bandwidth=least, assumed=False)
+                    self.hops.append(known)
+                found.append(place)
+        self._crossed[flow] = tuple(found) if route else None
+        return self._crossed[flow]
+
+
+def ring_flows(order: Sequence[int]) -> list[Flow]:
+    """Everyone to the next, the last to the first; two members send to each other."""
+    return [(a, b) for a, b in zip(order, [*order[1:], *order[:1]], strict=True) if a != b]
+
+
+def pair_flows(order: Sequence[int]) -> list[Flow]:
+    """Both directions between the first and the second, the third and the fourth, and so on."""
+    pairs = list(zip(order[::2], order[1::2], strict=True))
+    return [*pairs, *((b, a) for a, b in pairs)]
+
+
+def all_flows(order: Sequence[int]) -> list[Flow]:
+    """Everyone to everyone else."""
+    return [(a, b) for a in order for b in order if a != b]

@@ -3,11 +3,183 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
+from math import factorial
 
-from busbar.printable import printable_lines
-from busbar.terminal import wrapped
+import numpy as np
+
+from busbar.terminal import make_lines_printable, wrap_line
+from busbar.units import format_rate, one_decimal
+from topology.diagnostics.checks import check
+from topology.model.graph import Hop
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
-from topology.placement.why import hop_words, rate, reasons, short
+from topology.placement.rings import EXACT_LIMIT, count_rings
+from topology.placement.routes import GpuRoute, GpuRoutes
+
+_PATTERN = {
+    Objective.RING: "hops of the ring",
+    Objective.PAIRS: "routes between the pairs",
+    Objective.ALL_TO_ALL: "routes between all of them",
+}
+
+
+def short(ids: Iterable[str]) -> str:
+    """``[0,1,4]`` for GPUs that are called GPU0, GPU1, GPU4; their ids otherwise."""
+    ids = tuple(ids)
+    numbered = all(id.startswith("GPU") and id[3:].isdecimal() for id in ids)
+    return f"[{','.join(id[3:] if numbered else id for id in ids)}]"
+
+
+def rate(value: float) -> str:
+    """Return bytes per second as text: ``12.0 GB/s``, ``0.0250 GB/s`` of a slow network port."""
+    return f"{format_rate(value, one_decimal)} GB/s"
+
+
+def hop_words(hop: Hop) -> str:
+    """``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
+    names = {"cpu": "between CPUs", "c2c": "chip to chip", "measured": "as measured"}
+    kind = {**names, "pcie": f"PCIe x{hop.count}"}.get(
+        hop.kind, f"{hop.count} NVLink{'s' if hop.count > 1 else ''}"
+    )
+    return f"{hop.a} → {hop.b}, {kind}, {rate(hop.bandwidth)}{' (assumed)' if hop.assumed else ''}"
+
+
+def reasons(ranking: Ranking) -> tuple[str, ...]:
+    """The reasons why the first pick is first, its bound, and the loss by the next best tier."""
+    best = ranking.picks[0]
+    if len(best.gpus) == 1:
+        return (
+            "one GPU talks to none: what check finds, nearness to a NIC and the index decided",
+            *_warnings(ranking.pool, best),
+        )
+    found = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
+    if ranking.objective is Objective.RING and len(best.gpus) >= 3:
+        found += _nvlink_rings(ranking.pool, best)
+    if len(ranking.tiers) > 1:
+        found.append(_versus(best, ranking.tiers[1].best))
+    found += _warnings(ranking.pool, best)
+    return tuple(found)
+
+
+def _counted(pick: Pick) -> Counter[GpuRoute]:
+    pairs = {frozenset((a, b)): route for a, b, route in pick.routes}
+    return Counter(_class(route) for route in pairs.values())
+
+
+def _class(route: GpuRoute) -> GpuRoute:
+    """The route without what the pattern does not care about, so that alike ones count as one."""
+    level = None if route.nvlinks else route.level
+    return GpuRoute(route.text, route.bandwidth, level, route.nvlinks, route.p2p, ())
+
+
+def _uses(pick: Pick, objective: Objective) -> str:
+    counted = sorted(_counted(pick).items(), key=lambda item: item[0].key)
+    if len(counted) == 1:
+        route, number = counted[0]
+        one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {route.words}"
+        return f"{_all(number)} {_PATTERN[objective]}: {route.words}" if number > 1 else one
+    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {route.words}" for route, n in counted)
+
+
+def _all(number: int) -> str:
+    return "both" if number == 2 else f"all {number}"
+
+
+def _bound(pick: Pick, objective: Objective) -> list[str]:
+    narrow = pick.bottleneck
+    if narrow is None:
+        return []
+    shared = f", shared by {narrow.flows} flows" if narrow.flows > 1 else ""
+    found = [f"bottleneck: {hop_words(narrow.hop)}{shared}"]
+    if pick.rings and pick.busbw > pick.single:
+        per_link = pick.busbw / (2 * len(pick.rings))
+        found.append(
+            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on"
+            f" NVLinks of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
+            f"one ring alone, one way: {rate(pick.single)}"
+        )
+    elif objective is Objective.ALL_TO_ALL:
+        found.append(f"every flow gets {rate(pick.single)}, times {len(pick.gpus) - 1} peers")
+    return found
+
+
+def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
+    """The rarity of rings of NVLinks: among the sets, and among the orders of this set."""
+    size, k = len(routes.ids), len(best.gpus)
+    if size > EXACT_LIMIT:
+        return []
+    linked = np.array(
+        [[i != j and routes.between(i, j).nvlinks > 0 for j in range(size)] for i in range(size)]
+    )
+    if not linked.any():
+        return []
+    masks, counts = count_rings(linked, k)
+    members = [routes.ids.index(id) for id in best.gpus]
+    here = int(counts[masks == sum(1 << at for at in members)][0])
+    orders = factorial(k - 1) // 2
+    found = []
+    if len(masks) > 1:
+        held = int((counts > 0).sum())
+        if held < len(masks):
+            found.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
+    if not here:
+        found.append("no order of these GPUs stays on NVLink")
+    elif here < orders:
+        off = [
+            f"{routes.ids[a]}→{routes.ids[b]}"
+            for a, b in zip(members, [*members[1:], members[0]], strict=True)
+            if not linked[a, b]
+        ]
+        note = f"index order does not ({', '.join(off)})" if off else "index order is one of them"
+        found.append(f"{here} of {orders} orders of these GPUs stay on NVLink; {note}")
+    return found
+
+
+def _versus(best: Pick, other: Pick) -> str:
+    """The disadvantage of the next tier."""
+    lead = f"{short(best.gpus)} beats {short(other.gpus)}"
+    ours, theirs = _counted(best), _counted(other)
+    more = sorted(
+        (route for route in theirs if theirs[route] > ours.get(route, 0)),
+        key=lambda route: route.key,
+    )
+    what = ""
+    if more:
+        route = more[-1]
+        pair = next((a, b) for a, b, w in other.routes if _class(w) == route)
+        what = f" {theirs[route]} x {route.words} ({pair[0]}-{pair[1]})"
+    if round(other.busbw / 1e6) != round(best.busbw / 1e6):
+        fewer = (
+            f"; {len(other.rings)} of {len(best.rings)} rings side by side"
+            if len(other.rings) != len(best.rings)
+            else ""
+        )
+        using = f" with{what}" if what else ""
+        return f"{lead}, which promises {rate(other.busbw)} of {rate(best.busbw)}{using}{fewer}"
+    return f"{lead}, which uses{what or ' no better routes'}; by link rates both promise the same"
+
+
+def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
+    gpus = [routes.topology.device(id) for id in best.gpus]
+    models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
+    found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
+    found += [
+        f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: "
+        f"{finding.summary}"
+        for finding in check(routes.topology)
+        if set(best.gpus) & set(finding.subjects) and finding.code != "mixed-models"
+    ]
+    mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]
+    if mig:
+        found.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
+    if best.assumed:
+        found.append(
+            "the source does not state the link that decides; the PCIe of its model or gen3 x16, "
+            "second-generation NVLink or 10 GB/s between CPUs is assumed"
+        )
+    return found
+
 
 _SHOWN = 12
 
@@ -29,18 +201,20 @@ def text(ranking: Ranking, width: int = 80) -> str:
         lines += ["", "ranked:"]
         room = max(len(short(pick.gpus)) for pick in ranking.picks)
         lines += [
-            f"  {place}. {short(pick.gpus):{room}}  {_promise(pick)}  {_uses(pick)}"
+            f"  {place}. {short(pick.gpus):{room}}  {_promise(pick)}  {_routes_used(pick)}"
             for place, pick in enumerate(ranking.picks, 1)
         ]
     if len(ranking.tiers) > 1:
         lines += ["", "tiers:"]
         lines += [f"  {_tier(tier)}" for tier in ranking.tiers]
-    return printable_lines("\n".join(row for line in lines for row in _wrapped(line, width)) + "\n")
+    return make_lines_printable(
+        "\n".join(row for line in lines for row in _wrapped(line, width)) + "\n"
+    )
 
 
 def _wrapped(line: str, width: int) -> list[str]:
     """Continue below the text of a bullet, two columns further in elsewhere."""
-    return wrapped(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
+    return wrap_line(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
 
 
 def _promise(pick: Pick) -> str:
@@ -88,7 +262,7 @@ def _grid(grid: Grid) -> str:
     )
 
 
-def _uses(pick: Pick) -> str:
+def _routes_used(pick: Pick) -> str:
     """``3 x NV2, 1 x NV1``: the routes of the pattern, each pair once."""
     counts: dict[str, int] = {}
     pairs = {frozenset((a, b)): route for a, b, route in pick.routes}
@@ -102,7 +276,7 @@ def _tier(tier: Tier) -> str:
     shown = " ".join(short(ids) for ids in tier.sets[:_SHOWN])
     more = len(tier.sets) - _SHOWN
     rest = f" and {more} more" if more > 0 else ""
-    return f"{rate(tier.best.busbw)}, {_uses(tier.best)}: {shown}{rest}"
+    return f"{rate(tier.best.busbw)}, {_routes_used(tier.best)}: {shown}{rest}"
 
 
 def as_json(ranking: Ranking) -> str:
@@ -114,7 +288,7 @@ def as_json(ranking: Ranking) -> str:
         "exact": ranking.exact,
         "picks": [_pick_json(pick, ranking.objective) for pick in ranking.picks],
         "tiers": [
-            {"busbw": tier.best.busbw, "routes": _uses(tier.best), "sets": tier.sets}
+            {"busbw": tier.best.busbw, "routes": _routes_used(tier.best), "sets": tier.sets}
             for tier in ranking.tiers
         ],
         "why": reasons(ranking),
@@ -142,5 +316,5 @@ def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:
             "busbw": grid.busbw,
         },
         "groups": pick.groups,
-        "routes": _uses(pick),
+        "routes": _routes_used(pick),
     }

@@ -14,7 +14,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 from busbar.errors import ProbeError
-from topology.model.busid import canonical
+from topology.model.device import canonical
 from topology.model.topology import Kind, LinkKind, Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from busbar.errors import ProbeError
-from topology.model.busid import canonical
+from topology.model.device import canonical
 from topology.model.topology import Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from topology.model.facts import COUNT, Fact, Gap, Value
+from topology.model.device import COUNT, Fact, Gap, Value
 from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
 

@@ -1,23 +1,291 @@
-"""hwloc's XML (``lstopo --of xml``): packages, NUMA nodes, caches, cores and the PCI tree."""
+"""hwloc's XML (``lstopo --of xml``): packages, NUMA nodes, caches, cores and the PCI tree.
+
+hwloc states bandwidths in MB/s, summed over the links of a pair, each at the rate of its version:
+20,000 for NVLink 1, 50,000 for NVLink 5, 25,000 between them (its ``topology-nvml.c``).
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
-from topology.model.busid import canonical
-from topology.model.facts import Gap, Value
-from topology.model.topology import Kind, Topology
+from topology.model.device import Gap, Value, canonical
+from topology.model.rates import MAX_NVLINKS
+from topology.model.topology import Kind, LinkKind, Topology
 from topology.sources.draft import Draft
-from topology.sources.hwloc_links import add_links
-from topology.sources.hwloc_pci import Pci, infos
-from topology.sources.pcitree import place
-from topology.sources.text import bounded
-from topology.sources.xml_text import Node, tree
+from topology.sources.pcitree import NVSWITCH, Function, place
+from topology.sources.text import Node, bounded, tree
+
+_BANDWIDTH = 8  # of hwloc_distances_kind_e
+MAX_OBJECTS = 1024
+_NVLINK_1, _NVLINK_2_TO_4, _NVLINK_5 = 20_000, 25_000, 50_000
+_VERSIONS = {_NVLINK_1: 1, _NVLINK_5: 5}
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A matrix with the key of each row (as in ``ends``) and the line that it starts on."""
+
+    name: str
+    kind: int
+    keys: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+    line: int
+
+    def pairs(self) -> Iterator[tuple[str, str, int, int]]:
+        """Each pair of rows with its value both ways."""
+        for (n, a), (m, b) in combinations(enumerate(self.keys), 2):
+            yield a, b, self.values[n][m], self.values[m][n]
+
+
+def add_links(draft: Draft, root: Node, ends: Mapping[str, str]) -> None:
+    """Add what the matrices state; ProbeError, with the line, for one that is not square.
+
+    ``ends`` has the device of ``OSDev:802`` (by gp) or ``NUMANode@0`` (by os).
+    """
+    matrices = [_read(draft, node) for node in root.all("distances2", "distances2hetero")]
+    hops = next((m for m in matrices if m.name == "XGMIHops"), None)
+    for matrix in matrices:
+        if matrix.name == "NVLinkBandwidth":
+            _nvlinks(draft, matrix, ends)
+        elif matrix.name == "XGMIBandwidth":
+            _xgmi(draft, matrix, hops, ends)
+        elif matrix.name == "NUMALatency":
+            _latencies(draft, matrix, ends)
+        elif matrix.kind & _BANDWIDTH:
+            count = sum(1 for *_, there, back in matrix.pairs() if there or back)
+            draft.gap("links", matrix.name, f"line {matrix.line}: {count} pairs that are not read")
+
+
+def _read(draft: Draft, node: Node) -> _Matrix:
+    size, kind = (node.number(name, draft.source) or 0 for name in ("nbobjs", "kind"))
+    words = [word for child in node.all("indexes") for word in child.text.split()]
+    if node.tag == "distances2":
+        sign = "@" if node.get("indexing") == "os" else ":"
+        words = [f"{node.get('type')}{sign}{word}" for word in words]
+    values = [word for child in node.all("u64values") for word in child.text.split()]
+    wrong = next((v for v in values if not (v.isascii() and v.isdecimal() and len(v) < 20)), None)
+    if wrong is not None or len(words) != size or len(values) != size**2 or size > MAX_OBJECTS:
+        reason = f"a matrix of {size} objects has {len(words)} indexes and {len(values)} values"
+        if wrong is not None:
+            reason = f"a matrix has {wrong[:40]!r}, which is no number"
+        raise ProbeError(draft.source, reason, node.line)
+    rows = tuple(tuple(map(int, values[n * size : (n + 1) * size])) for n in range(size))
+    return _Matrix(node.get("name"), kind, tuple(words), rows, node.line)
+
+
+def _linked(
+    draft: Draft, matrix: _Matrix, ends: Mapping[str, str]
+) -> Iterator[tuple[str, str, int]]:
+    """The ends and the lower value of each pair that has one; the others become gaps."""
+    lost: list[str] = []
+    for a, b, there, back in matrix.pairs():
+        if not (there or back):
+            continue
+        first, second = ends.get(a), ends.get(b)
+        if first is None or second is None or first == second:
+            lost.append(f"{a} and {b}")
+            continue
+        if there != back:
+            why = f"line {matrix.line}: {there} one way, {back} the other; the lower is taken"
+            draft.gap(f"{first} and {second}", matrix.name, why)
+        if min(there, back):
+            yield first, second, min(there, back)
+    if lost:
+        why = f"line {matrix.line}: {len(lost)} pairs of other objects, as {lost[0]}"
+        draft.gap("links", matrix.name, why)
+
+
+def _nvlinks(draft: Draft, matrix: _Matrix, ends: Mapping[str, str]) -> None:
+    each = _each(matrix, draft, ends)
+    for a, b, value in _linked(draft, matrix, ends):
+        count = value // each
+        if value % each or not 0 < count <= 1024:
+            why = f"line {matrix.line}: {value} MB/s is no number of links of {each} MB/s"
+            draft.gap(f"{a} and {b}", matrix.name, why)
+        if 0 < count <= 1024:
+            rate, version = each * 1e6, _VERSIONS.get(each)
+            draft.link(LinkKind.NVLINK, min(a, b), max(a, b), count, version=version, rate=rate)
+    _planes(draft, matrix)
+
+
+def _planes(draft: Draft, matrix: _Matrix) -> None:
+    """Tell where NVSwitches stand in several groups: hwloc knows no links from switch to switch."""
+    switches: list[set[str]] = []
+    for gpu in (device.id for device in draft.devices.values() if device.kind is Kind.GPU):
+        ends = {end for link in draft.links if gpu in (link.a, link.b) for end in (link.a, link.b)}
+        mine = {end for end in ends if draft.devices[end].kind is Kind.SWITCH}
+        apart = [group for group in switches if not group & mine]
+        joined = mine.union(*(group for group in switches if group & mine))
+        switches = [*apart, joined] if joined else apart
+    if len(switches) > 1:
+        why = f"{len(switches)} groups of NVSwitches; the file tells no links between them"
+        draft.gap("NVSwitches", matrix.name, f"line {matrix.line}: {why}")
+
+
+def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:
+    """MB/s of one link: by what divides all values, and by what a GPU can have at most."""
+    values = [value for *_, there, back in matrix.pairs() for value in (there, back)]
+    if any(value % _NVLINK_2_TO_4 for value in values):
+        return _NVLINK_1
+    sums = [
+        sum(row) - row[n]
+        for n, (key, row) in enumerate(zip(matrix.keys, matrix.values, strict=True))
+        if key in ends and draft.devices[ends[key]].kind is Kind.GPU
+    ]
+    most = MAX_NVLINKS * _NVLINK_2_TO_4
+    return _NVLINK_5 if max(sums, default=0) > most else _NVLINK_2_TO_4
+
+
+def _xgmi(draft: Draft, matrix: _Matrix, hops: _Matrix | None, ends: Mapping[str, str]) -> None:
+    """One link a pair: hwloc writes the same figure for every pair, however many links it has."""
+    far = set()
+    if hops is not None:
+        far = {frozenset((a, b)) for a, b, *counts in hops.pairs() if max(counts) > 1}
+    direct = 0
+    apart = {frozenset(ends.get(key, key) for key in pair) for pair in far}
+    for a, b, _ in _linked(draft, matrix, ends):
+        if frozenset((a, b)) not in apart:
+            direct += 1
+            draft.link(LinkKind.NVLINK, min(a, b), max(a, b))
+    if direct:
+        why = (
+            f"line {matrix.line}: {direct} pairs, each taken as one link; hwloc does not count them"
+        )
+        draft.gap("links", matrix.name, why)
+
+
+def _latencies(draft: Draft, matrix: _Matrix, ends: Mapping[str, str]) -> None:
+    for a, b, there, back in matrix.pairs():
+        if a in ends and b in ends:
+            draft.pair(ends[a], ends[b], numa_distance=there)
+            draft.pair(ends[b], ends[a], numa_distance=back)
+
+
+_PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.I)
+_HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-", re.I)
+
+
+#: Bits of ``osdev_type`` since hwloc 3, and what they are of the numbers before.
+_PROCESSOR, _NETWORK, _RDMA = 1 << 3, 1 << 4, 1 << 5
+_BEFORE_3 = {2: _NETWORK, 3: _RDMA, 5: _PROCESSOR}
+
+
+@dataclass
+class Pci:
+    """Functions by bus id, and the home (NUMA node, package or host) of each root complex."""
+
+    draft: Draft
+    before_3: bool
+    functions: dict[str, Function] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)
+    unnamed: int = 0
+
+    def top(self, node: Node, home: str) -> None:
+        """Take a host bridge with what it holds, or a function without its host bridge.
+
+        Raises ProbeError, with the line, for a function without a bus id.
+        """
+        match = _HOST_BRIDGE.match(node.get("bridge_pci"))
+        host = node.get("type") == "Bridge" and node.get("bridge_type", "0-1").startswith("0")
+        if host and match:
+            root = f"{int(match[1], 16):04x}:{match[2].lower()}"
+        elif host:
+            self.unnamed += 1
+            root = f"host bridge {self.unnamed}"
+        else:
+            # Functions of one bus are below one host bridge.
+            root = (canonical(node.get("pci_busid")) or "").rpartition(":")[0]
+        self.homes[root] = home
+        if host:
+            self._below(node, root, ())
+        else:
+            self._take(node, root, ())
+
+    def account(self, nodes: list[Node]) -> None:
+        """Count the file's devices, whatever their place; loose interfaces are gaps."""
+        functions = [n for n in nodes if n.get("type") in ("PCIDev", "Bridge")]
+        placed = Counter(self._function(n, "", ()).kind for n in functions if n.get("pci_busid"))
+        for kind in (Kind.GPU, Kind.NIC, Kind.SWITCH):
+            self.draft.count(kind, placed[kind])
+        loose = [child for node in nodes if not self._placed(node) for child in _os_devices(node)]
+        for what, kinds in (("interfaces", _RDMA | _NETWORK), ("processors", _PROCESSOR)):
+            found = [node for node in loose if self._kinds(node) & kinds]
+            if found:
+                names = ", ".join(node.get("name") for node in found[:4])
+                why = f"{len(found)} that are on no PCI device of the map, as {names}"
+                self.draft.gap(what, "OSDev", f"from line {found[0].line}: {why}")
+
+    def _kinds(self, node: Node) -> int:
+        """What an OSDev is, in bits."""
+        said = node.number("osdev_type", self.draft.source) or 0
+        return _BEFORE_3.get(said, 0) if self.before_3 else said
+
+    def _placed(self, node: Node) -> bool:
+        function = self.functions.get(canonical(node.get("pci_busid")) or "")
+        return function is not None and function.kind is not None
+
+    def _below(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
+        for child in node.all("object"):
+            if child.get("type") in ("Bridge", "PCIDev"):
+                self._take(child, root, bridges)
+
+    def _take(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
+        function = self._function(node, root, bridges)
+        busid = function.busid
+        if busid in self.functions:
+            why = f"line {node.line}: it appears twice; this one is out"
+            self.draft.gap(busid, "pci_busid", why)
+        self.functions.setdefault(busid, function)
+        self._below(node, root, (*bridges, busid))
+
+    def _function(self, node: Node, root: str, bridges: tuple[str, ...]) -> Function:
+        busid = canonical(node.get("pci_busid"))
+        if busid is None:
+            said = node.get("pci_busid")
+            raise ProbeError(
+                self.draft.source, f"pci_busid={said!r} appears without being one", node.line
+            )
+        function = Function(busid, root, bridges)
+        match = _PCI_TYPE.match(node.get("pci_type"))
+        if match:
+            function.pci_class, function.vendor = f"0x{match[1].lower()}00", f"0x{match[2].lower()}"
+            function.facts["pci_device"] = f"0x{match[3].lower()}"
+        if node.get("subtype") == "NVSwitch":
+            # NVML says so where hwloc could not see the function's class.
+            function.pci_class, function.vendor = NVSWITCH
+        self._names(node, function)
+        return function
+
+    def _names(self, node: Node, function: Function) -> None:
+        """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""
+        devices = _os_devices(node)
+        rdma, net = ([d for d in devices if self._kinds(d) & kind] for kind in (_RDMA, _NETWORK))
+        names = (d.get("name") for d in (*rdma, *net) if d.get("name"))
+        function.names = tuple(dict.fromkeys(names))
+        facts = function.facts
+        facts["model"] = next((m for d in devices if (m := infos(d).get("GPUModel"))), None)
+        facts["pci_name"] = infos(node).get("PCIDevice")
+        facts["net_names"] = function.names or None
+        facts["guid"] = next((g for d in rdma if (g := infos(d).get("NodeGUID"))), None)
+        speed = node.get("pci_link_speed")
+        if re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,9})?", speed) and float(speed) > 0:
+            facts["pcie_rate"] = float(speed) * 1e9
+
+
+def infos(node: Node) -> dict[str, str]:
+    """The values of an object's <info> children, by name, without empty ones."""
+    return {info.get("name"): info.get("value") for info in node.all("info") if info.get("value")}
+
+
+def _os_devices(node: Node) -> list[Node]:
+    return [child for child in node.all("object") if child.get("type") == "OSDev"]
+
 
 NAME = "hwloc"
 MAX_HOSTS = 1024

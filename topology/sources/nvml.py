@@ -1,16 +1,236 @@
-"""NVML through nvidia-ml-py: GPUs and the links between them."""
+"""NVML through nvidia-ml-py: GPUs and the links between them.
+
+A query without an answer is a gap. Only this module loads pynvml.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
 
-from topology.model.busid import canonical
+from busbar.cpulist import listed
+from busbar.errors import ProbeError
+from busbar.installation import extra
+from topology.model.device import Gap, Value, canonical
 from topology.model.topology import Kind, Level, LinkKind, Topology
 from topology.sources import fabric
 from topology.sources.draft import Draft
-from topology.sources.nvml_ask import CALLS, MIG_CALLS, NAME, Asker, opened
+
+NAME = "nvml"
+_CPU_WORDS, _NODE_WORDS = 128, 16
+_UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_IDLE = 0x1
+#: Bits of the clock event reasons that mean a GPU slower than it could be.
+_REASONS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+
+
+def _slowed_by(bits: int) -> tuple[str, ...]:
+    return tuple(word for bit, word in _REASONS.items() if bits & bit)
+
+
+def _set(words: Iterable[int]) -> str | None:
+    """The list of a bit set in words of 64 bits, lowest first; None for the empty set."""
+    bits = (64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+    return listed(bits) or None
+
+
+#: A fact, the NVML call, its arguments after the handle, and what to make of the answer.
+Query = tuple[str, str, tuple[int, ...], Callable[[Any], Any]]
+CALLS: tuple[Query, ...] = (
+    ("pci_device", "nvmlDeviceGetPciInfo", (), lambda pci: f"0x{pci.pciDeviceId >> 16:04x}"),
+    ("sm", "nvmlDeviceGetCudaComputeCapability", (), lambda pair: pair[0] * 10 + pair[1]),
+    ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration", (), int),
+    ("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration", (), int),
+    ("pcie_gen_device_max", "nvmlDeviceGetGpuMaxPcieLinkGeneration", (), int),
+    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (), int),
+    ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", (), int),
+    ("clock_sm_hz", "nvmlDeviceGetClockInfo", (1,), lambda mhz: mhz * 1_000_000),
+    ("clock_sm_app_hz", "nvmlDeviceGetApplicationsClock", (1,), lambda mhz: mhz * 1_000_000),
+    ("clock_sm_max_hz", "nvmlDeviceGetMaxClockInfo", (1,), lambda mhz: mhz * 1_000_000),
+    ("clock_memory_hz", "nvmlDeviceGetClockInfo", (2,), lambda mhz: mhz * 1_000_000),
+    ("clock_memory_app_hz", "nvmlDeviceGetApplicationsClock", (2,), lambda mhz: mhz * 1_000_000),
+    ("clock_memory_max_hz", "nvmlDeviceGetMaxClockInfo", (2,), lambda mhz: mhz * 1_000_000),
+    ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), _slowed_by),
+    ("idle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), lambda bits: bool(bits & _IDLE)),
+    ("pstate", "nvmlDeviceGetPerformanceState", (), lambda state: f"P{state}"),
+    ("power_w", "nvmlDeviceGetPowerUsage", (), lambda mw: mw / 1000),
+    ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", (), lambda mw: mw / 1000),
+    ("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", (), lambda mw: mw / 1000),
+    ("energy_j", "nvmlDeviceGetTotalEnergyConsumption", (), lambda mj: mj / 1000),
+    ("temperature_c", "nvmlDeviceGetTemperature", (0,), int),
+    ("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", (1,), int),
+    ("ecc", "nvmlDeviceGetEccMode", (), lambda modes: bool(modes[0])),
+    ("ecc_corrected", "nvmlDeviceGetTotalEccErrors", (0, 0), int),
+    ("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", (1, 0), int),
+    ("ecc_uncorrected_lifetime", "nvmlDeviceGetTotalEccErrors", (1, 1), int),
+    ("rows_pending", "nvmlDeviceGetRemappedRows", (), lambda rows: bool(rows[2])),
+    ("rows_failed", "nvmlDeviceGetRemappedRows", (), lambda rows: bool(rows[3])),
+    ("memory", "nvmlDeviceGetMemoryInfo", (), lambda memory: memory.total),
+    ("memory_used", "nvmlDeviceGetMemoryInfo", (), lambda memory: memory.used),
+    ("bar1", "nvmlDeviceGetBAR1MemoryInfo", (), lambda bar1: bar1.bar1Total),
+    ("mig", "nvmlDeviceGetMigMode", (), lambda modes: bool(modes[0])),
+    ("processes", "nvmlDeviceGetComputeRunningProcesses", (), len),
+    ("utilization_percent", "nvmlDeviceGetUtilizationRates", (), lambda rates: rates.gpu),
+    ("gpu_numa_id", "nvmlDeviceGetNumaNodeId", (), lambda node: None if node < 0 else int(node)),
+    ("cpu_affinity", "nvmlDeviceGetCpuAffinity", (_CPU_WORDS,), _set),
+    ("numa_affinity", "nvmlDeviceGetMemoryAffinity", (_NODE_WORDS, 0), _set),
+)  # fmt: skip
+MIG_CALLS: tuple[Query, ...] = (
+    ("memory", "nvmlDeviceGetMemoryInfo", (), lambda memory: memory.total),
+    ("multiprocessors", "nvmlDeviceGetAttributes", (), lambda what: what.multiprocessorCount),
+)
+#: What cards for consumers do not have; that they say so is an answer.
+_LACKING = frozenset({
+    "nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEccErrors",
+})  # fmt: skip
+
+
+def opened() -> Any:
+    """Return nvidia-ml-py with NVML started; whoever asks shuts it down.
+
+    Raises ProbeError without nvidia-ml-py, without driver, or when NVML does not start.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        raise ProbeError(NAME, f"nvidia-ml-py is not installed: {extra('nvml')}") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise ProbeError(
+            NAME, f"NVML does not start: {error}; is there a driver and a GPU?"
+        ) from None
+    return pynvml
+
+
+class Asker:
+    """Asks NVML; what it does not answer becomes a gap of ``draft``."""
+
+    def __init__(self, library: Any, draft: Draft) -> None:
+        self.nvml, self.draft = library, draft
+        # An old driver below a new pynvml raises this one, which is no NVMLError.
+        mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
+        self.errors: tuple[type[Exception], ...] = (library.NVMLError, mismatch)
+
+    def call(self, subject: str, name: str, *arguments: Any) -> Any:
+        """The answer, or None and a gap."""
+        function = getattr(self.nvml, name, None)
+        if function is None:
+            self.gap(subject, name, "this nvidia-ml-py does not have the call")
+            return None
+        try:
+            return function(*arguments)
+        except self.errors as error:
+            unsupported = getattr(self.nvml, "NVML_ERROR_NOT_SUPPORTED", 3)
+            if name not in _LACKING or getattr(error, "value", None) != unsupported:
+                self.gap(subject, name, str(error))
+            return None
+
+    def gap(self, subject: str, call: str, reason: str) -> None:
+        """Record a gap once."""
+        if Gap(NAME, subject, call, reason) not in self.draft.gaps:
+            self.draft.gap(subject, call, reason)
+
+    def facts(self, subject: str, handle: Any, queries: Iterable[Query]) -> dict[str, Value | None]:
+        """What the queries that are answered state, by fact."""
+        answers = (
+            (fact, make, self.call(subject, name, handle, *arguments))
+            for fact, name, arguments, make in queries
+        )
+        return {fact: make(answer) for fact, make, answer in answers if answer is not None}
+
+    def field(self, handle: Any, field: int, scope: int) -> float | None:
+        """A field's value; None, without a gap, as drivers differ in the fields they have."""
+        try:
+            value = self.nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])[0]
+        except self.errors:
+            return None
+        if value.nvmlReturn != 0 or not 0 <= value.valueType < len(_UNION):
+            return None
+        return float(getattr(value.value, _UNION[value.valueType]))
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a GPU at one moment; None where the GPU does not answer.
+
+    ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring
+    up to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
+    """
+
+    at: float
+    clock_sm_hz: float | None = None
+    clock_memory_hz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    energy_j: float | None = None
+    throttle: tuple[str, ...] | None = None
+
+
+_CALLS = tuple(call for call in CALLS if call[0] in State.__dataclass_fields__)
+
+
+class Gauge:
+    """Reads the state of a GPU, from any thread. NVML stays open until `close`."""
+
+    def __init__(self, library: Any, handle: Any, said: dict[str, str]) -> None:
+        self._library, self._handle = library, handle
+        # A refused query is not repeated: it costs time and the answer stays the same.
+        self._calls = [call for call in _CALLS if hasattr(library, call[1])]
+        self.busid, self.uuid, self.name = said["busid"], said["uuid"], said["name"]
+
+    def look(self) -> State:
+        """The GPU's state now; some 100 microseconds."""
+        found: dict[str, Any] = {}
+        for call in self._calls:
+            fact, name, arguments, make = call
+            try:
+                found[fact] = make(getattr(self._library, name)(self._handle, *arguments))
+            except self._library.NVMLError:
+                # Another thread may have found the same, at the same time.
+                self._calls = [other for other in self._calls if other is not call]
+        return State(time.monotonic(), **found)
+
+    def close(self) -> None:
+        """End the use of NVML."""
+        self._library.nvmlShutdown()
+
+
+def gauge(busid: str | None, uuid: str | None) -> Gauge:
+    """The GPU with that PCI address, or else that UUID; either may be None.
+
+    Raises ProbeError without nvidia-ml-py or driver, or when there is no such GPU.
+    """
+    library = opened()
+    try:
+        wanted = canonical(busid or "")
+        for index in range(library.nvmlDeviceGetCount()):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            said = {
+                "busid": canonical(str(library.nvmlDeviceGetPciInfo(handle).busId)) or "",
+                "uuid": str(library.nvmlDeviceGetUUID(handle)),
+                "name": str(library.nvmlDeviceGetName(handle)),
+            }
+            if said["busid"] == wanted if wanted else said["uuid"] == uuid:
+                return Gauge(library, handle, said)
+    except library.NVMLError as error:
+        library.nvmlShutdown()
+        raise ProbeError(NAME, f"no state of GPU {busid or uuid}: {error}") from None
+    library.nvmlShutdown()
+    raise ProbeError(NAME, f"no GPU {busid or uuid} among those that NVML lists")
+
 
 #: nvmlGpuTopologyLevel_t; INTERNAL is two GPUs on one board, which nvidia-smi prints as PIX.
 _LEVELS = {0: Level.PIX, 10: Level.PIX, 20: Level.PXB, 30: Level.PHB, 40: Level.NODE, 50: Level.SYS}

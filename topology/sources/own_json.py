@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any
 
 from busbar.errors import ProbeError
-from topology.model.facts import Fact, Gap
+from topology.model.device import Fact, Gap
 from topology.model.topology import Device, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources.text import loaded
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.model.busid import canonical, order
-from topology.model.facts import Value
+from topology.model.device import Value, canonical, order
 from topology.model.topology import Kind
 from topology.sources.draft import Draft
 

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 
 from busbar.errors import ProbeError
-from topology.model.busid import canonical
-from topology.model.facts import Value
+from topology.model.device import Value, canonical
 from topology.model.topology import Kind, Topology
 from topology.sources import fabric
 from topology.sources.draft import Draft
-from topology.sources.xml_text import Node, tree
+from topology.sources.text import Node, tree
 
 NAME = "nvidia-smi -q"
 #: The words of nvidia-smi for "no value".

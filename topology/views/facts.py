@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from busbar.sizes import human
-from topology.model.device import Device, Kind
-from topology.model.facts import Value
+from busbar.units import format_bytes, format_frequency, format_rate
+from topology.model.device import Device, Kind, Value
 from topology.model.map import Map
 
 
-def _hertz(value: float) -> str:
-    return f"{value / 1e9:.4g} GHz"
-
-
 def _rate(value: float) -> str:
-    return f"{value / 1e9:.4g} GB/s"
+    return f"{format_rate(value, '.4g')} GB/s"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
-    "memory": human,
-    "memory_used": human,
-    "bar1": human,
-    "size": human,
+    "memory": format_bytes,
+    "memory_used": format_bytes,
+    "bar1": format_bytes,
+    "size": format_bytes,
     "pcie_rate": _rate,
     "net_rate": _rate,
     "nvlink_rate": _rate,
@@ -40,7 +35,7 @@ def shown(name: str, value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        unit = _hertz if name.endswith("_hz") else _UNITS.get(name)
+        unit = format_frequency if name.endswith("_hz") else _UNITS.get(name)
         return unit(float(value)) if unit else f"{value:g}"
     return value
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.printable import printable_lines
-from busbar.terminal import wrapped
+from busbar.terminal import make_lines_printable, wrap_line
 from topology.diagnostics.finding import Finding
 from topology.model.topology import Topology
 
@@ -16,16 +15,18 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
     if not found:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
         lost = "".join(f"; {gap.subject}: {gap.reason}" for gap in topology.lost)
-        return printable_lines(f"no findings: {what}, as far as {sources} can tell{lost}\n")
+        return make_lines_printable(f"no findings: {what}, as far as {sources} can tell{lost}\n")
     lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
     for place, finding in enumerate(found, 1):
-        lines += wrapped(f"{place}. {finding.summary}  [{finding.code}]", width, len(f"{place}. "))
+        lines += wrap_line(
+            f"{place}. {finding.summary}  [{finding.code}]", width, len(f"{place}. ")
+        )
         for head, body in (
             ("on", ", ".join(finding.subjects)),
             ("evidence", finding.evidence),
             ("remedy", finding.remedy),
         ):
             if body:
-                lines += wrapped(f"   {head + ':':10}{body}", width, 13)
+                lines += wrap_line(f"   {head + ':':10}{body}", width, 13)
         lines.append("")
-    return printable_lines("\n".join(lines[:-1]) + "\n")
+    return make_lines_printable("\n".join(lines[:-1]) + "\n")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from busbar.cells import csv_text
-from busbar.printable import printable
+from busbar.tables import render_csv
+from busbar.terminal import make_printable
 from topology.exports.cpus import affinity
 from topology.model.topology import Device, Kind, Topology
 
@@ -34,7 +34,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         return ""
     columns = _columns(topology)
     on, off = _UNDERLINE if underline else ("", "")
-    header = "\t".join(printable(word) for word in (*(end.id for end in ends), *columns))
+    header = "\t".join(make_printable(word) for word in (*(end.id for end in ends), *columns))
     lines = [f"\t{on}{header}{off}"]
     cells = topology.matrix()
     for end, row in zip(ends, cells, strict=True):
@@ -43,7 +43,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         if len(tail) == len(_COLUMNS):
             # nvidia-smi has one tab too many before the last column, and NICs have it empty.
             tail.insert(2, "")
-        lines.append("\t".join(map(printable, [end.id, *shown, *tail])))
+        lines.append("\t".join(map(make_printable, [end.id, *shown, *tail])))
     legend = _LEGEND
     if any("?" in row for row in cells):
         legend += "  ?    = No source says\n"
@@ -56,7 +56,7 @@ def as_csv(topology: Topology) -> str:
     lines = [["", *(end.id for end in ends), *columns]]
     for end, row in zip(ends, topology.matrix(), strict=True):
         lines.append([end.id, *row, *_tail(topology, end, columns)])
-    return csv_text(map(printable, line) for line in lines)
+    return render_csv(map(make_printable, line) for line in lines)
 
 
 def _columns(topology: Topology) -> list[str]:
@@ -89,5 +89,5 @@ def _numa(topology: Topology, gpu: Device) -> str:
 
 def _nic_legend(topology: Topology) -> str:
     named = [(end.id, end.net_name) for end in topology.endpoints if end.kind is not Kind.GPU]
-    lines = [printable(f"  {id}: {name}") for id, name in named if name]
+    lines = [make_printable(f"  {id}: {name}") for id, name in named if name]
     return "\nNIC Legend:\n\n" + "\n".join(lines) + "\n" if lines else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import floor, log10
 from statistics import median
 
-from busbar.printable import printable, printable_lines
-from topology.measured.matrix import (
+from busbar.tables import render_lines
+from busbar.terminal import make_lines_printable, make_printable
+from busbar.units import two_decimals
+from topology.model.measured import (
     QUANTITIES,
     Estimate,
     Slow,
@@ -44,7 +45,7 @@ def text(topology: Topology) -> str:
             parts.append(_matrix(topology, name, cells, found))
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, found)] if found else []
-    return printable_lines("\n".join(parts))
+    return make_lines_printable("\n".join(parts))
 
 
 def host_rates(topology: Topology) -> str:
@@ -52,12 +53,12 @@ def host_rates(topology: Topology) -> str:
     lines = []
     for gpu in topology.gpus:
         words = [
-            f"{title} {_digits(rate * 1e-9)}"
+            f"{title} {two_decimals(rate * 1e-9)}"
             for name, title in _HOST.items()
             if (rate := gpu.number(name)) is not None
         ]
         lines += [f"{gpu.id}  {', '.join(words)}"] if words else []
-    return printable_lines("\n".join(["copies, GB/s", *lines, ""]) if lines else "")
+    return make_lines_printable("\n".join(["copies, GB/s", *lines, ""]) if lines else "")
 
 
 def _matrix(
@@ -75,17 +76,14 @@ def _matrix(
         for b in ids:
             cell = cells.get((a, b))
             mark = "*" if (a, b) in marked else " "
-            row.append("- " if cell is None else f"{_digits(cell.value * factor)}{mark}")
+            row.append("- " if cell is None else f"{two_decimals(cell.value * factor)}{mark}")
         rows.append(row)
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        " ".join(
-            printable(word).ljust(width) if at == 0 else printable(word).rjust(width)
-            for at, (word, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([title, *lines]) + "\n"
+    columns = (list(map(make_printable, column)) for column in zip(*rows, strict=True))
+    lines = render_lines(
+        ((head, "right" if at else "left", cells) for at, (head, *cells) in enumerate(columns)),
+        gap=" ",
+    )
+    return "\n".join([title, *(line.rstrip() for line in lines)]) + "\n"
 
 
 def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimate]) -> str:
@@ -95,16 +93,17 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
     lines = []
     for kind, pairs in by_class(topology, cells).items():
         values = [cells[pair].value * factor for pair in pairs]
-        spread = f"{_digits(min(values))} to {_digits(max(values))}"
+        spread = f"{two_decimals(min(values))} to {two_decimals(max(values))}"
         line = (
-            f"  {kind}: {len(pairs)} directed pair(s), median {_digits(median(values))} "
+            f"  {kind}: {len(pairs)} directed pair(s), median {two_decimals(median(values))} "
             f"{unit} ({spread})"
         )
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
         if promised and name == "bandwidth" and kind != "?":
             rate = median(promised) * factor
             line += (
-                f"; link rates promise {_digits(rate)}, {100 * median(values) / rate:.0f} % reached"
+                f"; link rates promise {two_decimals(rate)}, {100 * median(values) / rate:.0f} %"
+                " reached"
             )
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -115,19 +114,12 @@ def _slow(name: str, found: tuple[Slow, ...]) -> str:
     unit = "us" if name == "latency" else "GB/s"
     lines = [
         f"  * {entry.a} to {entry.b}: {_interval(entry.found, factor)} {unit}, "
-        f"others of {entry.kind}: {_digits(entry.typical * factor)} {unit}"
+        f"others of {entry.kind}: {two_decimals(entry.typical * factor)} {unit}"
         for entry in found
     ]
     return "\n".join(["slower than the class by more than the noise:", *lines]) + "\n"
 
 
 def _interval(cell: Estimate, factor: float) -> str:
-    ends = f"{_digits(cell.low * factor)}, {_digits(cell.high * factor)}"
-    return f"{_digits(cell.value * factor)} [{ends}]"
-
-
-def _digits(value: float) -> str:
-    """Two decimals; below 1 three significant digits, as a link of 100 Mbit/s needs."""
-    if not 0 < abs(value) < 1:
-        return f"{value:.2f}"
-    return f"{value:.{min(9, 2 - floor(log10(abs(value))))}f}"
+    ends = f"{two_decimals(cell.low * factor)}, {two_decimals(cell.high * factor)}"
+    return f"{two_decimals(cell.value * factor)} [{ends}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from busbar.cpulist import listed, members
-from busbar.printable import printable, printable_lines
+from busbar.terminal import make_lines_printable, make_printable
 from topology.model.device import Device, Kind
 from topology.model.map import Map
 from topology.model.topology import Topology
@@ -25,18 +25,20 @@ def text(topology: Topology, width: int = 80) -> str:
 
     def grow(branch: Tree, devices: tuple[Device, ...]) -> None:
         for line, below in _lines(whole, devices):
-            grow(branch.add(Text(printable(line))), below)
+            grow(branch.add(Text(make_printable(line))), below)
 
     roots = tuple(d for d in whole.devices if d.parent is None and d.kind is not Kind.SWITCH)
     switches = whole.of(Kind.SWITCH)
     head = f"machine, according to {', '.join(whole.sources) or 'no source'}"
-    root = Tree(Text(printable(head)))
+    root = Tree(Text(make_printable(head)))
     grow(root, roots)
     if switches:
         grow(root, switches)
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, legacy_windows=False).print(root)
-    return printable_lines("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
+    return make_lines_printable(
+        "\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n"
+    )
 
 
 def _lines(topology: Map, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:

@@ -13,7 +13,7 @@ from collectives.predict.compare import port_volume
 from collectives.predict.interface import Operation
 from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
-from topology.measured.matrix import matrix
+from topology.model.measured import matrix
 from topology.model.topology import Topology
 
 #: MPI's own; it has no schedule of ours, so neither a law nor a simulation.

@@ -18,8 +18,8 @@ from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
 from busbar.options import option, switch
-from busbar.printable import note
-from busbar.sizes import ranks
+from busbar.terminal import print_note
+from busbar.units import parse_ranks
 from collectives.schedule import catalogue
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
@@ -53,7 +53,7 @@ class LawCommand(NetworkOptions, Command):
         """Measure, or show what a folder holds."""
         if self.svg is not None:
             drawable(self.svg)
-        counts = ranks(self.hosts, MOST_HOSTS)
+        counts = parse_ranks(self.hosts, MOST_HOSTS)
         if min(counts) < 2:
             raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")
         network = self.plan(max(counts))
@@ -64,10 +64,10 @@ class LawCommand(NetworkOptions, Command):
                 sweep = Sweep(chosen(self.collective, self.algorithm), sizes, self.iters)
                 folder.mkdir(parents=True, exist_ok=True)
                 with Cluster(network) as cluster, watched(cluster):
-                    note("ports of the first hosts")
+                    print_note("ports of the first hosts")
                     ports(cluster, folder)
                     for hosts in counts:
-                        measure(cluster, hosts, sweep, folder, note)
+                        measure(cluster, hosts, sweep, folder, print_note)
             points, measured = saved(folder)
             found = fit(measured, network.burst(network.rate))
             rows = compared(points, found, network.rate)

@@ -13,8 +13,8 @@ from bench.cluster.launchers import launching
 from bench.cluster.law.growth import LawPoint, binary, why_not
 from bench.cluster.running import Cluster
 from busbar.errors import ReportError, Unavailable
-from busbar.sizes import short
 from busbar.start import python
+from busbar.units import format_size_argument
 from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -86,7 +86,7 @@ def _rows(
     said(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
     found = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
     for size, names in unsteady(found).items():
-        said(f"{hosts} hosts, {short(size)}, again: {', '.join(names)}")
+        said(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
         again = [name for name in algorithms if name.partition(":")[0] in names]
         rows(f"hosts{hosts}.{collective}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
 

@@ -9,9 +9,9 @@ from statistics import median
 
 from bench.cluster.law.growth import LIBRARY, Compared, LawPoint, Ports, exponent
 from bench.cluster.law.measuring import STEADY
-from bench.cluster.text import rate_text
 from busbar.figures import checked, save
-from busbar.sizes import short
+from busbar.tables import render_markdown
+from busbar.units import format_link_rate, format_size_argument
 
 # Sizes that differ by less were asked for as one.
 _LESS = 0.02
@@ -44,13 +44,14 @@ def _ms(seconds: float) -> str:
 def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
     """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
     yield (
-        f"Ports of {rate_text(rate)}, {ports.burst:.0f} B at once after a pause; measured between"
-        f" the first hosts: {rate_text(ports.rate)}, {ports.latency * 1e6:.3g} µs."
+        f"Ports of {format_link_rate(rate)}, {ports.burst:.0f} B at once after a pause; measured"
+        " between"
+        f" the first hosts: {format_link_rate(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
     for collective in dict.fromkeys(row.point.collective for row in rows):
         yield from _of(collective, _rounded([r for r in rows if r.point.collective == collective]))
     twice = [
-        f"{p.collective} `{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}"
+        f"{p.collective} `{p.algorithm}` {p.hosts}x{format_size_argument(p.size)} {_ms(p.slower)}"
         for p in (row.point for row in _rounded(rows))
         if p.slower is not None
     ]
@@ -66,27 +67,31 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
     """The tables of one collective, by size: times, and times over law and over simulation."""
     names, hosts, sizes = _order(rows)
     at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
+    columns = [("algorithm", "left"), *((f"{n} hosts", "right") for n in hosts)]
     for size in sizes:
         yield ""
-        yield f"{collective} of {short(size)}, ms: measured (least to greatest) | law | simulated"
+        yield (
+            f"{collective} of {format_size_argument(size)}, ms: measured (least to greatest) | law"
+            " | simulated"
+        )
         yield ""
-        yield "| algorithm | " + " | ".join(f"{n} hosts" for n in hosts) + " | grows as |"
-        yield "|---|" + "--:|" * len(hosts) + "---|"
+        lines: list[list[str]] = []
         for name in names:
             mine = {n: at[name, n, size] for n in hosts if (name, n, size) in at}
             cells = [_cell(mine[n]) if n in mine else "" for n in hosts]
             power = exponent({n: row.point.seconds for n, row in mine.items()})
             cells.append(f"P^{power:.2f}" if power is not None else "")
-            yield f"| `{name}` | " + " | ".join(cells) + " |"
+            lines.append([f"`{name}`", *cells])
+        yield from render_markdown([*columns, ("grows as", "left")], lines, right="--:")
         yield ""
-        yield f"{collective} of {short(size)}: measured over law, over simulated"
+        yield f"{collective} of {format_size_argument(size)}: measured over law, over simulated"
         yield ""
-        yield "| algorithm | " + " | ".join(f"{n} hosts" for n in hosts) + " |"
-        yield "|---|" + "--:|" * len(hosts)
-        for name in names:
-            if name != LIBRARY:
-                cells = [_over(at.get((name, n, size))) for n in hosts]
-                yield f"| `{name}` | " + " | ".join(cells) + " |"
+        lines = [
+            [f"`{name}`", *(_over(at.get((name, n, size))) for n in hosts)]
+            for name in names
+            if name != LIBRARY
+        ]
+        yield from render_markdown(columns, lines, right="--:")
         ratios = [
             f"P = {n}: {at['ps', n, size].point.seconds / at['ring', n, size].point.seconds:.3g}"
             for n in hosts
@@ -127,10 +132,15 @@ def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
         f" {_off(found)}."
     )
     for size in sorted({p.size for p in found}):
-        yield f"- {short(size)}: {_off({p: e for p, e in found.items() if p.size == size})}"
+        yield (
+            f"- {format_size_argument(size)}:"
+            f" {_off({p: e for p, e in found.items() if p.size == size})}"
+        )
     for name in dict.fromkeys((p.collective, p.algorithm) for p in found):
         mine = {p: e for p, e in found.items() if (p.collective, p.algorithm) == name}
-        each = ", ".join(f"{p.hosts}x{short(p.size)} {100 * e:+.3g}" for p, e in mine.items())
+        each = ", ".join(
+            f"{p.hosts}x{format_size_argument(p.size)} {100 * e:+.3g}" for p, e in mine.items()
+        )
         yield f"- {name[0]} `{name[1]}`, %: {each}"
 
 
@@ -140,7 +150,7 @@ def _off(found: Mapping[LawPoint, float]) -> str:
     return (
         f"median error {100 * median(map(abs, found.values())):.3g} %, worst"
         f" {100 * found[worst]:+.3g} % ({worst.collective} {worst.algorithm}, {worst.hosts}"
-        f" hosts, {short(worst.size)})"
+        f" hosts, {format_size_argument(worst.size)})"
     )
 
 
@@ -174,7 +184,8 @@ def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
     axes.set_xticks(hosts, [str(n) for n in hosts])
     axes.set(xlabel="hosts", ylabel="time, ms")
     axes.set_title(
-        f"{rows[0].point.collective} of {short(size)} over ports of {rate_text(rate)}, measured"
+        f"{rows[0].point.collective} of {format_size_argument(size)} over ports of"
+        f" {format_link_rate(rate)}, measured"
     )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))

@@ -1,8 +1,8 @@
 """Parameter-server protocols as a state machine without input or output. Pure.
 
-A learner reads the weights of a version, computes a gradient of them and pushes it, stamped with
-that version. The server decides how many gradients an update needs, whom an update cancels, and who
-gets the new weights when (Dutta et al. 2018; Gupta et al. 2016). Versions count updates.
+A learner receives weights, computes a gradient and pushes it with the version of the weights. The
+server decides how many gradients make an update, which computations an update cancels, and when a
+learner is sent new weights (Dutta et al. 2018; Gupta et al. 2016). Versions count updates.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from typing import NamedTuple
 
 from busbar.errors import RankFailure, Unsupported
 
-#: The protocols by name; those with ``:K`` take the number of gradients that make an update.
+#: The names of the protocols. K is the number of gradients that make an update.
 PROTOCOLS = ("sync", "k-sync:K", "k-batch-sync:K", "async", "k-async:K", "k-batch-async:K")
 
 
 class UpdateProtocol(NamedTuple):
-    """A rule for so many learners: when the server updates, and what its learners do then."""
+    """A protocol for so many learners.
+
+    ``needed``: gradients that make an update. ``cancels``: synchronous; an update cancels all
+    computations, and all learners begin anew together. ``repeats``: an update may have several
+    gradients of one learner, which does not wait for the others.
+    """
 
     name: str
     learners: int
-    #: Gradients that an update takes.
     needed: int
-    #: Synchronous: an update cancels whoever still computes, and all begin anew together.
     cancels: bool
-    #: A learner may give one update several gradients: it goes on without waiting for others.
     repeats: bool
 
     @property
     def alike(self) -> bool:
-        """Whether every update takes one gradient of every learner, of the same weights."""
+        """Whether an update has one gradient of every learner, all computed from its weights."""
         return self.cancels and not self.repeats and self.needed == self.learners
 
     @property
@@ -40,15 +42,15 @@ class UpdateProtocol(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether a learner begins anew with the weights that it has, once it has pushed."""
+        """Whether a learner that has pushed begins anew with the weights that it has."""
         return self.cancels and self.repeats
 
     def may_deadlock(self, learners: int, servers: int) -> bool:
-        """Whether so many learners and servers, which keep no common order, may deadlock.
+        """Whether so many learners and servers may deadlock, because servers agree on no order.
 
-        In k-async a learner waits for the updates that its gradient is part of. Once everyone
-        waits, all servers have had as many gradients, so that each keeps as many back: at most
-        K − 1 learners. Only with S(K − 1) ≥ P can those be all learners, of every server others.
+        In k-async a learner waits until every server has used its gradient. Each of S servers may
+        hold back the gradients of at most K − 1 learners, waiting for more. All P learners can wait
+        at the same time only if S(K − 1) ≥ P.
         """
         free = self.cancels or self.repeats or not 1 < self.needed < learners
         return not free and servers * (self.needed - 1) >= learners
@@ -57,8 +59,8 @@ class UpdateProtocol(NamedTuple):
 def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtocol:
     """The protocol of a name, such as ``k-async:4``, for so many learners and servers (shards).
 
-    Raises Unsupported for another name, a K that is no number from 1 to the number of learners, and
-    for what may deadlock.
+    Raises Unsupported for an unknown name, for a K that is not from 1 to the number of learners,
+    and for a protocol that may deadlock.
     """
     name, colon, digits = text.partition(":")
     kind = name.removeprefix("k-")
@@ -72,48 +74,51 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
     if takes and not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= learners):
         raise Unsupported(f"{text}: K is a number from 1 to {learners}, the number of learners")
     needed = int(digits) if takes else learners if cancels else 1
-    made = UpdateProtocol(text, learners, needed, cancels, repeats)
-    if made.may_deadlock(learners, servers):
+    protocol = UpdateProtocol(text, learners, needed, cancels, repeats)
+    if protocol.may_deadlock(learners, servers):
         fewer = (learners - 1) // (needed - 1)
         raise Unsupported(
             f"{text} on {learners} learners can deadlock over {servers} servers, each of which"
             f" waits for other learners; take at most {fewer}, or k-batch-async:{needed}"
         )
-    return made
+    return protocol
 
 
 class Actions(NamedTuple):
-    """A server's actions after an event, in this order."""
+    """What a server does after an event, in this order.
 
-    #: The staleness of the gradient that came, which is to be taken; None: it is thrown away.
+    ``staleness``: of the gradient that was received, which is applied; None: it is dropped.
+    ``update``: the number of gradients of which an update is made; 0: none. ``send``: the learners
+    that are sent the weights afterwards.
+    """
+
     staleness: int | None = None
-    #: The number of gradients that now become an update; 0 for none.
     update: int = 0
-    #: The learners that get the weights as they are then.
     send: tuple[int, ...] = ()
 
 
 class Core:
-    """One server's count of gradients. Every method gives what is to be done.
+    """The state of one server. Every method returns what the server must do.
 
-    Raises RankFailure where a learner was lost that the protocol cannot do without, and where all
-    are.
+    ``taken``: gradients for the next update so far.
     """
 
     def __init__(self, protocol: UpdateProtocol, learners: Iterable[int]) -> None:
         self.protocol = protocol
         self.version = 0
         self.learners = dict.fromkeys(learners)  # in the order in which they came
-        #: Gradients that the next update has so far; below, the learners that wait for it.
         self.taken = 0
-        self._waiting: dict[int, None] = {}
+        self._waiting: dict[int, None] = {}  # learners that wait for the next update
 
     def start(self) -> Actions:
-        """All learners are here."""
+        """Begin, once all learners are connected."""
         return Actions(send=tuple(self.learners))
 
     def gradient(self, learner: int, version: int) -> Actions:
-        """A learner's gradient of the weights of that version has come."""
+        """Receive a learner's gradient of the weights of a version.
+
+        Raises RankFailure if there is no such learner or version.
+        """
         if learner not in self.learners or not 0 <= version <= self.version:
             raise RankFailure(
                 f"learner {learner} pushed a gradient of version {version}; the server is at"
@@ -121,23 +126,26 @@ class Core:
             )
         protocol = self.protocol
         if protocol.cancels and version < self.version:
-            return Actions()  # the new weights are on their way to it
+            return Actions()  # new weights have been sent to the learner
         staleness = self.version - version
         self.taken += 1
         if not protocol.repeats:
             self._waiting[learner] = None
-        done = self._update_when_full()
+        actions = self._update_when_full()
         if not protocol.cancels and protocol.repeats:
-            return Actions(staleness, done.update, (learner,))
-        return Actions(staleness, done.update, done.send)
+            return Actions(staleness, actions.update, (learner,))
+        return Actions(staleness, actions.update, actions.send)
 
     def join(self, learner: int) -> Actions:
-        """A learner comes while the others work. It begins with the server's weights."""
+        """Add a learner, which begins with the present weights."""
         self.learners[learner] = None
         return Actions(send=(learner,))
 
     def leave(self, learner: int, why: str = "was lost") -> Actions:
-        """A learner is gone. Its gradients count; others may have waited for it."""
+        """Remove a learner. Its gradients count; others may have waited for it.
+
+        Raises RankFailure if the protocol cannot continue without it, or if it was the last.
+        """
         del self.learners[learner]
         self._waiting.pop(learner, None)
         if self.protocol.cancels:
@@ -151,7 +159,7 @@ class Core:
 
     def _update_when_full(self) -> Actions:
         protocol = self.protocol
-        # Where each gives one gradient, no more will come than there are learners.
+        # If each learner gives one gradient, there can be no more gradients than learners.
         full = protocol.needed if protocol.repeats else min(protocol.needed, len(self.learners))
         if self.taken == 0 or self.taken < full:
             return Actions()

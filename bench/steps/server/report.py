@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf, sqrt
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -11,15 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.steps.compute import Compute
-from bench.steps.server.costs import costs, split
-from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update, sync_over_async
-from bench.steps.server.learning import BLOCKS, in_blocks
+from bench.steps.server.expected import (
+    ExpectedPace,
+    attribute_time,
+    mean_staleness,
+    measured_costs,
+    per_update,
+    simulate_protocol,
+    sync_over_async,
+)
 from bench.steps.server.protocol import UpdateProtocol
-from bench.steps.server.serving import Served
-from bench.steps.server.simulating import play
-from reports.records.shown import seconds
+from bench.steps.server.server_loop import ServerLog
+from bench.steps.server.worker_loop import BLOCKS, block_means
+from busbar.units import format_seconds
 
-# Measured over formula is called equal within so much.
+# Measured over expected is called equal within so much.
 _EQUAL = 0.05
 # Columns of a line that gives reasons, without its margin.
 _WIDTH = 74
@@ -34,61 +40,70 @@ _MOST_SPLIT = 10_000
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of a mean by blocks, for times that hang together; None below 40."""
-    return _between(float(np.mean(times)), in_blocks(times))
+    """The 95 % interval of the mean of correlated times, by blocks; None of less than 40 times."""
+    return _interval(float(np.mean(times)), block_means(times))
 
 
-def _between(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None:
-    """The interval of a mean from its blocks; None of fewer than `BLOCKS`."""
+def _interval(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None:
+    """The interval of a mean from the means of blocks; None of fewer than `BLOCKS`."""
     if len(blocks) < BLOCKS:
         return None
     half = _T * float(np.std(blocks, ddof=1)) / sqrt(BLOCKS)
     return mean - half, mean + half
 
 
-def _over_learners(series: Sequence[Sequence[float]]) -> list[float]:
-    """The mean over learners, block by block; one mean where a learner has fewer blocks.
+def _mean_over_learners(series: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over learners, block by block; one mean if a learner has fewer blocks.
 
     Learners that had no round after the warm-up are left out.
     """
-    series = [one for one in series if one]
+    series = [blocks for blocks in series if blocks]
     if series and min(map(len, series)) < BLOCKS:
-        return [float(np.mean([np.mean(one) for one in series]))]
-    return [float(block) for block in np.mean(series, axis=0)] if series else []
+        return [float(np.mean([np.mean(blocks) for blocks in series]))]
+    return [float(mean) for mean in np.mean(series, axis=0)] if series else []
 
 
 def learners_figures(
-    learned: Sequence[Mapping[str, Any]], mean: float, slow: Container[int] = ()
+    workers: Sequence[Mapping[str, Any]], mean: float, slow: Container[int] = ()
 ) -> dict[str, Any]:
     """Exposed communication in an update, and how long one learner alone takes for a gradient.
 
-    ``mean``: seconds of an update. A learner's share of exposed communication in its rounds
-    (`bench.steps.server.learning`) is its share of an update; the mean over learners stands for
-    all. One learner alone would take the times that were drawn, also for what was cancelled, and
-    be as late as these were measured to be; of ``slow`` learners, the stragglers, it is none.
-    Empty where learners do not know.
+    ``workers``: learners' logs (`bench.steps.server.worker_loop.WorkerLog`). ``mean``: seconds of
+    an update. The share of exposed communication in a learner's rounds is its share of an update;
+    the mean over learners stands for all. One learner alone would take the times that were drawn,
+    also for what was cancelled, and be as late as these were measured to be; ``slow`` learners, the
+    stragglers, are left out of this. Without times of learners the result is empty.
     """
-    both = ((one["exposed"], one["rounds"]) for one in learned if one["exposed"])
-    shares = _over_learners([np.divide(part, whole).tolist() for part, whole in both])
-    drawn = _over_learners([one["drawn"] for one in learned if one.get("number") not in slow])
-    found: dict[str, Any] = {}
+    shares = _mean_over_learners(
+        [
+            np.divide(worker["exposed"], worker["rounds"]).tolist()
+            for worker in workers
+            if worker["exposed"]
+        ]
+    )
+    drawn = _mean_over_learners(
+        [worker["drawn"] for worker in workers if worker.get("number") not in slow]
+    )
+    figures: dict[str, Any] = {}
     if shares:
         exposed = [mean * share for share in shares]
-        found["exposed_s"] = float(np.mean(exposed))
-        found["exposed_interval_s"] = _between(found["exposed_s"], exposed)
+        figures["exposed_s"] = float(np.mean(exposed))
+        figures["exposed_interval_s"] = _interval(figures["exposed_s"], exposed)
     if drawn:
-        pushed = max(1, sum(one["pushed"] for one in learned))
-        late = sum(one["late"] for one in learned) / pushed
-        found["one_rank_s"] = late + float(np.mean(drawn))
-        found["one_rank_interval_s"] = _between(found["one_rank_s"], [late + x for x in drawn])
-    return found
+        pushed = max(1, sum(worker["pushed"] for worker in workers))
+        late = sum(worker["late"] for worker in workers) / pushed
+        figures["one_rank_s"] = late + float(np.mean(drawn))
+        figures["one_rank_interval_s"] = _interval(
+            figures["one_rank_s"], [late + block for block in drawn]
+        )
+    return figures
 
 
-class Paced(NamedTuple):
-    """The figures of a run, as JSON values; ``lines`` show them below its row.
+class ServerReport(NamedTuple):
+    """The figures of a run, as JSON values; ``lines`` are printed below its row.
 
-    ``times``: means over blocks of ``block`` updates (the first may have one more); single ones are
-    in the facts.
+    ``times``: means over blocks of ``block`` updates (the first may have one more); the times of
+    single updates are in ``facts``.
     """
 
     times: tuple[float, ...]
@@ -99,14 +114,14 @@ class Paced(NamedTuple):
     lines: tuple[str, ...]
 
 
-def paced(
+def build_report(
     protocol: UpdateProtocol,
-    servers: Sequence[Served],
+    servers: Sequence[ServerLog],
     compute: Compute,
     draw: Callable[[int, int], float],
     warmup: int,
     slow: Container[int] = (),
-) -> Paced:
+) -> ServerReport:
     """The figures of a run, by server 0's pace.
 
     ``draw``: seconds of a learner's n-th gradient. ``slow``: learners that are stragglers.
@@ -114,19 +129,20 @@ def paced(
     first = servers[0]
     moments = np.asarray([0.0, *first.updates])[warmup:]
     times = np.diff(moments)
-    # Formulas are of learners that do not differ, and of compute.
+    # Formulas hold for learners that do not differ, and that compute.
     law = None if compute.slow or not compute.mean else compute
     formula = None if law is None else per_update(protocol, law)
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
-    free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
-    spent, beside = costs(first, len(servers))
-    # With nothing to compute all is waiting for each other: no cost can be told from another.
-    with_server = None
+    service_times, round_costs = measured_costs(first, len(servers))
+    # With nothing to compute all wait for each other: costs cannot be told apart.
+    drawn_s = with_server_s = None
     if compute.mean:
-        with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
+        skipped = min(warmup, count - 1)
+        drawn_s = simulate_protocol(protocol, draw, count).per_update(skipped)
+        with_server_s = simulate_protocol(protocol, draw, count, service_times).per_update(skipped)
     mean = float(times.mean())
-    counts = sum((one.staleness for one in servers), Counter[int]())
-    waits = np.concatenate([np.asarray(one.waits) for one in servers])
+    counts = sum((server.staleness for server in servers), Counter[int]())
+    waits = np.concatenate([np.asarray(server.waits) for server in servers])
     facts = {
         "learners": protocol.learners,
         "servers": len(servers),
@@ -136,15 +152,15 @@ def paced(
         "interval_s": mean_interval(times.tolist()),
         "formula_s": None if formula is None else formula.seconds,
         "formula_is_bound": None if formula is None else formula.bound,
-        "drawn_s": free,
-        "with_server_s": None if with_server == inf else with_server,
+        "drawn_s": drawn_s,
+        "with_server_s": None if with_server_s == inf else with_server_s,
         "sync_over_async": law and sync_over_async(protocol.learners, law),
         "updates_per_s": 1 / mean,
         "staleness": {str(value): counts[value] for value in sorted(counts)},
         "mean_staleness_formula": mean_staleness(protocol),
-        "dropped": sum(one.dropped for one in servers),
-        "cancelled": sum(one["cancelled"] for one in first.learned),
-        "utilisation": [round(one.utilisation, 6) for one in servers],
+        "dropped": sum(server.dropped for server in servers),
+        "cancelled": sum(worker["cancelled"] for worker in first.workers),
+        "utilisation": [round(server.utilisation, 6) for server in servers],
         "queue_wait_s": None
         if not len(waits)
         else {
@@ -152,68 +168,64 @@ def paced(
             "median": float(np.median(waits)),
             "p95": float(np.quantile(waits, 0.95)),
         },
-        "costs_s": spent._asdict(),
-        **learners_figures(first.learned, mean, slow),
-        "lost": [[when, learner, why] for when, learner, why in first.lost],
-        "joined": [list(one) for one in first.joined],
+        "costs_s": service_times._asdict(),
+        **learners_figures(first.workers, mean, slow),
+        "lost": [list(loss) for loss in first.lost],
+        "joined": [list(join) for join in first.joined],
     }
-    # A bound is no prediction: what is expected is then what the drawn times give.
-    exact = formula is not None and not formula.bound
-    predicted, model = (formula.seconds, "formula") if formula and exact else (free, "simulated")
+    # A bound is no prediction: what is expected is then the simulation of the drawn times.
+    predicted, model = drawn_s, "simulated"
+    if formula is not None and not formula.bound:
+        predicted, model = formula.seconds, "formula"
     if predicted is not None and not _within(mean, predicted):
         few = min(count, max(1, _MOST_SPLIT // protocol.needed))
-        facts["split_s"] = split(
-            lambda some: play(protocol, draw, few, some).per_update(min(warmup, few - 1)),
-            spent, beside, predicted, mean,
+        facts["split_s"] = attribute_time(
+            lambda costs: simulate_protocol(protocol, draw, few, costs).per_update(
+                min(warmup, few - 1)
+            ),
+            service_times, round_costs, predicted, mean,
         )  # fmt: skip
-    lines = _lines(protocol, facts, formula)
-    lines += tuple(f"    {why}" for why in _why(facts, predicted))
+    lines = (*_lines(protocol, facts, formula), *_reasons(facts, predicted))
     blocks = np.array_split(times, min(BLOCKS, len(times)))
     means = tuple(float(block.mean()) for block in blocks)
-    return Paced(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
+    model, lines = model if predicted else "", tuple(f"    {line}" for line in lines)
+    return ServerReport(means, len(blocks[-1]), predicted, model, facts, lines)
 
 
 def _lines(
     protocol: UpdateProtocol, facts: Mapping[str, Any], formula: ExpectedPace | None
-) -> tuple[str, ...]:
-    mean, beside = facts["mean_s"], []
+) -> list[str]:
+    mean, ratios = facts["mean_s"], []
     if formula is not None:
         kind = "the formula's bound" if formula.bound else "the formula"
-        beside.append(f"{kind} {mean / formula.seconds:.3f}")
+        ratios.append(f"{kind} {mean / formula.seconds:.3f}")
     if facts["drawn_s"]:
-        beside.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
+        ratios.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
     if facts["with_server_s"]:
-        beside.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
+        ratios.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
-    wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
-    queue = "not known over several hosts"
+    wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
-        queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
-    return (
-        *([f"    measured over {', '.join(beside)}"] if beside else []),
-        f"    {facts['updates_per_s']:.4g} updates/s{_plus(facts)}; server busy {100 * busy:.3g} %;"
-        f" queue wait {queue}",
-        f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
+        queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
+    lines = [f"measured over {', '.join(ratios)}"] if ratios else []
+    lines += [
+        f"{facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
+        f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
+        f"staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
-        *_waste(facts),
-        *_against_async(protocol, facts),
-    )
-
-
-def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line with a synchronous update's time in asynchronous ones, by the formulas."""
-    if protocol.cancels and protocol.needed == protocol.learners and facts["sync_over_async"]:
-        yield f"    by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
-
-
-def _waste(facts: Mapping[str, Any]) -> Iterator[str]:
-    """A line about gradients that were computed in vain, if there were any."""
+    ]
     if facts["cancelled"] or facts["dropped"]:
-        yield (
-            f"    {facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
+        lines.append(
+            f"{facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
             " came too late"
         )
+    everyone = protocol.cancels and protocol.needed == protocol.learners
+    if everyone and facts["sync_over_async"]:
+        lines.append(
+            f"by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
+        )
+    return lines
 
 
 def histogram(counts: Mapping[str, int]) -> str:
@@ -238,30 +250,32 @@ def _within(mean: float, predicted: float) -> bool:
 
 
 def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else ''}{seconds(abs(value))}"
+    return f"{'-' if value < 0 else ''}{format_seconds(abs(value))}"
 
 
-def _kept(figure: str) -> str:
-    """A figure that is not broken from its unit."""
+def _unbroken(figure: str) -> str:
+    """A figure between which and its unit no line is broken."""
     return figure.replace(" ", _GLUE)
 
 
-def _plus(facts: Mapping[str, Any]) -> str:
-    found = facts["interval_s"]
-    return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
+def _half_width(facts: Mapping[str, Any]) -> str:
+    interval = facts["interval_s"]
+    if interval is None:
+        return ""
+    return f" ±{50 * (interval[1] - interval[0]) / facts['mean_s']:.2g} %"
 
 
-def _why(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
+def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     """Lines on the difference of measured and predicted pace, if there is one."""
     if predicted is None or _within(facts["mean_s"], predicted):
         return []
-    mean, found = facts["mean_s"], facts["interval_s"]
+    mean, interval = facts["mean_s"], facts["interval_s"]
     reasons = []
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
-    if found is None:
+    if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
-    elif found[0] <= predicted <= found[1]:
+    elif interval[0] <= predicted <= interval[1]:
         reasons.append("the mean's interval holds it, so measure longer")
     busy = max(facts["utilisation"])
     if facts["with_server_s"] is None:
@@ -272,6 +286,8 @@ def _why(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # Parts of half a per cent or more.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
-    said = ", ".join(f"{name} {_kept(_signed(part))}" for name, part in parts.items())
-    lines += wrap(f"{'' if reasons else head}{_kept(seconds(mean))} are: {said}", _WIDTH)
+    causes = ", ".join(f"{name} {_unbroken(_signed(part))}" for name, part in parts.items())
+    lines += wrap(
+        f"{'' if reasons else head}{_unbroken(format_seconds(mean))} are: {causes}", _WIDTH
+    )
     return [line.replace(_GLUE, " ") for line in lines]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bench.steps.training.codecs import Codec
 from bench.steps.training.problem import ProblemShape, TrainingProblem
-from bench.steps.training.rates import UpdateRule
-from bench.steps.training.shared import SharedProblem
+from bench.steps.training.rules import UpdateRule
+from bench.steps.training.samples import SharedProblem
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,43 @@
-"""Codes of a gradient on the wire: uncompressed, cast, 8-bit, signs, or its largest elements.
+"""Codecs of gradients: uncompressed, cast, 8-bit, signs, or the largest elements.
 
-A codec turns a float32 vector into bytes and back; vectors of one length give the same number of
-bytes. Some codecs have error feedback: what was lost is added to the next vector.
+A codec turns a float32 vector into bytes and back. The number of bytes depends only on the length
+of the vector. Some codecs need error feedback: what is lost is added to the next vector.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.training.named import named
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
+from collectives.schedule.catalogue import parse
 from collectives.schedule.dtypes import dtype
 
 Vector = NDArray[Any]
 Wire = NDArray[np.uint8]
-#: Elements that share scales. A float32 for each block of 8 bits is 0.4 % more, two for each block
-#: of signs 6 %.
+#: Elements that share a scale. One float32 for each block adds 0.4 % to 8-bit codes, two add 6 % to
+#: signs.
 BLOCK = 1024
-#: The all-reduces in which a vector travels once and is added where it arrives.
+#: The all-reduces in which a vector is sent once and added at its destination.
 ONCE = ("one_shot", "ps", "sharded_ps")
 
 
 class Codec(ABC):
-    """A form of float32 vectors."""
+    """A code of float32 vectors."""
 
     name: str
     adds: str | None = None
-    """The element type (``half``) whose sums are sums of what was encoded; None where none are."""
+    """The element type of codes that can be added (``half``); None if codes cannot be added."""
     feedback: bool = False
-    """Whether it needs error feedback, without which what it leaves out is lost."""
+    """Whether it needs error feedback, because it leaves out much of each vector."""
 
     @abstractmethod
     def nbytes(self, elements: int) -> int:
@@ -47,11 +49,11 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """The float32 vector that the bytes stand for."""
+        """The float32 vector of so many elements that the bytes encode."""
 
 
 class Cast(Codec):
-    """Each element in another floating type; ``float`` leaves all as it is."""
+    """Each element in another floating-point type; ``float`` leaves vectors as they are."""
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.adds = name, kind
@@ -62,7 +64,7 @@ class Cast(Codec):
         return elements * self._dtype.itemsize
 
     def encode(self, vector: Vector) -> Wire:
-        """See `Codec`; what is too large for the type is infinite."""
+        """See `Codec`. Elements that are too large for the type become infinite."""
         with np.errstate(over="ignore"):
             return vector.astype(self._dtype).view(np.uint8)
 
@@ -72,9 +74,9 @@ class Cast(Codec):
 
 
 class EightBit(Codec):
-    """Whole numbers of ±127 and a scale for each block, the largest of it over 127.
+    """Whole numbers from -127 to 127, and a scale for each block: its largest magnitude over 127.
 
-    Off by half a scale at most.
+    The error of an element is at most half a scale.
     """
 
     name = "int8"
@@ -86,23 +88,23 @@ class EightBit(Codec):
     def encode(self, vector: Vector) -> Wire:
         """See `Codec`."""
         blocks = _padded(vector)
-        with np.errstate(invalid="ignore"):  # what is no number makes the scale none
+        with np.errstate(invalid="ignore"):  # a nan makes the scale nan
             scales = np.abs(blocks).max(axis=1) / np.float32(127)
-            # A block of zeros, or of numbers so small that their scale is 0, is sent as zeros.
+            # A block whose scale is 0 is sent as zeros.
             whole = np.rint(blocks / np.where(scales, scales, 1)[:, None])
             levels = whole.clip(-127, 127).astype(np.int8).ravel()[: len(vector)]
         return np.concatenate([scales.view(np.uint8), levels.view(np.uint8)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        scales, levels = _split(wire, 4 * _blocks(elements))
+        scales, levels = np.split(wire, [4 * _blocks(elements)])
         values = _padded(levels.view(np.int8).astype(np.float32))
         with np.errstate(invalid="ignore"):
             return (values * scales.view(np.float32)[:, None]).ravel()[:elements]
 
 
 class OneBit(Codec):
-    """Signs, and for each block the means of what is positive or 0 and of what is negative.
+    """Signs, and for each block the means of its elements from 0 on and of its negative ones.
 
     Seide, Fu, Droppo, Li, Yu 2014 (1-bit stochastic gradient descent), with blocks for columns.
     """
@@ -127,16 +129,16 @@ class OneBit(Codec):
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        head, bits = _split(wire, 8 * _blocks(elements))
+        head, bits = np.split(wire, [8 * _blocks(elements)])
         above, below = head.view(np.float32).reshape(2, -1)
         up = _padded(np.unpackbits(bits, count=elements))
         return np.where(up, above[:, None], below[:, None]).ravel()[:elements]
 
 
 class TopK(Codec):
-    """The largest elements, by magnitude, with their places; all others are 0.
+    """The elements of largest magnitude, with their indices; all others are 0.
 
-    Strom 2015; Aji, Heafield 2017. ``fraction`` of the elements, at least one.
+    Strom 2015; Aji, Heafield 2017. ``fraction``: of the elements, rounded up.
     """
 
     name, feedback = "topk", True
@@ -146,32 +148,34 @@ class TopK(Codec):
             raise Unsupported(f"compression topk: fraction {fraction:g} is not in (0, 1]")
         self._fraction = fraction
 
-    def _kept(self, elements: int) -> int:
+    def _count(self, elements: int) -> int:
         return ceil(self._fraction * elements)
 
     def nbytes(self, elements: int) -> int:
-        """See `Codec`: 4 for a place and 4 for a value."""
-        return 8 * self._kept(elements)
+        """See `Codec`: 4 for an index and 4 for a value."""
+        return 8 * self._count(elements)
 
     def encode(self, vector: Vector) -> Wire:
         """See `Codec`."""
-        n, kept = len(vector), self._kept(len(vector))
-        places = np.argpartition(np.abs(vector), n - kept)[n - kept :] if kept else np.arange(0)
-        values = vector[places].astype(np.float32)
-        return np.concatenate([places.astype(np.uint32).view(np.uint8), values.view(np.uint8)])
+        first = len(vector) - self._count(len(vector))
+        indices = (
+            np.argpartition(np.abs(vector), first)[first:] if first < len(vector) else np.arange(0)
+        )
+        values = vector[indices].astype(np.float32)
+        return np.concatenate([indices.astype(np.uint32).view(np.uint8), values.view(np.uint8)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
         """See `Codec`."""
-        places, values = _split(wire, 4 * self._kept(elements))
+        indices, values = np.split(wire, [4 * self._count(elements)])
         vector = np.zeros(elements, np.float32)
-        vector[places.view(np.uint32)] = values.view(np.float32)
+        vector[indices.view(np.uint32)] = values.view(np.float32)
         return vector
 
 
 class Feedback:
-    """A codec for a series of vectors of one length; it adds what one lost to the next.
+    """Encodes a series of vectors of one length, adding what one lost to the next.
 
-    The sum of all vectors is that of all encoded ones and `left`, up to rounding.
+    The sum of all vectors is the sum of all decoded ones plus `left`, up to rounding.
     """
 
     def __init__(self, codec: Codec, elements: int) -> None:
@@ -179,12 +183,12 @@ class Feedback:
         self.left = np.zeros(elements if codec.feedback else 0, np.float32)
 
     def encode(self, vector: Vector) -> Wire:
-        """The bytes of a vector and of what was left; keeps what is left now."""
+        """Encode the sum of a vector and `left`; what is lost becomes the new `left`."""
         if not self.codec.feedback:
             return self.codec.encode(vector)
-        wanted = vector + self.left
-        wire = self.codec.encode(wanted)
-        self.left = wanted - self.codec.decode(wire, len(wanted))
+        exact = vector + self.left
+        wire = self.codec.encode(exact)
+        self.left = exact - self.codec.decode(wire, len(exact))
         return wire
 
 
@@ -199,12 +203,12 @@ CODECS: dict[str, Callable[..., Codec]] = {
 
 
 def codec(text: str) -> Codec:
-    """A codec by its name, ``int8`` or ``topk:fraction=0.01``. Raises Unsupported for others."""
-    return named("compression", text, CODECS)
+    """The codec of a name: ``int8``, ``topk:fraction=0.01``. Raises Unsupported for others."""
+    return make_by_name("compression", text, CODECS)
 
 
 def suits(codec: Codec, algorithm: str) -> None:
-    """Raise Unsupported where an all-reduce cannot carry what a codec makes of a vector."""
+    """Raise Unsupported if an all-reduce cannot exchange the codes of a codec."""
     if codec.adds is None and algorithm not in ONCE:
         raise Unsupported(
             f"{algorithm} with --compress {codec.name}: it adds on the way, and such codes cannot"
@@ -217,9 +221,33 @@ def _blocks(elements: int) -> int:
 
 
 def _padded(vector: Vector) -> Vector:
-    """The vector as blocks, filled up with zeros."""
+    """The vector as blocks; the last one is filled up with zeros."""
     return np.pad(vector, (0, -len(vector) % BLOCK)).reshape(-1, BLOCK)
 
 
-def _split(wire: Wire, at: int) -> tuple[Wire, Wire]:
-    return wire[:at], wire[at:]
+T = TypeVar("T")
+
+
+def make_by_name(what: str, text: str, table: Mapping[str, Callable[..., T]]) -> T:
+    """Call the constructor that ``text`` names, such as ``topk:fraction=0.01``.
+
+    Parameters are numbers, and keyword-only in the constructor. ``what``: the kind of thing, for
+    errors. Raises Unsupported for an unknown name or parameter, and as the constructor does.
+    """
+    name, parameters = parse(text)
+    if name not in table:
+        raise unknown(what, name, list(table))
+    known = {
+        p.name: p.default
+        for p in inspect.signature(table[name]).parameters.values()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for key, value in parameters.items():
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise Unsupported(f"{what} {name} has no parameter {key!r}; its parameters: {has}")
+        whole = isinstance(known[key], int)
+        if not isinstance(value, int if whole else (int, float)):
+            kind = "a whole number" if whole else "a number"
+            raise Unsupported(f"{what} {name}: {key} must be {kind}, not {value!r}")
+    return table[name](**parameters)

@@ -1,8 +1,7 @@
 """Small training problems: generated data, a loss and its gradient, in NumPy.
 
-A problem is a classifier of dense layers. Without a hidden layer it is softmax regression, whose
-loss is convex; with one it is a two-layer network. Everything follows from the seed: every rank
-makes the same data, so no data travel.
+A problem is a classifier of dense layers: softmax regression, whose loss is convex, or a network
+with one hidden layer. Every rank generates the same data from the seed, so data are not sent.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.training.named import named
+from bench.steps.training.codecs import make_by_name
 from busbar.errors import Unsupported
 
 Vector = NDArray[Any]
 _CLASSES = 10
-#: The teacher's weights over usual ones. Its labels are drawn, so no weights have a loss of 0.
-_DECIDED = 4.0
-#: Numbers in an array at most, which keeps a problem within some hundred megabytes.
+# Factor of the teacher's weights, so that most labels are clear. Labels are drawn, so that no
+# weights have a loss of 0.
+_TEACHER_SCALE = 4.0
+# Numbers in an array at most, so that a problem needs at most some hundred megabytes.
 _MOST = 1 << 24
 
 
@@ -32,7 +32,7 @@ class ProblemShape:
     """The size of a problem.
 
     ``widths``: features, units of the hidden layer if there is one, classes. ``batch``: samples of
-    one gradient. Raises Unsupported for sizes that cannot be.
+    one gradient. Raises Unsupported for sizes below 1 or too large.
     """
 
     name: str
@@ -59,9 +59,9 @@ class ProblemShape:
 
     @property
     def tensors(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The parameters by name and shape, as a backward pass has their gradients: the last first.
+        """The parameters by name and shape, in the order of a backward pass: the last layer first.
 
-        In this order they lie in vectors of weights and of gradients.
+        Vectors of weights and of gradients have this order.
         """
         layers = list(enumerate(pairwise(self.widths), 1))
         return tuple(
@@ -77,14 +77,14 @@ class ProblemShape:
 
 
 def softmax(batch: int, *, features: int = 32, samples: int = 4096) -> ProblemShape:
-    """Softmax regression: convex, so that what is left of the loss is noise and staleness."""
+    """Softmax regression: convex, so that what remains of the loss is noise and staleness."""
     return ProblemShape("softmax", (features, _CLASSES), samples, batch)
 
 
 def network(
     batch: int, *, hidden: int = 64, features: int = 32, samples: int = 4096
 ) -> ProblemShape:
-    """A network with one hidden layer of tanh."""
+    """A network with one hidden layer, whose activation is tanh."""
     return ProblemShape("network", (features, hidden, _CLASSES), samples, batch)
 
 
@@ -94,10 +94,12 @@ PROBLEMS = {shape.__name__: shape for shape in (softmax, network)}
 def shape(text: str, batch: int) -> ProblemShape:
     """The shape that ``network`` or ``network:hidden=128:samples=4096`` names.
 
-    ``batch``: samples of one gradient. Raises Unsupported for an unknown name or parameter, and for
-    sizes that cannot be.
+    ``batch``: samples of one gradient. Raises Unsupported for an unknown name or parameter, and as
+    `ProblemShape` does.
     """
-    return named("problem", text, {name: partial(make, batch) for name, make in PROBLEMS.items()})
+    return make_by_name(
+        "problem", text, {name: partial(make, batch) for name, make in PROBLEMS.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -114,34 +116,34 @@ class TrainingProblem:
 
     @staticmethod
     def of(shape: ProblemShape, seed: int) -> TrainingProblem:
-        """The problem of that shape and seed, the same wherever it is made.
+        """The problem of a shape and a seed.
 
-        Inputs are standard normal; labels are drawn from what a teacher of the same shape, random
-        itself, gives each class.
+        Inputs are standard normal. Labels are drawn from the probabilities that a random classifier
+        of the same shape, the teacher, assigns to the classes.
         """
         random = np.random.default_rng((seed, 0))
         inputs = random.standard_normal((shape.samples, shape.widths[0])).astype(np.float32)
-        teacher = _weights(shape, np.random.default_rng((seed, 1))) * _DECIDED
+        teacher = _weights(shape, np.random.default_rng((seed, 1))) * _TEACHER_SCALE
         logs = _forward(_layers(shape, teacher), inputs)[-1]
         labels = np.argmax(logs + random.gumbel(size=logs.shape), axis=1)
         return TrainingProblem(shape, inputs, labels, seed)
 
     def start(self) -> Vector:
-        """The weights to begin with, float32, the same on every rank."""
+        """The first weights, float32, the same on every rank."""
         return _weights(self.shape, np.random.default_rng((self.seed, 2))).astype(np.float32)
 
     def samples(self, first: int, count: int = 1) -> NDArray[np.int64]:
-        """The samples of so many batches from batch ``first`` on; after the last comes the first.
+        """The samples of ``count`` batches from batch ``first`` on, cyclically.
 
-        The data are independent draws, so shuffling them would change nothing. Learner i of P takes
-        batch n·P + i for its n-th gradient: P learners together take what one process with P times
-        the batch takes.
+        The data are independent draws, so shuffling them would change nothing. Learner i of P uses
+        batch n·P + i for its n-th gradient: P learners together use the samples of one process with
+        P times the batch.
         """
         batch, samples = self.shape.batch, self.shape.samples
         return np.arange(first * batch, (first + count) * batch) % samples
 
     def loss(self, weights: Vector) -> float:
-        """Mean cross-entropy over all samples, in nats; inf or nan where weights have diverged."""
+        """Mean cross-entropy over all samples, in nats; inf or nan if weights have diverged."""
         with np.errstate(all="ignore"):
             logs = _forward(_layers(self.shape, weights), self.inputs)[-1]
             own = logs[np.arange(len(self.labels)), self.labels]

@@ -1,1 +1,1 @@
-"""Updates: each module makes ranks' gradients one update; `bench.steps.table` names them."""
+"""Updates: each module makes ranks' gradients one update; `bench.steps.job` names them."""

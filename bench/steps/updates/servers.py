@@ -9,41 +9,40 @@ from typing import Any
 import numpy as np
 
 from bench.run.memory import SHARE, Need, Room, free_memory
+from bench.steps.compute import one_core
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.ends import LearnerEnd, ServerEnd
-from bench.steps.server.hooks import Training
-from bench.steps.server.learning import Rounds, in_blocks
+from bench.steps.server.endpoint import Channel
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import paced
-from bench.steps.server.served import exchanged, training
-from bench.steps.server.serving import Served, Serving
+from bench.steps.server.report import build_report
+from bench.steps.server.server_loop import ServerLog, ServerLoop, describe_progress
+from bench.steps.server.trainer_hooks import Trainer, make_exchange_trainer, make_trainer
+from bench.steps.server.worker_loop import WorkerLoop, block_means
 from bench.steps.trace import Trace
-from bench.steps.training.shared import parts
-from bench.steps.updates.ways import ServerWays
-from bench.steps.waking import one_core
+from bench.steps.training.samples import parts
+from bench.steps.updates.connect import open_channel
 from busbar.errors import Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
-from busbar.sizes import human
+from busbar.units import format_bytes
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
 from reports.records.measurement import Record
 
-# A budget ends no run before it has so many updates.
+# A run has at least so many updates, also where its budget is spent.
 _FEWEST = 6
-# All learners make so many rounds with nothing to compute.
+# The exchange alone is run for so many rounds of all learners.
 _ALONE = 20
-# Bytes of weights that are copied sooner than a second core wakes up.
+# Weights of at most so many bytes are copied before a second core has woken up.
 _SMALL = 1 << 20
-# Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a
-# copy that is on its way, what comes.
+# Vectors in memory at once. Of a learner: weights, gradient, what is sent. Of a server: the same,
+# the sum of gradients, and what it receives.
 _LEARNER_VECTORS, _SERVER_VECTORS = 3, 5
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
-    """Raise Unsupported for a protocol that cannot be on so many ranks."""
+    """Raise Unsupported if the protocol cannot run on so many ranks."""
     learners = nranks - options.servers
     if learners < 1:
         raise Unsupported(
@@ -57,23 +56,25 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     need, free = vector * (_LEARNER_VECTORS * learners + _SERVER_VECTORS), free_memory()
     if need > SHARE * free:
         raise Unsupported(
-            f"{choice.label}: {learners} learners and their servers of {human(vector)} of weights"
-            f" need {human(need)}, where {human(free)} are free; take fewer, or --scale"
+            f"{choice.label}: {learners} learners and their servers of {format_bytes(vector)} of"
+            " weights"
+            f" need {format_bytes(need)}, where {format_bytes(free)} are free; take fewer, or"
+            " --scale"
         )
 
 
 def run(job: StepJob) -> StepOutcome:
-    """One protocol; all ranks call this together."""
+    """Measure one protocol. All ranks call this together."""
     try:
-        mine = _ServerRun(job)
-        mine.check()
+        server_run = _ServerRun(job)
+        server_run.check()
     except Unsupported as error:  # the same on every rank
         return StepOutcome(Record(skipped=str(error)), job.choice.name)
-    return mine.run()
+    return server_run.run()
 
 
 class _ServerRun:
-    """One rank's part."""
+    """One rank's part of the run of a protocol."""
 
     def __init__(self, job: StepJob) -> None:
         self.job, self.options = job, job.options
@@ -81,65 +82,69 @@ class _ServerRun:
         self.servers = self.options.servers
         self.learners = self.options.learners or self.world.size - self.servers
         self.protocol = update_protocol(job.choice.label, self.learners, self.servers)
-        self.training = training(self.options, self.learners)
-        self.places = parts(self.training.elements, self.servers)
-        each = max(1, self.learners // self.protocol.needed)
-        self.warmup = self.options.warmup * each  # rounds of all learners
+        self.trainer = make_trainer(self.options, self.learners)
+        self.places = parts(self.trainer.elements, self.servers)
+        # Updates in which each learner makes one round.
+        self.updates_a_round = max(1, self.learners // self.protocol.needed)
+        self.warmup = self.options.warmup * self.updates_a_round
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
-        self.ways = ServerWays(job, self.protocol, self.places, self.training.dtype, self.one_clock)
 
     def run(self) -> StepOutcome:
         """See `run`."""
-        served, kept = self._phase(self.training, self._enough, alone=False)
+        log, shard = self._exchange(self.trainer, self._enough)
         if isinstance(self.world, MpiWorld):
             self.world = self.world.survivors()
-        return self._outcome(served, kept, self._alone(served))
+        return self._outcome(log, shard, self._exchange_alone(log))
 
-    def _phase(
-        self, what: Training, enough: Callable[[int, float], bool], alone: bool
-    ) -> tuple[Served | None, Any]:
-        """All updates on this rank, and what a server keeps of them.
+    def _exchange(
+        self, trainer: Trainer, enough: Callable[[int, float], bool], *, alone: bool = False
+    ) -> tuple[ServerLog | None, Any]:
+        """Run all updates; returns a server's log and its shard as a JSON value.
 
-        ``alone``: there is nothing to compute, and nothing to be seen in a trace.
+        ``alone``: there is nothing to compute, nothing is traced, and nobody may join.
         """
-        first = self.world.rank < self.servers
-        weights = np.empty(0 if first else self.training.elements, self.training.dtype)
         trace = Trace(on=False) if alone else self.job.trace
-        with self.ways.ends(weights, alone) as end, self._cores():
-            if isinstance(end, ServerEnd):
-                return self._serve(end, what, enough, trace)
-            self._learn(end, what, alone, trace)
+        # A code of a gradient has at most an index and a value for each element.
+        longest = max(part.stop - part.start for part in self.places)
+        gradient_bytes = longest * (self.trainer.dtype.itemsize + 8) + 4096
+        # A socket reaches only servers on its host.
+        joinable = self.one_clock and not alone
+        channels = open_channel(self.job, self.protocol, gradient_bytes, joinable=joinable)
+        with channels as channel, self._cores():
+            if self.world.rank < self.servers:
+                return self._serve(channel, trainer, enough, trace)
+            self._learn(channel, trainer, alone, trace)
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
         """One core for threads that only wait for each other; several where they use memory."""
-        vector = self.training.elements * self.training.dtype.itemsize
+        vector = self.trainer.elements * self.trainer.dtype.itemsize
         threads = not isinstance(self.world, MpiWorld) and not self.options.learners
         works = self.options.burn or self.options.training.problem is not None
         return one_core() if threads and not works and vector <= _SMALL else nullcontext()
 
-    def _alone(self, served: Served | None) -> list[float]:
+    def _exchange_alone(self, log: ServerLog | None) -> list[float]:
         """Seconds per update of the exchange with nothing to compute, as means of blocks.
 
         Empty where learners are processes, where some were lost, and where nothing was computed
         anyway.
         """
-        whole = self.options.learners == 0 and not (served and served.lost)
+        whole = self.options.learners == 0 and not (log and log.lost)
         if not all(self.world.gather(whole)) or not self.computes:
             return []
-        each = max(1, self.learners // self.protocol.needed)
+        each = self.updates_a_round
 
         def enough(updates: int, spent: float) -> bool:
             over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
-        served, _ = self._phase(exchanged(self.options), enough, alone=True)
-        return [] if served is None else in_blocks(np.diff(served.updates[each - 1 :]).tolist())
+        log, _ = self._exchange(make_exchange_trainer(self.options), enough, alone=True)
+        return [] if log is None else block_means(np.diff(log.updates[each - 1 :]).tolist())
 
     def check(self) -> None:
-        """Raise Unsupported where the memory is not there, or a message would be too long."""
-        vector = self.training.elements * self.training.dtype.itemsize
+        """Raise Unsupported if memory is too small, or a message would be too long."""
+        vector = self.trainer.elements * self.trainer.dtype.itemsize
         server = self.world.rank < self.servers
         need = _SERVER_VECTORS * vector // self.servers if server else _LEARNER_VECTORS * vector
         if self.options.learners and self.world.rank == 0:
@@ -148,24 +153,26 @@ class _ServerRun:
         if lack is not None:
             raise Unsupported(
                 f"{self.job.choice.label}: {self.learners} learners and {self.servers} servers of"
-                f" {human(vector)} need {human(lack.need)} {lack.name}, where {human(lack.free)}"
+                f" {format_bytes(vector)} need {format_bytes(lack.need)} {lack.name}, where"
+                f" {format_bytes(lack.free)}"
                 " are free; take fewer, or --scale"
             )
         if self.world.name == "mpi" and vector // self.servers >= 2**31 - 64:
             raise Unsupported(
-                f"{self.job.choice.label}: a server's part of {human(vector // self.servers)} is"
+                f"{self.job.choice.label}: a server's part of"
+                f" {format_bytes(vector // self.servers)} is"
                 " more than an MPI message of 2 GiB; take more --servers, or --scale"
             )
 
     # -- roles
 
     def _serve(
-        self, end: ServerEnd, what: Training, enough: Callable[[int, float], bool], trace: Trace
-    ) -> tuple[Served, Any]:
-        serving = Serving(
-            end,
+        self, channel: Channel, trainer: Trainer, enough: Callable[[int, float], bool], trace: Trace
+    ) -> tuple[ServerLog, Any]:
+        server = ServerLoop(
+            channel,
             self.protocol,
-            what,
+            trainer,
             self.places,
             self.world.rank,
             enough,
@@ -174,28 +181,29 @@ class _ServerRun:
             one_clock=self.one_clock,
         )
         if self.world.rank == 0:
-            self.job.watch.explained(lambda states, size: self._how_far(serving, states))
-            self.job.far(lambda: serving.far().as_json())
-        return serving.run(), serving.server.kept()
+            self.job.watch.explained(lambda states, size: self._describe_progress(server, states))
+            self.job.set_progress(server.progress)
+        return server.run(), server.shard.to_json()
 
-    def _how_far(self, serving: Serving, states: Mapping[int, State]) -> str:
+    def _describe_progress(self, server: ServerLoop, states: Mapping[int, State]) -> str:
         """The learners that server 0 waits for, and the other servers' progress, in words.
 
         The watching thread calls it when an update takes too long.
         """
-        told = serving.far().told()
         others = [
             f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
             for rank in range(1, self.servers)
         ]
-        return "; ".join([told, *others])
+        return "; ".join([describe_progress(server.progress()), *others])
 
-    def _learn(self, end: LearnerEnd, what: Training, alone: bool, trace: Trace) -> None:
+    def _learn(self, channel: Channel, trainer: Trainer, alone: bool, trace: Trace) -> None:
         rank = self.world.rank
-        Rounds(
-            end,
+        WorkerLoop(
+            channel,
+            np.empty(trainer.elements, trainer.dtype),
+            self.places,
             self.protocol,
-            what,
+            trainer,
             rank - self.servers,
             lambda n: 0.0 if alone else self.job.compute.seconds(rank, n),
             burn=self.options.burn,
@@ -205,26 +213,26 @@ class _ServerRun:
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
-        """Whether a server has done what is asked for."""
+        """Whether a server has made as many updates as the options ask for."""
         self.job.watch.arrived(updates)
-        wanted = self.options.iterations
-        if wanted is not None:
-            return updates >= self.warmup + wanted
+        iterations = self.options.iterations
+        if iterations is not None:
+            return updates >= self.warmup + iterations
         return updates >= self.warmup + _FEWEST and spent >= self.options.budget
 
-    # -- what came of it
+    # -- results
 
-    def _outcome(self, served: Served | None, kept: Any, alone: list[float]) -> StepOutcome:
-        """The same on every rank. ``kept``: by this rank's server; ``alone``: see `_alone`."""
-        everyone = self.world.gather(None if served is None else served.as_json())
-        servers = [Served.from_json(one) for one in everyone if one is not None]
-        trained = self.world.gather(kept)[: self.servers]
-        made: dict[str, Any] = {}
+    def _outcome(self, log: ServerLog | None, shard: Any, alone: list[float]) -> StepOutcome:
+        """The same on every rank. ``log`` and ``shard``: this server's; see `_exchange_alone`."""
+        everyone = self.world.gather(None if log is None else log.to_json())
+        servers = [ServerLog.from_json(value) for value in everyone if value is not None]
+        shards = self.world.gather(shard)[: self.servers]
+        figures: dict[str, Any] = {}
         if self.world.rank == 0:
             compute, first = self.job.compute, self.servers
             fast = compute.fastest(range(first, first + self.learners))
             slow = {n for n in range(self.learners) if first + n not in fast}
-            found = paced(
+            report = build_report(
                 self.protocol,
                 servers,
                 compute,
@@ -232,34 +240,34 @@ class _ServerRun:
                 self.warmup,
                 slow,
             )
-            more, lines = self.training.told(trained, servers[0].updates, self.protocol.alike)
-            made = {
-                **found._asdict(),
-                "facts": {**found.facts, "exchange_s": alone, **more},
-                "lines": [*found.lines, *lines],
+            facts, lines = self.trainer.report(shards, servers[0].updates, self.protocol.alike)
+            figures = {
+                **report._asdict(),
+                "facts": {**report.facts, "exchange_s": alone, **facts},
+                "lines": [*report.lines, *lines],
                 "bytes": [servers[0].bytes_in, servers[0].bytes_out],
             }
-        made = self.world.broadcast(made)
-        times, updates = tuple(made["times"]), len(servers[0].updates)
-        into, out = (round(n / updates) for n in made["bytes"])
+        figures = self.world.broadcast(figures)
+        times, updates = tuple(figures["times"]), len(servers[0].updates)
+        received, sent = (round(n / updates) for n in figures["bytes"])
         record = Record(
             times_s=times,
-            iterations=made["block"],
+            iterations=figures["block"],
             timing="loop",
             across="max",
             stopped="budget" if self.options.iterations is None else "iterations",
-            sent_bytes=out,
-            received_bytes=into,
-            total_bytes=self.servers * (out + into),
+            sent_bytes=sent,
+            received_bytes=received,
+            total_bytes=self.servers * (sent + received),
         )
         return StepOutcome(
             record,
             self.protocol.name,
-            messages=round(sum(one.gradients + one.answers for one in servers) / updates),
-            predicted=made["predicted"],
-            model=made["model"],
+            messages=round(sum(server.gradients + server.answers for server in servers) / updates),
+            predicted=figures["predicted"],
+            model=figures["model"],
             gradients=self.protocol.needed,
-            facts=made["facts"],
-            lines=made["lines"],
+            facts=figures["facts"],
+            lines=figures["lines"],
             transport="sockets" if self.options.learners else self.world.name,
         )

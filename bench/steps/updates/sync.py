@@ -1,8 +1,8 @@
-"""Synchronous updates: gradients are averaged over all ranks, and all use the average.
+"""Synchronous updates: gradients are averaged over all ranks, and all ranks use the average.
 
-A step is a forward pass and a backward pass, in which gradients become ready from the last tensor
-to the first. Buckets of them are exchanged by a separate thread during the backward pass, or after
-it (``--overlap off``).
+A step is a forward pass and a backward pass, which computes gradients from the last tensor to the
+first. A second thread exchanges buckets of gradients during the backward pass, or they are
+exchanged after it (``--overlap off``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import numpy as np
@@ -19,38 +19,35 @@ import numpy as np
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
 from bench.run.tuning_file import load
-from bench.steps import fusion
+from bench.steps import buckets
+from bench.steps.buckets import GradientLayout, Gradients, TensorRange
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
 from bench.steps.expected import expected
-from bench.steps.fusion import TensorRange
-from bench.steps.gradients import GradientLayout, Gradients
-from bench.steps.job import StepJob, StepOutcome
+from bench.steps.job import UPDATES, StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.stepping import TrainingStep
-from bench.steps.table import UPDATES
-from bench.steps.trained import RankTraining
+from bench.steps.step_action import TrainingStep
+from bench.steps.sync_training import RankTraining
 from bench.steps.training.codecs import suits
-from bench.steps.training.telling import Facts, Lines
+from bench.steps.training.report import Facts, Lines
 from bench.timing.measure import Timed, Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
-from busbar.sizes import human
+from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
 from reports.records.measurement import Record
-from reports.records.shown import seconds
 from reports.statistics.uncertain import mean_of, median_of
 
-# Names whose schedules cannot be built before the ranks are there.
+# Algorithms whose schedules cannot be built before the ranks have started.
 _LATER = ("library", "auto")
-# All buckets are exchanged so often with nothing to compute.
+# Steps in which all buckets are exchanged with nothing to compute.
 _ALONE = 10
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
-    """Raise Unsupported for an update that cannot be on so many ranks."""
+    """Raise Unsupported if the update cannot run on so many ranks."""
     if options.learners:
         raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
@@ -59,12 +56,12 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
     if choice.name == "auto":
-        load(options.tuning)  # what cannot be read is said now
+        load(options.tuning)  # refuses a file that cannot be read before ranks start
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
-            given: dict[str, Any] = dict(parsed.parameters)
-            build(collective, parsed.name, nranks, **given)
+            parameters: dict[str, Any] = dict(parsed.parameters)
+            build(collective, parsed.name, nranks, **parameters)
 
 
 def run(job: StepJob) -> StepOutcome:
@@ -73,14 +70,14 @@ def run(job: StepJob) -> StepOutcome:
     All ranks call this together.
     """
     try:
-        mine = _Update(job)
+        update = _Update(job)
     except Unsupported as error:  # the same on every rank
         skipped = Record(skipped=str(error))
         return StepOutcome(skipped, "synchronous", facts={"fusion": job.options.fusion.label})
     try:
-        return mine.outcome()
+        return update.measure()
     finally:
-        mine.close()
+        update.close()
 
 
 class _Update:
@@ -91,71 +88,73 @@ class _Update:
         self._layout = GradientLayout.of(job.workload, job.options.dtype)
         self._fusion = job.options.fusion
         self._training = RankTraining(job)
-        self._exchanges = [Exchange(job, *one, self._training) for one in stages(job.choice)]
+        self._exchanges = [Exchange(job, *stage, self._training) for stage in stages(job.choice)]
         self._first = self._exchanges[0]
-        self._spans = self._fixed()
+        self._spans = self._buckets()
         self._check_memory()
         self._gradients = Gradients(self._layout, job.transport)
         self._gradients.fill(job.world.rank + 1)
-        self._computed = count()
-        for one in self._exchanges:
-            for span in self._spans:
-                one.plan(self._gradients, span)
+        self._steps = count()
+        for exchange, span in product(self._exchanges, self._spans):
+            exchange.plan(self._gradients, span)
 
-    def _fixed(self) -> list[TensorRange]:
-        """The buckets; with a cycle, the buffers of gradients that are all ready at once."""
+    def _buckets(self) -> list[TensorRange]:
+        """The buckets; with a cycle, the buffers if all gradients are ready at once."""
         sizes, kinds = self._layout.sizes, self._layout.kinds
         if self._fusion.cycle is None:
-            return fusion.buckets(sizes, self._fusion.limits, kinds)
-        return list(fusion.filled(sizes, 0, len(sizes), self._fusion.buffer, kinds))
+            return buckets.assign_buckets(sizes, self._fusion.limits, kinds)
+        return list(buckets.fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
 
     def _check_memory(self) -> None:
-        """Raise Unsupported on all ranks where one lacks memory for gradients and staging."""
+        """Raise Unsupported on all ranks if one lacks memory for gradients and plans."""
         job, layout = self._job, self._layout
-        staging = sum(one.need(layout, span) for one in self._exchanges for span in self._spans)
-        need = Need(layout.nbytes + staging, mapped=job.transport.shares_memory)
+        extra = sum(
+            exchange.extra_bytes(layout, span)
+            for exchange, span in product(self._exchanges, self._spans)
+        )
+        need = Need(layout.nbytes + extra, mapped=job.transport.shares_memory)
         lack = Room(job.world, job.transport).lack(need)
         if lack is not None:
             raise Unsupported(
-                f"{lack.ranks} ranks need {human(lack.need)} {lack.name}, which has"
-                f" {human(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))} may fit"
+                f"{lack.ranks} ranks need {format_bytes(lack.need)} {lack.name}, which has"
+                f" {format_bytes(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))}"
+                " may fit"
             )
 
-    def outcome(self) -> StepOutcome:
-        """Measure, and say what was found; the same on every rank."""
+    def measure(self) -> StepOutcome:
+        """See `run`; the same on every rank."""
         job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
-        if self._training.real:  # it goes on however well the time of a step is known
+        if self._training.real:  # it is trained on when the time of a step is known precisely
             rules = replace(rules, precise=0.0)
         step = TrainingStep(
             job, self._fusion, self._layout, self._gradients, self._exchanges, self._training
         )
-        before = self._moved()
-        made = self._first.made
+        before, plans_before = self._bytes_moved(), self._first.plans_made
         try:
             timed = self._timed(step, rules)
         finally:
             step.close()
-        moved = np.array(self._moved()) - before
-        made = self._first.made - made
+        moved = np.array(self._bytes_moved()) - before
+        plans_made_late = self._first.plans_made - plans_before
         n = len(timed.times)
-        facts, lines = self._told(timed, int(moved[0]))
+        facts, lines = self._report(timed, int(moved[0]))
         alone = self._timed(_Alone(self._compute), Timing(0, n, per_rank=True))
         exchange = self._timed(_Alone(self._exchange_all), Timing(1, min(n, _ALONE)))
-        wrong = self._proven() if self._training.source is None else 0
-        everyone = job.world.gather(
+        wrong = self._count_wrong() if self._training.source is None else 0
+        by_rank = job.world.gather(
             [*(moved / timed.runs).tolist(), step.messages / timed.runs, wrong]
         )
-        sent, received, messages, wrongs = zip(*everyone, strict=True)
-        ours = all(one.ours(self._layout, self._spans) for one in self._exchanges)
+        sent, received, messages, wrongs = zip(*by_rank, strict=True)
+        counted = all(one.has_schedules(self._layout, self._spans) for one in self._exchanges)
         predicted, model = expected(job, self._layout, self._spans, self._exchanges, n)
         if predicted is not None and self._training.compressed:
             coding = facts["encode_s"] + facts["decode_s"]
-            lines = [*lines, f"    predicted without coding, {seconds(coding)} of a step"]
-        # A straggler is no base: one rank alone would be faster than it.
-        base = job.compute.fastest(range(job.world.size))
-        own = mean_of([median_of(alone.per_rank[rank]) for rank in base])
-        carriers = sum((one.carriers for one in self._exchanges), Counter[str]())
+            lines = [*lines, f"    predicted without coding, {format_seconds(coding)} of a step"]
+        # Stragglers are left out: one rank alone would be faster.
+        fastest = job.compute.fastest(range(job.world.size))
+        one_rank = mean_of([median_of(alone.per_rank[rank]) for rank in fastest])
+        carriers = sum((exchange.carriers for exchange in self._exchanges), Counter[str]())
         return StepOutcome(
             Record(
                 times_s=timed.times,
@@ -164,14 +163,14 @@ class _Update:
                 across="max",
                 stopped=timed.stopped,
                 wrong=sum(wrongs) if self._training.source is None else None,
-                sent_bytes=round(max(sent)) if ours else None,
-                received_bytes=round(max(received)) if ours else None,
-                total_bytes=round(sum(sent)) if ours else None,
+                sent_bytes=round(max(sent)) if counted else None,
+                received_bytes=round(max(received)) if counted else None,
+                total_bytes=round(sum(sent)) if counted else None,
                 per_rank_s=timed.per_rank if options.per_rank else (),
             ),
             "synchronous",
             compute=alone.times,
-            messages=round(sum(messages)) if ours else None,
+            messages=round(sum(messages)) if counted else None,
             predicted=predicted,
             model=model,
             gradients=job.world.size,
@@ -179,9 +178,9 @@ class _Update:
                 "fusion": self._fusion.label,
                 "overlap": job.options.overlap,
                 "buckets": round(step.buckets / timed.runs, 2),
-                "plans_made_late": made,
-                "one_rank_s": own.value,
-                "one_rank_interval_s": own.ends and list(own.ends),
+                "plans_made_late": plans_made_late,
+                "one_rank_s": one_rank.value,
+                "one_rank_interval_s": one_rank.ends and list(one_rank.ends),
                 "exchange_s": list(exchange.times),
                 **facts,
                 **({"transports": dict(carriers)} if len(carriers) > 1 else {}),
@@ -190,16 +189,16 @@ class _Update:
             transport="+".join(sorted(carriers, key=lambda name: name != job.transport.name)),
         )
 
-    def _told(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:
-        """The outcome of the training and of compression."""
-        facts, lines = self._training.told(timed.times)
-        more, line = self._training.compression(
-            timed.runs, sent, self._first.spent, self._exchanged_afresh
+    def _report(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:
+        """Facts and lines of the training and of compression."""
+        facts, lines = self._training.report(timed.times)
+        coding_facts, coding_lines = self._training.compression(
+            timed.runs, sent, self._first.times, self._exchange_afresh
         )
-        return facts | more, lines + line
+        return facts | coding_facts, lines + coding_lines
 
-    def _exchanged_afresh(self) -> Array:
-        """The mean of the gradients as they are, exchanged once more without error feedback."""
+    def _exchange_afresh(self) -> Array:
+        """Exchange the gradients once more without error feedback; returns their mean."""
         self._first.forget()
         self._exchange_all()
         return self._gradients.view((0, len(self._layout.kinds)))
@@ -208,20 +207,20 @@ class _Update:
         job = self._job
         return measure(action, job.world, rules, arrived=job.watch.arrived)
 
-    def _moved(self) -> tuple[int, int]:
-        every = self._exchanges
-        return sum(one.sent for one in every), sum(one.received for one in every)
+    def _bytes_moved(self) -> tuple[int, int]:
+        """Bytes that this rank has sent and received."""
+        exchanges = self._exchanges
+        return sum(one.sent for one in exchanges), sum(one.received for one in exchanges)
 
     def _exchange_all(self) -> None:
-        """All buckets back to back."""
-        for one in self._exchanges:
-            for span in self._spans:
-                one.plan(self._gradients, span)()
+        """Exchange all buckets back to back."""
+        for exchange, span in product(self._exchanges, self._spans):
+            exchange.plan(self._gradients, span)()
 
-    def _proven(self) -> int:
-        """Exchange once more, outside the clock; gives how many gradients are no average then.
+    def _count_wrong(self) -> int:
+        """Exchange once more, untimed; returns how many gradients are not the average then.
 
-        Ranks begin anew with gradients of their own: those of the last step are equal already.
+        The ranks' gradients are set to different values first, since a step leaves equal ones.
         """
         world = self._job.world
         self._gradients.fill(world.rank + 1)
@@ -231,20 +230,20 @@ class _Update:
         return self._gradients.wrong((world.size + 1) / 2, world.size)
 
     def _compute(self) -> None:
-        """The next step with nothing to exchange."""
-        job, number = self._job, next(self._computed)
+        """Compute the next step without an exchange."""
+        job, number = self._job, next(self._steps)
         end = time.perf_counter() + job.compute.seconds(job.world.rank, number)
         self._training.compute(number)
         spend_until(end, job.options.burn)
 
     def close(self) -> None:
         """Free all plans."""
-        for one in self._exchanges:
-            one.close()
+        for exchange in self._exchanges:
+            exchange.close()
 
 
 class _Alone(Action):
-    """A part of steps, timed without the other."""
+    """The computing or the exchanging part of a step, to be timed by itself."""
 
     sent = received = 0
 

@@ -1,30 +1,268 @@
-"""The models that have a name, each generated from its architecture's parameters."""
+"""The models that ``--model`` names, tensor by tensor in the order of their forward pass.
+
+Sources: He et al. 2016 (ResNet-50), Simonyan and Zisserman 2015 (VGG16), Krizhevsky 2014 (AlexNet),
+Szegedy et al. 2016 (InceptionV3), as torchvision builds them; NT3 is CANDLE's Pilot1 benchmark;
+Devlin et al. 2019 (BERT), Radford et al. 2019 (GPT-2), Touvron et al. 2023 (Llama 2), Meta 2024
+(Llama 3). The work of a convolution's weight is its elements times the positions that it is applied
+at. That of a transformer's matrix is its elements, since every token goes through it; that of a
+table is one row, which a token selects; attention between tokens is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from bench.steps.workloads import convolutions, transformers
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.arguments import unknown
 
+_CLASSES = 1000
+
+
+class _Layers:
+    """Collects the tensors of a network. ``positions``: of the current feature map."""
+
+    def __init__(self, positions: int) -> None:
+        self.positions = positions
+        self.tensors: list[Tensor] = []
+
+    def weight(self, name: str, *shape: int) -> None:
+        """A tensor that is applied at every position."""
+        tensor = Tensor(name, shape)
+        self.tensors.append(Tensor(name, shape, float(tensor.elements * self.positions)))
+
+    def conv(self, name: str, out: int, into: int, *kernel: int) -> None:
+        """A convolution with a bias."""
+        self.weight(f"{name}.weight", out, into, *kernel)
+        self.weight(f"{name}.bias", out)
+
+    def normed(self, name: str, out: int, into: int, *kernel: int) -> None:
+        """A convolution without a bias, and batch normalisation."""
+        self.weight(f"{name}.conv.weight", out, into, *kernel)
+        self.weight(f"{name}.bn.weight", out)
+        self.weight(f"{name}.bn.bias", out)
+
+    def linear(self, name: str, out: int, into: int) -> None:
+        """A fully connected layer, applied once."""
+        self.positions = 1
+        self.conv(name, out, into)
+
+
+def resnet50() -> list[Tensor]:
+    """161 tensors, 25,557,032 parameters."""
+    net = _Layers(112 * 112)
+    net.normed("conv1", 64, 3, 7, 7)
+    into, side = 64, 56
+    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
+        for block in range(blocks):
+            name, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
+            net.positions = side * side
+            net.normed(f"{name}.1", width, into, 1, 1)
+            side //= stride
+            net.positions = side * side
+            net.normed(f"{name}.2", width, width, 3, 3)
+            net.normed(f"{name}.3", 4 * width, width, 1, 1)
+            if block == 0:
+                net.normed(f"{name}.downsample", 4 * width, into, 1, 1)
+            into = 4 * width
+    net.linear("fc", _CLASSES, into)
+    return net.tensors
+
+
+def vgg16() -> list[Tensor]:
+    """32 tensors, 138,357,544 parameters."""
+    net, into = _Layers(0), 3
+    for stage, (width, convs) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))):
+        net.positions = (224 >> stage) ** 2
+        for n in range(convs):
+            net.conv(f"conv{stage + 1}_{n + 1}", width, into, 3, 3)
+            into = width
+    for name, out, wide in (("fc6", 4096, 512 * 49), ("fc7", 4096, 4096), ("fc8", _CLASSES, 4096)):
+        net.linear(name, out, wide)
+    return net.tensors
+
+
+def alexnet() -> list[Tensor]:
+    """16 tensors, 61,100,840 parameters."""
+    net, into = _Layers(0), 3
+    convs = ((64, 11, 55), (192, 5, 27), (384, 3, 13), (256, 3, 13), (256, 3, 13))
+    for n, (width, kernel, side) in enumerate(convs, 1):
+        net.positions = side * side
+        net.conv(f"conv{n}", width, into, kernel, kernel)
+        into = width
+    for name, out, wide in (("fc6", 4096, 256 * 36), ("fc7", 4096, 4096), ("fc8", _CLASSES, 4096)):
+        net.linear(name, out, wide)
+    return net.tensors
+
+
+def nt3() -> list[Tensor]:
+    """10 tensors, 154,922,918 parameters: 1-D convolutions over 60,483 gene expressions."""
+    length, filters = 60_483, 128
+    net = _Layers(length - 19)
+    net.conv("conv1", filters, 1, 20)
+    net.positions = length - 19 - 9
+    net.conv("conv2", filters, filters, 10)
+    into = net.positions // 10 * filters  # pooled by ten, flattened
+    for n, out in enumerate((200, 20, 2), 1):
+        net.linear(f"dense{n}", out, into)
+        into = out
+    return net.tensors
+
+
+# A branch of an Inception module: the filters and the kernel of each convolution.
+_Branch = Sequence[tuple[int, tuple[int, int]]]
+
+
+def inception_v3() -> list[Tensor]:
+    """292 tensors, 27,161,264 parameters, the auxiliary head (3,326,696) among them."""
+    net = _Layers(149 * 149)
+    into = 3
+    stem = ((32, 3, 149), (32, 3, 147), (64, 3, 147), (80, 1, 73), (192, 3, 71))
+    for n, (width, kernel, side) in enumerate(stem):
+        net.positions = side * side
+        net.normed(f"stem{n}", width, into, kernel, kernel)
+        into = width
+    for n, module in enumerate(_modules()):
+        net.positions = module[0] ** 2
+        for branch, convs in enumerate(module[1]):
+            wide = into
+            for k, (width, kernel2) in enumerate(convs):
+                split = width < 0  # the next convolution has the same input
+                net.normed(f"mixed{n}.{branch}.{k}", abs(width), wide, *kernel2)
+                wide = wide if split else abs(width)
+        into = module[2]
+        if n == _AUX_AFTER:
+            net.positions = 25
+            net.normed("aux.0", 128, into, 1, 1)
+            net.positions = 1
+            net.normed("aux.1", 768, 128, 5, 5)
+            net.linear("aux.fc", _CLASSES, 768)
+    net.linear("fc", _CLASSES, into)
+    return net.tensors
+
+
+# The module behind which the auxiliary head is, Mixed_6e.
+_AUX_AFTER = 7
+
+
+def _modules() -> list[tuple[int, list[_Branch], int]]:
+    """The side, the branches and the output channels of each Inception module.
+
+    Negative filters are those of two convolutions side by side, which have the same input.
+    """
+    one, three, five, row, column = (1, 1), (3, 3), (5, 5), (1, 7), (7, 1)
+    fives: _Branch = [(48, one), (64, five)]
+    threes: _Branch = [(64, one), (96, three), (96, three)]
+    modules: list[tuple[int, list[_Branch], int]] = [
+        (35, [[(64, one)], fives, threes, [(pool, one)]], 224 + pool) for pool in (32, 64, 64)
+    ]
+    modules.append((17, [[(384, three)], threes], 768))
+    for c in (128, 160, 160, 192):
+        seven: _Branch = [(c, one), (c, row), (192, column)]
+        twice: _Branch = [(c, one), (c, column), (c, row), (c, column), (192, row)]
+        modules.append((17, [[(192, one)], seven, twice, [(192, one)]], 768))
+    down: _Branch = [(192, one), (192, row), (192, column), (192, three)]
+    modules.append((8, [[(192, one), (320, three)], down], 1280))
+    split = ((-384, (1, 3)), (-384, (3, 1)))
+    wide: _Branch = [(384, one), *split]
+    long: _Branch = [(448, one), (384, three), *split]
+    return [*modules, *[(8, [[(320, one)], wide, long, [(192, one)]], 2048)] * 2]
+
+
+def _matrix(name: str, out: int, into: int) -> Tensor:
+    return Tensor(name, (out, into), float(out * into))
+
+
+def _vector(name: str, width: int) -> Tensor:
+    return Tensor(name, (width,), float(width))
+
+
+def _table(name: str, rows: int, width: int) -> Tensor:
+    return Tensor(name, (rows, width), float(width))
+
+
+def _linear(name: str, out: int, into: int) -> list[Tensor]:
+    return [_matrix(f"{name}.weight", out, into), _vector(f"{name}.bias", out)]
+
+
+def _norm(name: str, width: int) -> list[Tensor]:
+    return [_vector(f"{name}.weight", width), _vector(f"{name}.bias", width)]
+
+
+def bert_large() -> list[Tensor]:
+    """391 tensors, 335,141,888 parameters: 24 layers of 1024, with the pooler."""
+    d, vocabulary, positions = 1024, 30_522, 512
+    tensors = [
+        _table("embeddings.word", vocabulary, d),
+        _table("embeddings.position", positions, d),
+        _table("embeddings.type", 2, d),
+        *_norm("embeddings.norm", d),
+    ]
+    for n in range(24):
+        for name in ("query", "key", "value", "output"):
+            tensors += _linear(f"layer{n}.{name}", d, d)
+        tensors += _norm(f"layer{n}.norm1", d)
+        tensors += _linear(f"layer{n}.up", 4 * d, d) + _linear(f"layer{n}.down", d, 4 * d)
+        tensors += _norm(f"layer{n}.norm2", d)
+    return [*tensors, *_linear("pooler", d, d)]
+
+
+def gpt2() -> list[Tensor]:
+    """148 tensors, 124,439,808 parameters: 12 layers of 768; the head shares the token table."""
+    d, vocabulary, positions = 768, 50_257, 1024
+    tensors = [_matrix("wte", vocabulary, d), _table("wpe", positions, d)]
+    for n in range(12):
+        tensors += _norm(f"h{n}.ln_1", d)
+        tensors += _linear(f"h{n}.attn", 3 * d, d) + _linear(f"h{n}.proj", d, d)
+        tensors += _norm(f"h{n}.ln_2", d)
+        tensors += _linear(f"h{n}.fc", 4 * d, d) + _linear(f"h{n}.out", d, 4 * d)
+    return [*tensors, *_norm("ln_f", d)]
+
+
+def llama2_7b() -> list[Tensor]:
+    """291 tensors, 6,738,415,616 parameters."""
+    return _llama(vocabulary=32_000, heads=32, hidden=11_008)
+
+
+def llama3_8b() -> list[Tensor]:
+    """291 tensors, 8,030,261,248 parameters: keys and values have a quarter of the heads."""
+    return _llama(vocabulary=128_256, heads=8, hidden=14_336)
+
+
+def _llama(vocabulary: int, heads: int, hidden: int) -> list[Tensor]:
+    """32 layers of 4096; ``heads`` of 128 for keys and for values."""
+    d = 4096
+    tensors = [_table("embed", vocabulary, d)]
+    for n in range(32):
+        tensors += [
+            _vector(f"layer{n}.norm1", d),
+            _matrix(f"layer{n}.q", d, d),
+            _matrix(f"layer{n}.k", heads * 128, d),
+            _matrix(f"layer{n}.v", heads * 128, d),
+            _matrix(f"layer{n}.o", d, d),
+            _vector(f"layer{n}.norm2", d),
+            _matrix(f"layer{n}.gate", hidden, d),
+            _matrix(f"layer{n}.up", hidden, d),
+            _matrix(f"layer{n}.down", d, hidden),
+        ]
+    return [*tensors, _vector("norm", d), _matrix("head", vocabulary, d)]
+
 
 def _toy() -> list[Tensor]:
-    """Ten layers of 256 x 256, for a first look and for tests."""
+    """Ten layers of 256 x 256, to try Busbar out, and for tests."""
     return [Tensor(f"layer{n}.weight", (256, 256)) for n in range(10)]
 
 
 MODELS: Mapping[str, Callable[[], list[Tensor]]] = {
     "toy": _toy,
-    "alexnet": convolutions.alexnet,
-    "resnet50": convolutions.resnet50,
-    "vgg16": convolutions.vgg16,
-    "inception_v3": convolutions.inception_v3,
-    "nt3": convolutions.nt3,
-    "bert_large": transformers.bert_large,
-    "gpt2": transformers.gpt2,
-    "llama2_7b": transformers.llama2_7b,
-    "llama3_8b": transformers.llama3_8b,
+    "alexnet": alexnet,
+    "resnet50": resnet50,
+    "vgg16": vgg16,
+    "inception_v3": inception_v3,
+    "nt3": nt3,
+    "bert_large": bert_large,
+    "gpt2": gpt2,
+    "llama2_7b": llama2_7b,
+    "llama3_8b": llama3_8b,
 }
 
 

@@ -1,4 +1,4 @@
-"""The content of a training step's exchange: a model's tensors and their shares."""
+"""A model as a list of tensors: what a training step computes and exchanges."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 class Tensor:
     """A parameter of a model, and its gradient.
 
-    ``work``: its part of a backward pass, in any unit that is the same for all tensors of a model
-    (multiplications, seconds). ``dtype``: the gradient's type where it has one of its own.
+    ``work``: its part of a backward pass, in a unit that is the same for all tensors of the model
+    (multiplications, seconds). ``dtype``: the gradient's type, if it differs from the others'.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return prod(self.shape)
 
 
@@ -33,7 +33,7 @@ class Tensor:
 class Workload:
     """A model: its tensors in the order of its forward pass.
 
-    ``backward_s``: seconds of a backward pass, where a file says so.
+    ``backward_s``: seconds of a backward pass, if its file states them.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Workload:
 
     @property
     def elements(self) -> int:
-        """All its parameters."""
+        """The number of parameters."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
@@ -56,9 +56,10 @@ class Workload:
         return work / work.sum() if work.sum() > 0 else np.full(len(work), 1 / len(work))
 
     def scaled(self, factor: float) -> Workload:
-        """The model with ``1/factor`` of each tensor's elements, at least one; flat shapes then.
+        """The model with ``1/factor`` of the elements of each tensor, at least one.
 
-        A link of ``1/factor`` of a rate takes as long for it as the whole link for the whole model.
+        A link with ``1/factor`` of a rate exchanges it in the time of the whole model over the
+        whole link. The tensors are vectors.
         """
         if factor == 1:
             return self

@@ -16,7 +16,7 @@ from busbar.installation import extra
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.registry import Wishes
 from collectives.execution.world import World
-from topology.model.busid import canonical
+from topology.model.device import canonical
 
 
 def _extras() -> str:

@@ -20,12 +20,11 @@ from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
-from collectives.execution.mpi.calls import PersistentCalls
 from collectives.execution.mpi.library import library_calls
 from collectives.execution.mpi.transport import TAGS
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
-from collectives.execution.transport import LibraryCall
+from collectives.execution.transport import CallList, LibraryCall
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
@@ -44,7 +43,7 @@ def takes_device_memory(mpi: Any) -> bool:
     return bool(query())
 
 
-class _DeviceAction(PersistentCalls):
+class _DeviceAction(CallList):
     """Calls that enqueue or exchange, and a wait for all of them."""
 
     divides = True  # an average is divided on the device
@@ -52,7 +51,16 @@ class _DeviceAction(PersistentCalls):
     def __init__(
         self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
     ) -> None:
-        super().__init__([partial(lane.enqueue, calls), lane.wait], requests, *moved, held=held)
+        sent, received = moved
+        super().__init__([partial(lane.enqueue, calls), lane.wait], sent, received, held)
+        self._requests = requests
+
+    def close(self) -> None:
+        """Free the persistent requests."""
+        for request in self._requests:
+            request.Free()
+        self._requests = []
+        super().close()
 
 
 class _Message(NamedTuple):

@@ -1,6 +1,4 @@
-"""MPI's own collectives: the baseline of every table.
-
-`library_calls` gives them as mpi4py's calls without arguments.
+"""MPI's own collectives as mpi4py's calls without arguments: the baseline of every table.
 
 In place ``in`` and ``out`` share memory as the specification says; MPI is told with MPI_IN_PLACE.
 MPI_Bcast has one buffer only: out of place the root's copy from ``in`` to ``out`` belongs to it.

@@ -25,7 +25,8 @@ def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how:
         near = buffers[own.buffer][own.start : own.stop]
         far = places[peer].view(near.dtype)[start:stop]
         calls.append(partial(np.copyto, *((far, near) if reaching.put else (near, far))))
-    return reaching.action(buffers[reaching.exposed].itemsize, calls)
+    moved = reaching.moved(buffers[reaching.exposed].itemsize)
+    return CallList(calls * reaching.times, *moved)
 
 
 def _places(transport: HostTransport, exposed: Array, peers: list[int]) -> dict[int, Array]:

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from busbar.errors import Unsupported
-from collectives.execution.program import (
-    Local,
-    Program,
-    ProgramStep,
-    Receive,
-    Send,
-    Span,
-)
+from collectives.execution.program import Local, Program, ProgramStep, Receive, Send, Span
 from collectives.execution.world import Json
 from collectives.schedule.moves import Buffer
 

@@ -12,19 +12,11 @@ from hypothesis import strategies as st
 
 from bench.links.measure import Measured, Settings, as_topology
 from busbar.errors import Unsupported
-from collectives.predict.fit import (
-    MOST_EDGES,
-    Fit,
-    dump_fit,
-    fit_curve,
-    load_fit,
-    read_fit,
-)
+from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, read_fit
 from collectives.predict.machine import Costs, Curve, LinkCosts
 from collectives.predict.maps import fit_map, fit_maps
 from tests.conftest import examples
-from topology.measured.matrix import Estimate, RankPlace
-from topology.measured.sweep import BURST, SWEPT, sizes
+from topology.model.measured import BURST, SWEPT, Estimate, RankPlace, sizes
 from topology.model.topology import Topology
 from topology.sources import own_json
 

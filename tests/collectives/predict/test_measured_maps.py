@@ -19,8 +19,7 @@ from tests.collectives.cases import PAIRS
 from tests.collectives.predict.predicting import simulate
 from tests.collectives.predict.test_fit import GAMMA, measured
 from tests.collectives.predict.test_simulation import drafted
-from topology.measured.matrix import Estimate, RankPlace
-from topology.measured.sweep import sizes, swept
+from topology.model.measured import Estimate, RankPlace, sizes, swept
 from topology.model.topology import Topology
 from topology.sources import own_json
 

@@ -36,7 +36,7 @@ from reports.records.measurement import Measurement, Run
 from tests.collectives.predict.predicting import seconds
 from tests.collectives.predict.test_fit import measured
 from tests.conftest import examples
-from topology.measured.sweep import BURST, TRIPS, Swept
+from topology.model.measured import BURST, TRIPS, Swept
 
 line = Curve.line
 # Seconds by hand: a hop of messages, three kinds of swaps of messages, and the same where they lie.

@@ -1,0 +1,318 @@
+"""Servers and learners joined by Unix sockets: a learner may be killed, and another may join.
+
+A socket closes when its process ends, however it ends. Both ends accept only processes of their own
+user. Server 0 numbers a learner that joins by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from bench.launch import child, control_socket
+from bench.steps.server.endpoint import (
+    HEADER_BYTES,
+    TICK_S,
+    Bytes,
+    Channel,
+    Header,
+    Kind,
+    Peers,
+    pack_header,
+    unpack_header,
+)
+from busbar.errors import RankFailure, Unavailable
+
+#: A process that has begun a message and sends nothing for so long is lost.
+PATIENCE_S = 30.0
+#: Bytes of a message without weights or a gradient, at most.
+LONGEST = 1 << 20
+
+
+class _Connection:
+    """A server's connection to a learner. ``pid``: of the learner's process."""
+
+    def __init__(self, end: socket.socket, pid: int) -> None:
+        end.setblocking(False)
+        self.socket, self.pid, self.learner = end, pid, -1
+        self.unsent: deque[memoryview] = deque()
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Send these bytes, now or as soon as `flush` can."""
+        self.unsent += [memoryview(part) for part in parts]
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting."""
+        # A process that has exited is noticed when its socket is read.
+        with suppress(OSError):
+            while self.unsent:
+                sent = self.socket.send(self.unsent[0])
+                if sent == len(self.unsent[0]):
+                    self.unsent.popleft()
+                else:
+                    self.unsent[0] = self.unsent[0][sent:]
+
+
+class ListeningChannel(Channel):
+    """A server's channel to learners that are processes, which may connect at any time.
+
+    ``about``: the run's options, which every process is sent with its number. ``learners`` of it
+    take part from the beginning (`gather`); those that join later have the numbers after these.
+    """
+
+    def __init__(self, name: str, server: int, about: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.name, self._about = name, about
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(server_address(name, server))
+        self._listener.listen(1024)
+        self._connections: dict[int, _Connection] = {}  # by file descriptor
+        self._learners: dict[int, _Connection] = {}
+        self._founders = self._next = int(about["learners"])
+        self._stopped = child.StoppedProcesses()
+        # Headers whose payload has not been read.
+        self._headers: list[tuple[Header, _Connection]] = []
+
+    def gather(self, check: Callable[[], None]) -> None:
+        """Wait until all learners are connected that take part from the beginning.
+
+        ``check`` is called repeatedly and raises if one will not come. Raises RankFailure if one is
+        lost meanwhile.
+        """
+        founders = range(self._founders)
+        while not all(learner in self._learners for learner in founders):
+            check()
+            self._select(TICK_S)
+            for learner, _ in self.lost:
+                if learner in founders:
+                    raise RankFailure(f"learner {learner} was lost before it began")
+
+    def poll(self, seconds: float) -> tuple[int, Header] | None:
+        """See `Channel.poll`."""
+        until = time.perf_counter() + seconds
+        self._select(0.0)
+        while not self._headers:
+            rest = until - time.perf_counter()
+            if self.lost or rest <= 0:
+                return None
+            self._select(rest)
+        self._headers.sort(key=lambda entry: entry[0][3])  # by the time of sending
+        header, connection = self._headers.pop(0)
+        return connection.learner, header
+
+    def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
+        """See `Channel.read`."""
+        data, connection = self._memory(nbytes, into), self._learners[peer]
+        try:
+            _receive_into(connection.socket, data.data)
+        except (EOFError, OSError):
+            self._lose(connection)
+            return None
+        return data
+
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
+        """See `Channel.post`."""
+        data = data.copy()
+        header = pack_header(kind, version, data.nbytes, cause)
+        for peer in peers:
+            if peer in self._learners:
+                self._learners[peer].send(header, data.data)
+
+    def close(self) -> None:
+        """See `Channel.close`."""
+        for connection in self._connections.values():
+            with suppress(OSError):
+                connection.socket.settimeout(PATIENCE_S)
+                for data in connection.unsent:
+                    connection.socket.sendall(data)
+            connection.socket.close()
+        self._listener.close()
+
+    def _select(self, seconds: float) -> None:
+        """Wait so long for an event; then accept processes, read headers and send unsent bytes.
+
+        A learner that stays stopped is lost: it answers nobody, and its socket stays open.
+        """
+        overdue = self._stopped.overdue(one.pid for one in self._connections.values())
+        for connection in [one for one in self._connections.values() if one.pid in overdue]:
+            self._lose(connection)
+        unread = {connection.socket.fileno() for _, connection in self._headers}
+        listener = self._listener.fileno()
+        reading = [listener, *(n for n in self._connections if n not in unread)]
+        writing = [n for n, connection in self._connections.items() if connection.unsent]
+        before = time.perf_counter()
+        readable, writable, _ = select.select(reading, writing, [], seconds)
+        self.idle += time.perf_counter() - before
+        for number in writable:
+            self._connections[number].flush()
+        for number in readable:
+            if number == listener:
+                self._accept()
+            elif number in self._connections:
+                self._receive_header(self._connections[number])
+
+    def _accept(self) -> None:
+        end, _ = self._listener.accept()
+        pid = control_socket.process(end)
+        if pid is None:
+            end.close()
+        else:
+            self._connections[end.fileno()] = _Connection(end, pid)
+
+    def _receive_header(self, connection: _Connection) -> None:
+        try:
+            header = _receive_header(connection.socket)
+        except (EOFError, OSError):
+            self._lose(connection)
+            return
+        kind, version, nbytes, *_ = header
+        joins = kind == Kind.JOIN
+        longest = {Kind.JOIN: 0, Kind.GRADIENT: int(self._about["bytes"])}.get(kind, LONGEST)
+        valid = 0 <= nbytes <= longest and joins == (connection.learner < 0)
+        if kind == Kind.HELLO:
+            self._describe_run(connection, version)
+        elif not valid or (joins and (version < 0 or version in self._learners)):
+            self._lose(connection)
+        else:
+            if joins:
+                connection.learner, self._learners[version] = version, connection
+            if not joins or version >= self._founders:
+                self._headers.append((header, connection))
+
+    def _describe_run(self, connection: _Connection, number: int) -> None:
+        """Reply with the run's options; a learner without a number gets one."""
+        if number < 0:
+            number, self._next = self._next, self._next + 1
+        text = json.dumps({**self._about, "number": number}).encode()
+        connection.send(pack_header(Kind.HELLO, 0, len(text)), text)
+
+    def _lose(self, connection: _Connection) -> None:
+        """Close the connection to a process that has exited or sent an invalid message."""
+        reason = "is stopped" if child.stopped(connection.pid) else "was lost"
+        del self._connections[connection.socket.fileno()]
+        connection.socket.close()
+        self._headers = [entry for entry in self._headers if entry[1] is not connection]
+        if self._learners.pop(connection.learner, None) is not None:
+            self.lost.append((connection.learner, f"(pid {connection.pid}) {reason}"))
+
+
+class CallingChannel(Channel):
+    """A learner's channel to the servers that it has connected to (`connect_to_run`)."""
+
+    def __init__(self, servers: Sequence[socket.socket], number: int) -> None:
+        super().__init__()
+        self._servers, self._ended = servers, set[int]()
+        for end in servers:
+            end.sendall(pack_header(Kind.JOIN, number, 0))
+
+    def poll(self, seconds: float) -> tuple[int, Header] | None:
+        """See `Channel.poll`."""
+        ends = [end for server, end in enumerate(self._servers) if server not in self._ended]
+        readable, _, _ = select.select(ends, [], [], seconds)
+        if not readable:
+            return None
+        server = self._servers.index(readable[0])
+        with _lost(server):
+            header = _receive_header(readable[0])
+        if header[0] == Kind.STOP:  # then the server closes its end
+            self._ended.add(server)
+        return server, header
+
+    def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
+        """See `Channel.read`."""
+        data = self._memory(nbytes, into)
+        with _lost(peer):
+            _receive_into(self._servers[peer], data.data)
+        return data
+
+    def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
+        """See `Channel.post`. Servers that have exited are left out."""
+        for peer in peers:
+            with suppress(RankFailure):
+                self.push(peer, kind, version, data)
+
+    def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
+        """See `Channel.push`."""
+        with _lost(peer):
+            self._servers[peer].sendall(pack_header(kind, version, data.nbytes))
+            self._servers[peer].sendall(data.data)
+
+    def close(self) -> None:
+        """See `Channel.close`."""
+        for end in self._servers:
+            end.close()
+
+
+def server_address(name: str, server: int) -> str:
+    """The address of a server's socket in the run of that name."""
+    return control_socket.address(f"steps-{name}-{server}")
+
+
+def connect_to_run(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socket]]:
+    """Connect to the servers of a run; returns the run's options and the connections.
+
+    ``number``: the learner's, if it takes part from the beginning. Raises Unavailable if there is
+    no such run, or if it is another user's.
+    """
+    ends = [_connect(name, 0)]
+    try:
+        ends[0].sendall(pack_header(Kind.HELLO, number, 0))
+        nbytes = _receive_header(ends[0])[2]
+        if not 0 < nbytes <= LONGEST:
+            raise EOFError
+        text = bytearray(nbytes)
+        _receive_into(ends[0], memoryview(text))
+        about = dict(json.loads(text))
+    except (EOFError, OSError, ValueError):
+        raise Unavailable(f"the run {name!r} has ended") from None
+    ends += [_connect(name, server) for server in range(1, int(about["servers"]))]
+    return about, ends
+
+
+def _connect(name: str, server: int) -> socket.socket:
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with suppress(OSError):
+        end.connect(server_address(name, server))
+        if control_socket.process(end) is not None:
+            return end
+    end.close()
+    raise Unavailable(
+        f"no run {name!r} of yours on this host takes learners; it prints its name at first"
+    )
+
+
+def _receive_into(end: socket.socket, data: memoryview) -> None:
+    """Fill ``data``. Raises EOFError if the other process exits, or is silent for `PATIENCE_S`."""
+    while data:
+        try:
+            nbytes = end.recv_into(data)
+        except BlockingIOError:
+            if not select.select([end], [], [], PATIENCE_S)[0]:
+                raise EOFError from None
+            continue
+        if not nbytes:
+            raise EOFError
+        data = data[nbytes:]
+
+
+def _receive_header(end: socket.socket) -> Header:
+    """Receive a header. Raises as `_receive_into` does."""
+    data = bytearray(HEADER_BYTES)
+    _receive_into(end, memoryview(data))
+    return unpack_header(data)
+
+
+@contextmanager
+def _lost(server: int) -> Iterator[None]:
+    """Turn errors of a connection into a RankFailure that names the server."""
+    try:
+        yield
+    except (OSError, EOFError):
+        raise RankFailure(f"server {server} is gone") from None

@@ -1,0 +1,280 @@
+"""Quantities as text, and text as quantities: seconds, rates, bytes, hertz, shares, digits, counts.
+
+Every number that Busbar shows gets its digits and its unit here. Where one quantity is shown in
+several ways, each way is a named style of `format_digits` or `TimeStyle`, side by side. Files of
+other programs have grammars of their own; their readers take the factors from the tables below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from math import floor, log10
+from typing import NamedTuple
+
+from busbar.errors import Unsupported
+
+#: Factors of units, in bytes, seconds, bytes per second and bits.
+BYTES: Mapping[str, int] = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SECONDS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
+RATES: Mapping[str, float] = {
+    "GB/s": 1e9,
+    "MB/s": 1e6,
+    "TB/s": 1e12,
+    "GiB/s": float(1 << 30),
+    "MiB/s": float(1 << 20),
+    "Gbit/s": 1e9 / 8,
+}
+BITS: Mapping[str, int] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+MOST_RANKS = 1024
+#: An address space has fewer bytes, and a sweep of so many sizes has no end.
+MOST_BYTES = 2**48
+_MOST_SIZES = 10_000
+_MOST_DIGITS = 18
+
+Digits = str | Callable[[float], str]
+"""How a figure is rounded: a format specification such as ``.3g``, or a function."""
+
+# Styles of figures.
+
+
+def three_digits(value: float) -> str:
+    """Return three digits; from a thousand on a whole number."""
+    if abs(value) >= 999.5:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 0.1 else f"{value:#.3g}".rstrip(".")
+
+
+def without_exponent(value: float) -> str:
+    """Return three digits, or a whole number from a hundred on."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def five_characters(value: float) -> str:
+    """Return up to four digits in at most five characters, for tables of 80 columns."""
+    if value >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if value >= 1 else f"{value:.3g}"
+
+
+def seven_characters(value: float) -> str:
+    """Return three significant digits in at most seven characters; below 0.001, two."""
+    if value < 0.001:
+        return f"{value:.1e}" if value > 0 else "0.00"
+    return f"{value:.{max(0, 2 - floor(log10(value)))}f}"
+
+
+def two_decimals(value: float) -> str:
+    """Return two decimals; below 1 three significant digits: a 100 Mbit/s link needs them."""
+    if not 0 < abs(value) < 1:
+        return f"{value:.2f}"
+    return f"{value:.{min(9, 2 - floor(log10(abs(value))))}f}"
+
+
+def one_decimal(value: float) -> str:
+    """Return one decimal; below 1 three significant digits."""
+    return f"{value:.1f}" if value >= 1 or not value else f"{value:#.3g}"
+
+
+def format_digits(value: float | None, digits: Digits = three_digits) -> str:
+    """Return a figure without a unit; empty for None."""
+    if value is None:
+        return ""
+    return format(value, digits) if isinstance(digits, str) else digits(value)
+
+
+# Seconds.
+
+
+class TimeStyle(NamedTuple):
+    """How a time is shown.
+
+    ``digits``: how its figure is rounded; ``units``: from the smallest to the largest; ``limit``:
+    the figure from which on the next unit is taken; ``zero``: the text of no time at all.
+    """
+
+    digits: Digits = three_digits
+    units: tuple[str, ...] = ("us", "ms", "s")
+    limit: float = 1000
+    zero: str = ""
+
+
+#: Measured times; predictions of `collectives cost`; times of `collectives simulate`.
+MEASURED = TimeStyle()
+PREDICTED = TimeStyle(".3g", limit=999.5, zero="-")
+SIMULATED = TimeStyle(".4g", ("ns", "us", "ms", "s"))
+
+
+def format_seconds(value: float | None, style: TimeStyle = MEASURED) -> str:
+    """Return seconds with the unit that suits: ``12.3 us``; ``N/A`` for None."""
+    if value is None:
+        return "N/A"
+    if not value and style.zero:
+        return style.zero
+    *smaller, unit = style.units
+    unit = next((u for u in smaller if value < style.limit * SECONDS[u]), unit)
+    return f"{format_digits(value / SECONDS[unit], style.digits)} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return whole seconds, as a person says them: ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+# Rates, frequencies and shares.
+
+
+def format_rate(value: float | None, digits: Digits = three_digits) -> str:
+    """Return bytes per second in GB/s, without the unit; ``N/A`` for None."""
+    return "N/A" if value is None else format_digits(value / 1e9, digits)
+
+
+def format_frequency(value: float, digits: Digits = ".4g") -> str:
+    """Return hertz in GHz: ``1.771 GHz``."""
+    return f"{format_digits(value / 1e9, digits)} GHz"
+
+
+def format_link_rate(value: float) -> str:
+    """Return bytes per second as the rate of a link, in bits and three digits: ``200 Mbit/s``."""
+    bits = 8 * value
+    for unit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if bits >= unit:
+            return f"{bits / unit:.3g} {prefix}bit/s"
+    return f"{bits:.3g} bit/s"
+
+
+def format_percent(value: float | None, digits: Digits = ".1f") -> str:
+    """Return a share in per cent: ``12.3%``; empty for None."""
+    return "" if value is None else f"{format_digits(100 * value, digits)}%"
+
+
+def format_change(ratio: float) -> str:
+    """Return a ratio as a change in per cent: ``+12.3%`` of 1.123."""
+    return f"{100 * (ratio - 1):+.1f}%"
+
+
+def format_p_value(p: float) -> str:
+    """Return a p value as ``p 0.02``; tiny ones alike, since no model holds that far out."""
+    return "p < 1e-9" if p < 1e-9 else f"p {p:.2g}"
+
+
+def format_interval(low: float | None, high: float | None, middle: float | None) -> str:
+    """Return an interval as per cent below and above the figure; empty when unknown."""
+    if low is None or high is None or not middle:
+        return ""
+    shares = (100 * (middle - low) / middle, 100 * (high - middle) / middle)
+    below, above = (f"{share:.1f}" if share < 99.95 else f"{share:.0f}" for share in shares)
+    return f"-{below} +{above}%"
+
+
+# Bytes.
+
+
+def format_bytes(nbytes: float) -> str:
+    """Return bytes in four digits with a binary unit: ``1 GiB``, ``33.2 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(nbytes) < 1024:
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.4g} TiB"
+
+
+def format_size(nbytes: int | None) -> str:
+    """Return bytes with a binary unit where that is exact (``64K``), else as they are."""
+    if nbytes is None:
+        return "?"
+    value, unit = nbytes, ""
+    for larger in "KMGT":
+        if value < 1024 or value % 1024:
+            break
+        value, unit = value // 1024, larger
+    return f"{value}{unit}"
+
+
+def format_size_argument(nbytes: int) -> str:
+    """Return bytes as an option takes them, to three digits: ``64K``, ``1.5M``, ``1000``."""
+    value, unit = float(nbytes), ""
+    for larger in "KMGT":
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g}{unit}" if value >= 1000 else f"{value:.3g}{unit}"
+
+
+# Text to quantities.
+
+
+def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """Return the value of a number and a unit, as in ``50us``; None for anything else."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(\D*)", text, re.ASCII)
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)
+    if not match:
+        raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
+    value = float(match[1]) * BYTES[match[2].upper()]
+    if value > MOST_BYTES:
+        most = format_size_argument(MOST_BYTES)
+        raise Unsupported(f"{text[:40]} is more than any memory has; sizes go to {most}")
+    return int(value)
+
+
+def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) -> list[int]:
+    """Return the sizes from ``low`` to ``high``, multiplied by ``factor`` or raised by ``step``.
+
+    Raises Unsupported when the sweep is empty or would not advance.
+    """
+    if low > high:
+        raise Unsupported(
+            f"-b {format_bytes(low)} is above -e {format_bytes(high)};"
+            " give a minimum not above the maximum"
+        )
+    if step is not None:
+        if step < 1:
+            raise Unsupported(f"-i {step} does not advance; give an increment of at least 1")
+        if (high - low) // step >= _MOST_SIZES:
+            raise Unsupported(
+                f"-i {step} makes {(high - low) // step + 1} sizes; give a larger increment, or -f"
+            )
+        return list(range(low, high + 1, step))
+    factor = 2.0 if factor is None else factor
+    if not 1 < factor < float("inf"):
+        if low == high:
+            return [low]
+        raise Unsupported(f"-f {factor:g} does not advance; give a factor above 1")
+    sizes: list[int] = []
+    size = float(low)
+    while size <= high:
+        if not sizes or int(size) > sizes[-1]:
+            sizes.append(int(size))
+        if len(sizes) > _MOST_SIZES:
+            raise Unsupported(
+                f"-f {factor:.15g} makes more than {_MOST_SIZES} sizes; give a larger one"
+            )
+        size = max(size * factor, size + 1)
+    return sizes
+
+
+def parse_ranks(text: str, most: int = MOST_RANKS) -> list[int]:
+    """Return the rank counts of ``2-8,16``. Raises Unsupported outside of 1 to ``most``."""
+    counts: list[int] = []
+    for part in text.split(","):
+        span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)
+        if span is None:
+            raise Unsupported(f"-n {text[:80]}: {part[:40]!r} is no rank count; write 8, or 2-8,16")
+        ends = [end or span[1] for end in span.groups()]
+        if max(map(len, ends)) > _MOST_DIGITS or int(ends[1]) > most:
+            raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+        counts += range(int(ends[0]), int(ends[1]) + 1)
+    if not counts or min(counts) < 1:
+        raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+    return counts

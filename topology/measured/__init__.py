@@ -1,1 +1,0 @@
-"""Measurements between pairs of ranks, as data."""

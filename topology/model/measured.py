@@ -1,0 +1,314 @@
+"""What was measured between ranks: matrices of pairs, and sweeps over message sizes. Pure.
+
+Pairs are measured in rounds by the circle method of round-robin tournaments: all ranks but the last
+stand on a circle that rotates by one each round. So every pair meets once, and no rank is twice in
+a round.
+
+Cost models are fitted on sweeps. For each pair (a, b) with a < b, quantity and size, a map
+keeps the medians of several blocks. Each block goes through all sizes, so a drift of the machine
+appears as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …), …))``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from busbar.cpulist import members
+from busbar.errors import ProbeError
+from busbar.statistics import interval
+from topology.model.topology import Fact, Kind, PairFact, Topology
+
+Pair = tuple[int, int]
+#: Below this a difference is of no consequence, however narrow the intervals are.
+MARGIN = 0.05
+#: The measured quantities, as the facts of pairs are called, and whether more is better.
+QUANTITIES: dict[str, bool] = {"latency": False, "bandwidth": True, "bandwidth_both": True}
+
+
+def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
+    """Return the rounds, pairs as (lower, higher): size - 1 rounds if size is even, size if odd."""
+    if size < 2:
+        return ()
+    seats = list(range(size)) + [-1] * (size % 2)
+    found = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = zip(seats[:half], reversed(seats[half:]), strict=True)
+        found.append(tuple(sorted((min(p), max(p)) for p in met if -1 not in p)))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(found)
+
+
+def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]:
+    """Return the same pairs, one at a time."""
+    return tuple((pair,) for together in schedule for pair in together)
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node.
+
+    ``kernel``: what identifies the system whose CPUs these are, where hosts with names of their own
+    are one system (emulated ones, containers); empty: the host.
+    """
+
+    host: str
+    cpus: str
+    numa: int | None
+    kernel: str = ""
+
+    @property
+    def system(self) -> str:
+        """What is the same for ranks whose CPUs are the same."""
+        return self.kernel or self.host
+
+
+def with_cpus(
+    schedule: Sequence[Sequence[Pair]], places: Sequence[RankPlace]
+) -> tuple[tuple[Pair, ...], ...]:
+    """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
+
+    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose
+    two ranks have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as
+    it has CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each
+    other, as launchers make them; ranks of which no CPUs are known take none.
+    """
+    sets = [(place.system, frozenset(members(place.cpus) or ())) for place in places]
+    if _room(sets):
+        return tuple(map(tuple, schedule))
+    found: list[tuple[Pair, ...]] = []
+    for together in schedule:
+        turns: list[list[Pair]] = []
+        for pair in together:
+            free = (t for t in turns if _room([sets[rank] for p in (*t, pair) for rank in p]))
+            turn = next(free, None)
+            if turn is None:
+                turns.append([pair])
+            else:
+                turn.append(pair)
+        found += map(tuple, turns)
+    return tuple(found)
+
+
+def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
+    """Whether every rank can have a CPU: no set of CPUs is that of more ranks than it has CPUs."""
+    ranks: dict[str, Counter[frozenset[int]]] = {}
+    for host, cpus in sets:
+        if cpus:
+            ranks.setdefault(host, Counter())[cpus] += 1
+    return all(
+        sum(n for some, n in here.items() if some <= cpus) <= len(cpus)
+        for here in ranks.values()
+        for cpus in here
+    )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its interval, all in one unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """Return the median and its 95 % interval by order statistics (Le Boudec 2010).
+
+    Of five or fewer the interval is from the least to the greatest. Raises ValueError without any.
+    """
+    if not samples:
+        raise ValueError("no samples to take a median of")
+    low, high = interval(samples) or (min(samples), max(samples))
+    return Estimate(median(samples), low, high)
+
+
+Matrix = Mapping[tuple[str, str], Estimate]
+
+
+def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
+    """Return what a map holds of one quantity, by directed pair of device ids.
+
+    Where no interval was saved (other programs' logs), the value is its own interval.
+    """
+    found: dict[tuple[str, str], Estimate] = {}
+    for fact in topology.pairs:
+        if fact.fact.name == name and (fact.a, fact.b) not in found:
+            value = topology.pair(fact.a, fact.b, name)
+            if isinstance(value, int | float):
+                low, high = (
+                    bound
+                    if isinstance(bound := topology.pair(fact.a, fact.b, key), float)
+                    else value
+                    for key in (f"{name}_low", f"{name}_high")
+                )
+                found[fact.a, fact.b] = Estimate(float(value), float(low), float(high))
+    return found
+
+
+def ends(topology: Topology, cells: Matrix) -> tuple[str, ...]:
+    """The ids of the devices that a matrix is of, in their order."""
+    inside = {id for pair in cells for id in pair}
+    return tuple(device.id for device in topology.devices if device.id in inside)
+
+
+def kind_of_pair(topology: Topology, a: str, b: str) -> str:
+    """The class of a pair: of GPUs and NICs the matrix cell, of ranks what they share."""
+    if Kind.RANK not in (topology.device(id).kind for id in (a, b)):
+        return topology.relation(a, b).text
+    for kind, word in _SHARED:
+        homes = [topology.ancestor(id, kind) for id in (a, b)]
+        if homes[0] is not None and homes[0] == homes[1]:
+            return word
+    return "network"
+
+
+_SHARED = ((Kind.NUMA, "same NUMA node"), (Kind.PACKAGE, "same socket"), (Kind.HOST, "same host"))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A pair that is worse than its class by more than the noise; ``typical`` is the class's."""
+
+    a: str
+    b: str
+    kind: str
+    found: Estimate
+    typical: float
+
+
+def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow, ...]:
+    """Return the pairs whose whole interval is worse than the typical interval of the others.
+
+    That is: at its best the pair does not reach what the median of the other pairs of its class
+    does at their worst, and falls short of their median by more than MARGIN. A pair alone in its
+    class has nothing to be compared with.
+    """
+    classes = by_class(topology, cells)
+    sign = 1 if more_is_better else -1
+    found = []
+    for name, pairs in classes.items():
+        for pair in pairs:
+            others = [cells[other] for other in pairs if set(other) != set(pair)]
+            if not others:
+                continue
+            typical = median(cell.value for cell in others)
+            edge = median(cell.low if more_is_better else cell.high for cell in others)
+            cell = cells[pair]
+            best = cell.high if more_is_better else cell.low
+            short = sign * (typical - cell.value) > MARGIN * typical
+            if short and sign * (edge - best) > 0:
+                found.append(Slow(*pair, name, cell, typical))
+    return tuple(sorted(found, key=lambda s: sign * s.found.value / s.typical))
+
+
+def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str]]]:
+    """Group directed pairs by the class of the pair."""
+    classes: dict[str, list[tuple[str, str]]] = {}
+    for a, b in cells:
+        classes.setdefault(kind_of_pair(topology, a, b), []).append((a, b))
+    return classes
+
+
+def expected(topology: Topology, a: str, b: str) -> float | None:
+    """Bytes per second that link rates promise one flow from a to b; None for no promise.
+
+    Within a NUMA node data goes through memory, of which the map knows no rate; where no route is
+    known, as between hosts, there is none either.
+    """
+    try:
+        hops = topology.route(a, b)
+    except ProbeError:
+        return None
+    return min((hop.bandwidth for hop in hops if hop.kind != "memory"), default=None)
+
+
+#: What is timed, in seconds. ``first`` is kept for the machine, not for a pair.
+SWEPT: dict[str, str] = {
+    "trip": "one way alone: half a round trip",
+    "swap": "both ways at once, the next only when both have arrived, which is what it sends on",
+    "add": "as swap, and what has arrived is added (float32)",
+    "burst": "as swap, but several messages each way",
+    "still": "both ways at once, of data that nobody has written since it was last sent",
+    "sum": "as still, and what has arrived is added to such data, into another place (float32)",
+    "first": "one swap of the smallest size behind a barrier, the slowest rank's time",
+}
+#: Messages each way of a burst.
+BURST = 4
+SMALLEST = 8
+#: Round trips, and swaps that follow one another, of one iteration over a transport of schedules:
+#: ranks leave the barrier before it one after the other, and share that.
+TRIPS = 8
+#: Times through all sizes; the medians of each are kept.
+BLOCKS = 5
+#: The largest message of a burst: four of them each way are under way at once.
+LARGEST_BURST = 1 << 22
+_NAME = re.compile(r"(trip|swap|add|burst|still|sum)_([1-9][0-9]{0,11})")
+
+
+def sizes(quantity: str, most: int) -> tuple[int, ...]:
+    """The sizes at which a quantity is timed: 8, 16, 32 … up to ``most`` bytes."""
+    if quantity == "first":
+        return (SMALLEST,)
+    last = min(most, LARGEST_BURST) if quantity == "burst" else most
+    return tuple(SMALLEST << i for i in range((last // SMALLEST).bit_length()))
+
+
+def repetitions(nbytes: int) -> int:
+    """How often a size is timed in a block: 40 times when small, 5 times when large."""
+    return max(5, min(40, (8 << 20) // nbytes))
+
+
+class Swept(NamedTuple):
+    """One quantity of a pair at one size; ``seconds``: the median of each block."""
+
+    a: str
+    b: str
+    quantity: str
+    nbytes: int
+    seconds: tuple[float, ...]
+
+
+Samples = Mapping[tuple[Pair, str, int], Sequence[float]]
+
+
+def facts(samples: Samples, source: str) -> tuple[tuple[PairFact, ...], tuple[Fact, ...]]:
+    """What was swept, by ((a, b), quantity, bytes), as facts of pairs and of the machine."""
+    pairs, machine = [], list[float]()
+    for ((a, b), quantity, nbytes), seconds in sorted(samples.items()):
+        if quantity == "first":
+            machine += seconds
+        else:
+            fact = Fact(f"{quantity}_{nbytes}", tuple(map(float, seconds)), source)
+            pairs.append(PairFact(f"RANK{a}", f"RANK{b}", fact))
+    return tuple(pairs), (Fact("first", tuple(machine), source),) if machine else ()
+
+
+def swept(topology: Topology) -> list[Swept]:
+    """The sweep that a map holds, empty where it holds none."""
+    found = []
+    for pair in topology.pairs:
+        match = _NAME.fullmatch(pair.fact.name)
+        times = _times(pair.fact.value)
+        if match and times:
+            found.append(Swept(pair.a, pair.b, match[1], int(match[2]), times))
+    return found
+
+
+def first(topology: Topology) -> tuple[float, ...]:
+    """The times of `SWEPT`'s ``first``, empty where a map holds none."""
+    return _times(topology.get("first"))
+
+
+def _times(value: object) -> tuple[float, ...]:
+    """The positive, finite numbers of a fact that is a list of them; else nothing."""
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        return ()
+    found = tuple(value)
+    good = all(isinstance(t, int | float) and 0 < t < float("inf") for t in found)
+    return tuple(map(float, found)) if good else ()
