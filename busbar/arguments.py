@@ -23,9 +23,6 @@ from busbar.launchers import speaks
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 
-Add = Callable[..., argparse.Action]
-"""The function that adds an option; see `Parser.group`."""
-
 
 def program(module: str) -> str:
     """How this process was started: ``busbar allreduce``, or ``python -m bench.allreduce``."""
@@ -160,28 +157,12 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, str(error)) from None
 
     def error(self, message: str) -> NoReturn:
-        """Raise Unsupported, with what may be meant and where to find help."""
-        parser = self._asked()
-        near = parser.nearest(parser._left)
-        meant = f"; did you mean {near}?" if near else ""
-        raise Unsupported(f"{message}{meant}; see {parser.prog} --help")
-
-    def nearest(self, words: Sequence[str]) -> str:
-        """The known option nearest to the first of these words that is an option; else empty."""
-        for word in words:
-            if word.startswith("--"):
-                known = [n[2:] for n in self._option_string_actions if n.startswith("--")]
-                near = _nearest(word[2:].partition("=")[0], known)
-                return f"--{near}" if near else ""
-        return ""
-
-    def _asked(self) -> Parser:
-        """The subcommand's parser that had words left over, or this one."""
-        for action in self._actions:
-            for one in action.choices.values() if isinstance(action.choices, dict) else ():
-                if isinstance(one, Parser) and one._left:
-                    return one._asked()
-        return self
+        """Raise Unsupported, with the option that may be meant and where to find help."""
+        wrong = next((word for word in self._left if word.startswith("--")), "")
+        known = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
+        near = _nearest(wrong[2:].partition("=")[0], known) if wrong else ""
+        meant = f"; did you mean --{near}?" if near else ""
+        raise Unsupported(f"{message}{meant}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if speaks():

@@ -36,13 +36,6 @@ _MOST_DIGITS = 18
 Digits = str | Callable[[float], str]
 """How a figure is rounded: a format specification such as ``.3g``, or a function."""
 
-
-class Unsaid(str):
-    """A default value; one that is given elsewhere takes precedence."""
-
-    __slots__ = ()
-
-
 # Styles of figures.
 
 

@@ -1,0 +1,66 @@
+"""Options are declared once: parser, help, default and value follow from a field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from busbar.errors import Unsupported
+from busbar.options import OptionGroup, Self, option, redefine, switch
+
+
+class _Base(OptionGroup):
+    iterations: int = option("-n --iters N  iterations", 20, title="how long")
+    files: tuple[Path, ...] = option("--from FILE  read these", (), nargs="+")
+    loud: bool = switch("--loud  say more", alternatives="voice")
+    silent: bool = switch("--silent  say less", alternatives="voice")
+    inner: str | None = option("--inner")
+
+    def checked(self) -> Self:
+        """Refuse what does not go together."""
+        if self.iterations > 99 and self.loud:
+            raise Unsupported("--loud is for a few iterations")
+        return self
+
+
+class _Derived(_Base):
+    iterations: int = redefine(_Base, "iterations", 5)
+    share: float = option("--share F  50 % of it (default: none)", 0.5)
+
+
+def _parse(*words: str) -> _Derived:
+    return _Derived.parse(words, _Derived.make_parser(prog="p"))
+
+
+def test_values_have_the_types_of_their_fields_and_their_defaults_once() -> None:
+    """Rule: a field's type reads the text; what is not given has the class's default."""
+    options = _parse("-n", "7", "--from", "a", "b", "--loud")
+    assert (options.iterations, options.files) == (7, (Path("a"), Path("b")))
+    assert options.loud and not options.silent and options.share == 0.5
+    assert options.given == {"iterations", "files", "loud"} and options.argv[0] == "-n"
+    assert _parse().iterations == 5 and _Base().iterations == 20
+    assert _parse("-n", "5") == _parse()  # how it was written is no part of what it is
+
+
+def test_help_states_each_default_and_hides_what_has_no_text() -> None:
+    """Rule: a default is appended unless the text speaks of one; per cent signs are plain."""
+    text = " ".join(_Derived.make_parser(prog="p").format_help().split())
+    assert "iterations (default 5)" in text and "50 % of it (default: none)" in text
+    assert "--inner" not in text and "how long:" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--loud --silent", "not allowed with argument"),
+        ("-n x", "invalid int value: 'x'"),
+        ("-n 100 --loud", "for a few iterations"),
+        ("--lod", "did you mean --loud?; see p --help"),
+    ],
+)
+def test_what_is_wrong_is_one_error(words: str, says: str) -> None:
+    """Rule: values, alternatives, names and combinations are refused by the same error."""
+    with pytest.raises(Unsupported, match=re.escape(says)):
+        _parse(*words.split())
