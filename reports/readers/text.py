@@ -155,6 +155,7 @@ def unlabelled(found: Iterable[Line]) -> Iterator[Line]:
 
 
 _ROW = re.compile(r"\s*[\d.]")
+_HEADING = re.compile(r"#\s+(size|bytes)\s")
 
 
 def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
@@ -162,7 +163,7 @@ def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line 
 
     A text that does not end with a line end may end inside a figure, which is another figure then.
     It is whole where it ends below the end of a column of the lines above, which are right-aligned;
-    the line is cut all the same where the row above has more cells.
+    the line is cut all the same where the row above, or nccl-tests' heading, has more cells.
     """
     if text[-1:] in ("", "\n", "\r") or not found:
         return found, None
@@ -175,9 +176,17 @@ def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line 
         return found, last if row else None
     above = [line for line in found[-_MOST_ABOVE:-1] if line.stream == last.stream]
     if _is_aligned(last, above):
-        rows = (len(line.text.split()) for line in reversed(above) if _ROW.match(line.text))
-        return found, last if row and len(last.text.split()) < next(rows, 0) else None
+        cells = (_cells(line.text) for line in reversed(above))
+        whole = next((count for count in cells if count), 0)
+        return found, last if row and len(last.text.split()) < whole else None
     return [*found[:-1], last._replace(text=last.text[: token.start()])], last if row else None
+
+
+def _cells(text: str) -> int:
+    """Cells of a row, or of the rows below nccl-tests' heading; 0 of another line."""
+    if _HEADING.match(text):
+        return len(text.split()) - 1
+    return len(text.split()) if _ROW.match(text) else 0
 
 
 def _is_aligned(last: Line, above: Sequence[Line]) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from bench.run.noise import cause, look, not_quiet, noted
 from busbar.counters import Look, between, gathered, waiting
 from collectives.execution.inproc.world import InprocWorld, run
+from reports.records.measurement import Noise
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -99,7 +100,7 @@ def test_of_less_than_ten_ticks_nothing_is_told() -> None:
 )
 def test_the_likely_cause_is_named_greatest_first(found: dict[str, Any], said: str) -> None:
     """Rule: what is above its threshold is named, the greatest share first, and nothing else."""
-    assert cause(found) == said
+    assert cause(Noise(**found)) == said
 
 
 @pytest.mark.parametrize(("busy", "rounds"), [([8.0, 8.0, 0.0], 3), ([0.0], 1), ([8.0] * 5, 5)])

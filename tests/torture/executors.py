@@ -167,7 +167,10 @@ _INPROC, _MPI = (
     "collectives/execution/inproc/transport.py",
     "collectives/execution/mpi/transport.py",
 )
-_BOUND = "collectives/execution/mpi/transport.py"
+_WAIT, _NEXT = (
+    f"            yield from requests(self._mpi, messages[{of}], waits={waits})\n"
+    for of, waits in (("i : i + 1", True), ("i + 2 : i + 3", False))
+)
 PYTHON: dict[str, Mutant] = {
     "threads: a send does not wait until it was read": Mutant(
         _INPROC, [("            acks.get(send.peer, me, me)\n", "")]
@@ -196,15 +199,13 @@ PYTHON: dict[str, Mutant] = {
         _INPROC, [("        for move in step.after:\n", "        for move in ():\n")]
     ),
     "mpi: a step's requests are not waited for": Mutant(
-        _BOUND,
-        [("end: list[Call] = [partial(wait, everything)] if everything else []", "end: list[Call] = []")],  # noqa: E501
+        _MPI, [("            *requests(self._mpi, messages, waits=True),\n", "")]
     ),
-    "mpi: a pair's requests are not waited for": Mutant(
-        _BOUND, [("*starts, *(one.Wait for one in everything), *self", "*starts, *self")]
+    "mpi: of a step's requests the first is not waited for": Mutant(
+        _MPI,
+        [("requests(self._mpi, messages, waits=True)", "requests(self._mpi, messages[1:], waits=True)")],  # noqa: E501
     ),
-    "mpi: a segment is added before it arrived": Mutant(
-        _BOUND, [("            wait()\n            add()\n            start_next()\n", "            add()\n            wait()\n            start_next()\n")]  # noqa: E501
-    ),
+    "mpi: a segment is added before it arrived": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
     "mpi: segments share a buffer": Mutant(
         _MPI, [("staging[i % 2][: len(t)]", "staging[0][: len(t)]")]
     ),
@@ -212,7 +213,7 @@ PYTHON: dict[str, Mutant] = {
         _MPI, [("elif not receive.late and view.nbytes", "elif view.nbytes")]
     ),
     "mpi: what arrived is not added": Mutant(
-        _MPI, [("[*adds, *map(self._local, step.after)]", "[*map(self._local, step.after)]")]
+        _MPI, [("            *adds,\n", "")]
     ),
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ def records() -> list[bytes]:
 
 def parquet() -> bytes:
     """A small export for other tools."""
-    return to_parquet(runs.records(ranks=(2,), sizes=(1024,)))
+    return to_parquet(runs.flat(runs.records(ranks=(2,), sizes=(1024,))))
 
 
 def msccl() -> list[bytes]:
