@@ -205,7 +205,7 @@ PYTHON: dict[str, Mutant] = {
         _MPI,
         [("requests(self._mpi, messages, waits=True)", "requests(self._mpi, messages[1:], waits=True)")],  # noqa: E501
     ),
-    "mpi: a segment is added before it arrived": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
+    "mpi: a segment is added before it came": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
     "mpi: segments share a buffer": Mutant(
         _MPI, [("staging[i % 2][: len(t)]", "staging[0][: len(t)]")]
     ),
