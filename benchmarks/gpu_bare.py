@@ -2,16 +2,16 @@
 
     python3 benchmarks/gpu_bare.py [--wheels WHEELS] [options of gpu_one.py]
 
-Where this Python has CuPy, NCCL and NumPy, gpu_one.py runs on it from the checkout (5 MB without
-its history; neither an installation nor the extension is needed). Otherwise a folder of wheels is
-needed, which is had, on a machine with a network, by
+Where this Python has CuPy, NCCL, NumPy and msgspec, gpu_one.py runs on it from the checkout (5 MB
+without its history; neither an installation nor the extension is needed). Otherwise a folder with
+the wheels of what lacks is needed. All of them are had, on a machine with a network, by
 
-    pip download -d WHEELS --only-binary :all: numpy ml_dtypes rich \
+    pip download -d WHEELS --only-binary :all: numpy ml_dtypes rich msgspec \
         cupy-cuda13x 'nvidia-cuda-nvrtc>=13' nvidia-nccl-cu13 nvidia-ml-py \
         pytest pytest-timeout hypothesis
 
 for the same Python (--python-version, --platform manylinux2014_x86_64 where that differs). They are
-installed into an environment of their own beside them, once.
+installed once, into an environment beside them that also has this Python's packages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().with_name("gpu_one.py")
 # What gpu_one.py imports, NCCL's and NVRTC's libraries behind CuPy's modules included.
 NEEDED = (
-    "import numpy, ml_dtypes, rich, cupy\n"
+    "import numpy, ml_dtypes, rich, msgspec, cupy\n"
     "from cupy.cuda import nccl, nvrtc\n"
     "nccl.get_version(), nvrtc.getVersion()\n"
 )
@@ -40,14 +40,14 @@ def missing(python: str) -> str:
 
 
 def environment(wheels: Path) -> Path:
-    """The Python of an environment with all wheels of a folder; made where it is not there yet."""
+    """The Python of an environment with a folder's wheels over this Python's packages; made once."""
     folder = wheels / "environment"
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         files = sorted(map(str, wheels.glob("*.whl")))
         if not files:
             sys.exit(f"gpu_bare: no wheels in {wheels}")
-        venv.create(folder, with_pip=True, clear=True)
+        venv.create(folder, system_site_packages=True, with_pip=True, clear=True)
         install = [str(python), "-m", "pip", "install", "-q", "--no-index", "--no-deps", *files]
         subprocess.run(install, check=True)
         ready.touch()

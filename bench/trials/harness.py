@@ -40,7 +40,7 @@ _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
 _SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
 # Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
 # machine's own clock change what both take from one tenth of a second to the next.
-_LOOP_S, _TURNS, _MOST_CALLS = 0.02, 41, 100_000
+_LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
 
 
 class _Nothing(Counted):
