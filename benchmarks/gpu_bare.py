@@ -40,7 +40,7 @@ def missing(python: str) -> str:
 
 
 def environment(wheels: Path) -> Path:
-    """The Python of an environment with a folder's wheels over this Python's packages; made once."""
+    """The Python of an environment, made once: a folder's wheels over this Python's packages."""
     folder = wheels / "environment"
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <type_traits>
@@ -15,9 +16,10 @@ namespace {
 
 constexpr double kSeconds = 0.1;  // between two questions whether to end
 constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
-// Tests of a request before the core is given away, and between two such turns: ranks that share a
-// core, and programs beside them, have it while this one waits.
-constexpr int kSpins = 256, kTurn = 16;
+// The most tests of a request before the core is given away. One after a yield that let somebody else
+// run (it took longer than kSwitch seconds), and twice as many after every one that was vain.
+constexpr int kSpins = 256;
+constexpr double kSwitch = 0.7e-6;
 
 // Handle: int or void*, as the library declares its own.
 template <class Handle>
@@ -68,9 +70,12 @@ private:
         kept(test(request, &flag, status_), c.to);
         if (flag) return;
         waits_for(c.to);
-        for (int tests = 1; !flag; ++tests) {
-            if (tests >= kSpins && tests % kTurn == 0) {
+        for (int left = spins_; !flag; --left) {
+            if (left <= 0) {
+                const double before = now();
                 sched_yield();
+                spins_ = now() - before > kSwitch ? 1 : std::min(kSpins, 2 * spins_);
+                left = spins_;
                 look();
             }
             kept(test(request, &flag, status_), c.to);
@@ -139,6 +144,7 @@ private:
     std::function<bool()> interrupted_;
     const Kernels& kernels_ = kernels();
     double looked_ = now();
+    int spins_ = kSpins;
     // An MPI_Status is 20 bytes in MPICH, 24 in Open MPI, 32 in the MPI ABI.
     alignas(16) std::byte status_[128];
 };
