@@ -210,12 +210,6 @@ def format_size_argument(nbytes: int) -> str:
 # Text to quantities.
 
 
-def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
-    """Return the value of a number and a unit, as in ``50us``; None for anything else."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(\D*)", text, re.ASCII)
-    return float(match[1]) * units[match[2]] if match and match[2] in units else None
-
-
 def parse_size(text: str) -> int:
     """Return the bytes of ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)

@@ -25,9 +25,10 @@ from reports.readers.codec import measurements
 
 
 def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = "") -> int:
-    """Run ``python -m`` module with these options on so many ranks under the launcher.
+    """Run ``python -m MODULE`` on ``ranks`` ranks under the launcher. Returns the exit status.
 
-    Gives its exit status. ``lost``: what else is said where a rank was lost.
+    ``module``: its name, and the words before the options. ``lost``: a sentence added to the report
+    of a lost rank.
 
     Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
     find too little shared memory.

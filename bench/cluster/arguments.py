@@ -53,7 +53,7 @@ class NetworkOptions(OptionGroup):
     )
 
     def plan(self, count: int | None) -> Network:
-        """The network of so many hosts, or of those that the racks have. Raises Unsupported."""
+        """The network with ``--hosts`` hosts, or with those of ``--racks``. Raises Unsupported."""
         racks = self.racks
         hosts = count or (racks.racks * racks.hosts if racks else _HOSTS)
         if racks and hosts != racks.racks * racks.hosts:

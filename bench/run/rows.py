@@ -277,8 +277,8 @@ class Bench:
             proof.fresh()
             self._world.barrier()
             action()
-            # Who is reached into knows only from the others that it is over. Any other iteration
-            # is complete when it returns.
+            # A rank whose memory is accessed by put or get learns from the barrier that the
+            # iteration is over. Any other iteration is complete when it returns.
             if case.reach is None:
                 proof.look()
             self._world.barrier()  # what others count of this rank's memory is complete, too

@@ -65,7 +65,7 @@ class Sampler:
         self._open.set()
 
     def end(self, operations: int) -> dict[str, Any]:
-        """End the window after so many operations; gives the fields of a `GpuSample`."""
+        """End the window, in which ``operations`` ran. Returns the fields of a `GpuSample`."""
         self._open.clear()
         self.take()
         with self._lock:

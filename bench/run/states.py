@@ -125,7 +125,7 @@ class RankStates:
     # -- the others
 
     def tell(self, state: State, seconds: float) -> bool:
-        """Tell rank 0 how far this rank is; whether it answers within so many seconds."""
+        """Send this rank's state to rank 0. Returns whether it answers within ``seconds``."""
         numbers = _MESSAGE.pack(self._rank, *state)
         try:
             with socket.create_connection((self.address, self._port), seconds) as end:

@@ -28,19 +28,19 @@ from collectives.execution.transport import Action
 from collectives.execution.world import State, World
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
-# How long a rank waits for rank 0's answer; and how long rank 0 waits for ranks that have not told
-# how far they are: so long at least, and half of the time-out, by which ranks may be late, up to
-# the last one.
+# Seconds. A rank waits _ANSWER_S for rank 0's answer. Rank 0 waits for ranks that have not sent
+# their state: half of the time-out, by which ranks may be late, but at least _ANSWER_S and at most
+# _LATEST_S.
 _ANSWER_S, _LATEST_S = 2.0, 5.0
-# Without progress for this share of the time-out a rank tells rank 0 how far it is, and then again
-# and again after so many seconds.
+# A rank without progress for the share _TELL of the time-out sends its state to rank 0, and again
+# every _AGAIN_S seconds.
 _TELL, _AGAIN_S = 0.5, 1.5
 _POLL_S = 0.2
 # Seconds between two words of progress to the starter.
 _WORD_EVERY_S = 1.0
 # How long a rank that was interrupted leaves the report to rank 0.
 _GRACE_S = 5.0
-# Ranks of which a stuck row says whom they wait for.
+# The most ranks whose peers are named in the report of a stuck row.
 _MOST_WAITS = 4
 # How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to
 # those that are left when one is gone.

@@ -81,7 +81,7 @@ def parse_fusion(text: str, cycle: float | None = None) -> Fusion:
 
 
 def candidate_fusions(nbytes: int, cycle: float | None = None) -> list[Fusion]:
-    """What ``--sweep fusion`` tries for so many bytes of gradients.
+    """The fusions that ``--sweep fusion`` tries for ``nbytes`` of gradients.
 
     Buckets of 256K to 64M that are smaller than the gradients, PyTorch's buckets, none and all;
     with a cycle, buffers of these sizes.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 
+from busbar import units
 from busbar.errors import ReportError
 from busbar.units import format_seconds, format_size
 from reports.records.measurement import Measurement
@@ -27,30 +28,21 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "!=": operator.ne,
 }
 #: Units of rates, in bytes per second; a bare number is in GB/s.
-RATES: Mapping[str, float] = {
-    "GB/s": 1e9,
-    "MB/s": 1e6,
-    "TB/s": 1e12,
-    "GiB/s": float(1 << 30),
-    "MiB/s": float(1 << 20),
-    "Gbit/s": 1e9 / 8,
-    "": 1e9,
-}
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
+RATES: Mapping[str, float] = {**units.RATES, "": units.RATES["GB/s"]}
 #: Figures: the field of a row, and the units in which they may be written.
 METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "busbw": ("busbw_bytes_per_s", RATES),
     "algbw": ("algbw_bytes_per_s", RATES),
-    "time": ("time_s", _TIMES),
-    "min": ("min_s", _TIMES),
-    "max": ("max_s", _TIMES),
-    "p99": ("p99_s", _TIMES),
+    "time": ("time_s", units.SECONDS),
+    "min": ("min_s", units.SECONDS),
+    "max": ("max_s", units.SECONDS),
+    "p99": ("p99_s", units.SECONDS),
     "wrong": ("wrong", {"": 1.0}),
     "cv": ("cv", {"%": 0.01}),
     "bandwidth": ("bandwidth_bytes_per_s", RATES),
     "message_rate": ("messages_per_s", {"messages/s": 1.0, "": 1.0}),
-    "overall": ("overall_s", _TIMES),
-    "compute": ("compute_s", _TIMES),
+    "overall": ("overall_s", units.SECONDS),
+    "compute": ("compute_s", units.SECONDS),
     "overlap": ("overlap", {"%": 0.01}),
 }
 #: What rows are selected by, beside their size.
@@ -222,7 +214,7 @@ def _bound(rule: Expectation, row: Measurement, value: float, limit: float | Non
 
 
 def _shown(metric: str) -> Callable[[float], str]:
-    if METRICS[metric][1] is _TIMES:
+    if METRICS[metric][1] is units.SECONDS:
         return format_seconds
     if METRICS[metric][1] is RATES:
         return lambda v: f"{v / 1e9:.4g} GB/s"
