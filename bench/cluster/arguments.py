@@ -27,10 +27,23 @@ class NetworkOptions(OptionGroup):
         " its hosts' rates",
         parse=text.racks,
     )
-    slow: tuple[tuple[int, float], ...] = option(
-        "--slow HOST:RATE  give a host's link another rate; repeatable",
+    slow: tuple[text.Slow, ...] = option(
+        "--slow HOST:RATE[:out|:in]  give a host's link another rate, or only what it sends (out)"
+        " or receives (in); repeatable",
         (),
         text.slow,
+        action="append",
+    )
+    uplink: tuple[tuple[int, float], ...] = option(
+        "--uplink RACK:RATE  give a rack's uplink another rate; repeatable",
+        (),
+        text.uplink,
+        action="append",
+    )
+    pair: tuple[tuple[tuple[int, int], float], ...] = option(
+        "--pair HOST-HOST:RATE  limit the rate between two hosts, each way; repeatable",
+        (),
+        text.pair,
         action="append",
     )
     latency: float = option(
@@ -65,7 +78,11 @@ class NetworkOptions(OptionGroup):
             rate=self.rate,
             per_rack=racks.hosts if racks else 0,
             taper=racks.taper if racks else 1.0,
-            slow=dict(self.slow),
+            slow={one.host: one.rate for one in self.slow if not one.way},
+            slow_out={one.host: one.rate for one in self.slow if one.way == "out"},
+            slow_in={one.host: one.rate for one in self.slow if one.way == "in"},
+            uplinks=dict(self.uplink),
+            pairs=dict(self.pair),
             latency=self.latency,
             loss=self.loss,
             mtu=self.mtu,

@@ -129,8 +129,9 @@ def _host(network: Network, cable: Cable, host: int) -> Iterator[Command]:
             f" src {network.address(host)} rto_min 2s"
         )
     yield Command((*f"ip netns exec {name} sysctl -q -w".split(), *_TCP))
-    yield _shaped(network, "tc", cable.device, cable.rate)
-    yield _shaped(network, f"tc -n {name}", "eth0", cable.rate)
+    yield _shaped(network, "tc", cable.device, cable.down)
+    yield _shaped(network, f"tc -n {name}", "eth0", cable.up)
+    yield from _limited(network, host, cable.up)
     if network.latency or network.loss:
         delay = f" delay {network.latency * 1e6:g}us" if network.latency else ""
         loss = f" loss {network.loss * 100:g}%" if network.loss else ""
@@ -144,8 +145,8 @@ def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
     yield _words(f"ip link add {cable.device} mtu {network.mtu} type veth peer name {down}")
     yield _words(f"ip link set {cable.device} mtu {network.mtu} master {leaf} up")
     yield _words(f"ip link set {down} mtu {network.mtu} master spine up")
-    yield _shaped(network, "tc", cable.device, cable.rate)
-    yield _shaped(network, "tc", down, cable.rate)
+    yield _shaped(network, "tc", cable.device, cable.up)
+    yield _shaped(network, "tc", down, cable.down)
 
 
 def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
@@ -154,6 +155,33 @@ def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
         f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
         f" burst {network.burst(rate)} limit {network.buffer}"
     )
+
+
+def _limited(network: Network, host: int, rate: float) -> Iterator[Command]:
+    """Limit what a host sends to single others: a class of HTB for each, below the port's bucket.
+
+    ``rate``: bytes/s of the port. Everything else is in a class of twice that, which limits
+    nothing.
+    """
+    limits = {network.address(peer): limit for peer, limit in network.limits(host).items()}
+    if not limits:
+        return
+    tc = f"tc -n {network.name(host)}"
+    # HTB lets a packet of 64 KiB pass at once; the bucket above it cuts what is longer than itself.
+    yield _words(f"ip -n {network.name(host)} link set eth0 gso_max_segs 1")
+    yield _words(f"{tc} qdisc add dev eth0 parent 1:1 handle 2: htb default 1")
+    for minor, (address, most) in enumerate([("", 2 * rate), *limits.items()], 1):
+        depth = network.burst(most)
+        yield _words(
+            f"{tc} class add dev eth0 parent 2: classid 2:{minor} htb rate {round(8 * most)}bit"
+            f" burst {depth} cburst {depth} quantum {network.mtu}"
+        )
+        yield _words(f"{tc} qdisc add dev eth0 parent 2:{minor} bfifo limit {network.buffer}")
+        if address:
+            yield _words(
+                f"{tc} filter add dev eth0 parent 2: protocol ip u32 match ip dst {address}"
+                f" flowid 2:{minor}"
+            )
 
 
 def raised(network: Network, host: int, up: bool) -> Command:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 _BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -19,6 +19,14 @@ class Racks(NamedTuple):
     racks: int
     hosts: int
     taper: float
+
+
+class Slow(NamedTuple):
+    """A host's link and its bytes/s: each way, or of what the host sends or receives alone."""
+
+    host: int
+    rate: float
+    way: Literal["", "out", "in"] = ""
 
 
 class Skews(NamedTuple):
@@ -92,12 +100,30 @@ def clocks(text: str) -> Skews:
     return Skews(seconds, float(found[2]))
 
 
-def slow(text: str) -> tuple[int, float]:
-    """A host and its rate from ``3:20Mbit``."""
-    host, colon, of = text.partition(":")
-    if not colon or not re.fullmatch("[0-9]{1,4}", host):
-        raise _refused(text, ": write HOST:RATE, such as 3:20Mbit")
-    return int(host), rate(of)
+def slow(text: str) -> Slow:
+    """A host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
+    found = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
+    if found is None:
+        raise _refused(text, ": write HOST:RATE[:out|:in], such as 3:20Mbit or 3:20Mbit:out")
+    way: Any = found[3] or ""
+    return Slow(int(found[1]), rate(found[2]), way)
+
+
+def uplink(text: str) -> tuple[int, float]:
+    """A rack and its uplink's bytes/s from ``1:50Mbit``."""
+    found = re.fullmatch("([0-9]{1,4}):(.*)", text)
+    if found is None:
+        raise _refused(text, ": write RACK:RATE, such as 1:50Mbit")
+    return int(found[1]), rate(found[2])
+
+
+def pair(text: str) -> tuple[tuple[int, int], float]:
+    """Two hosts, least number first, and the bytes/s between them from ``2-5:20Mbit``."""
+    found = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
+    if found is None or int(found[1]) == int(found[2]):
+        raise _refused(text, ": write HOST-HOST:RATE of two hosts, such as 2-5:20Mbit")
+    least, most = sorted((int(found[1]), int(found[2])))
+    return (least, most), rate(found[3])
 
 
 def racks(text: str) -> Racks:
