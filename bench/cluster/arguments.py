@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bench.cluster import text
+from bench.cluster.faults import Faults, OtherFile, Shell, Variable
 from bench.cluster.network import MOST_HOSTS, Network
 from busbar.arguments import Parser, program, whole
 from busbar.errors import Unsupported
@@ -108,6 +109,26 @@ class ClusterOptions(NetworkOptions):
         text.down,
         action="append",
     )
+    shell: tuple[Shell, ...] = option(
+        "--shell HOST:TIME|hang|refuse  let a host's remote shell answer after this time, never, or"
+        " refuse; repeatable",
+        (),
+        text.shell,
+        action="append",
+    )
+    env: tuple[Variable, ...] = option(
+        "--env HOST:NAME=VALUE  set a variable in what a host's remote shell starts; repeatable",
+        (),
+        text.variable,
+        action="append",
+    )
+    file: tuple[OtherFile, ...] = option(
+        "--file HOST:PATH=FILE  show FILE in place of PATH to what a host's remote shell starts;"
+        " repeatable",
+        (),
+        text.other_file,
+        action="append",
+    )
     clocks: text.Skews | None = option(
         "--clocks TIME:PPM  let the hosts' clocks be wrong by up to this offset and drift, such as"
         " 3s:100ppm",
@@ -124,6 +145,11 @@ class ClusterOptions(NetworkOptions):
         """The network. Raises Unsupported."""
         return self.plan(self.hosts)
 
+    @property
+    def faults(self) -> Faults:
+        """What is wrong with hosts, apart from links."""
+        return Faults((*self.env, *self.file, *self.shell))
+
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
         """The options and the command of a command line. Raises Unsupported."""
@@ -135,8 +161,14 @@ class ClusterOptions(NetworkOptions):
 
     def checked(self) -> Self:
         """These options. Raises Unsupported for hosts that there are not, and without a command."""
-        for one in self.down:
-            self.network.check(one.host, "--down")
+        for option_, faults in (
+            ("--down", self.down),
+            ("--shell", self.shell),
+            ("--env", self.env),
+            ("--file", self.file),
+        ):
+            for fault in faults:
+                self.network.check(fault.host, option_)
         if not self.command and not self.dry_run and self.svg is None:
             own = program("bench.cluster")
             raise Unsupported(f"no command; write it after --, as {own} --hosts 4 -- COMMAND")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.network import Cable, Network
 
 #: Where launchers run: it has a link to every host's control network and to no shaped one.
@@ -17,6 +18,8 @@ HEAD = "head"
 _HEAD_ADDRESS = "10.2.0.254"
 #: Takes the place of ssh: enters the host that is named.
 ENTER = "/run/enter"
+#: Comes first on the PATH of commands in the cluster: `ssh` there is `ENTER`.
+PROGRAMS = "/run/bin"
 HOSTFILE = "/run/hostfile"
 
 #: Bytes in a socket buffer; MPI counts them as sent.
@@ -25,10 +28,19 @@ SOCKET = 1 << 18
 _KINDS = ("--net", "--mount", "--uts", "--ipc", "--pid")
 _SCRIPT = """#!/bin/sh
 # In ssh's place: options, a host's name, and what its shell is to run.
-while [ "${1#-}" != "$1" ]; do shift; done
-host=$1
+while [ "${1#-}" != "$1" ]; do
+    case $1 in -[BbcDEeFIiJLlmOopQRSWw]) shift ;; esac
+    shift
+done
+host=${1#*@}
 shift
-exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
+if [ ! -e "/run/netns/$host" ]; then
+    echo "ssh: Could not resolve hostname $host: Name or service not known" >&2
+    exit 255
+fi
+inside=
+[ ! -e "/run/faults/$host" ] || . "/run/faults/$host"
+exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$inside$*"
 """
 # A fabric has no slow start after a pause and little data in flight. MPI counts bytes in a socket
 # buffer as sent, so the next step's messages would share the port with them. Every kernel has this
@@ -76,16 +88,19 @@ def _file(path: str, text: str, mode: str = "644") -> Command:
     return Command(("install", "-m", mode, "/dev/stdin", path), text)
 
 
-def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
+def making(network: Network, ranks_per_host: int, faults: Faults = NO_FAULTS) -> Iterator[Command]:
     """The commands, in order, that build the network in namespaces that are open."""
     hosts = range(network.hosts)
     names = [network.name(host) for host in hosts]
     yield _words("mount -t tmpfs tmpfs /run")
     yield _words("mount -t tmpfs tmpfs /dev/shm")
-    yield _words("mkdir /run/netns /run/uts /run/ipc /run/tmp")
+    yield _words(f"mkdir /run/netns /run/uts /run/ipc /run/tmp /run/faults {PROGRAMS}")
     files = [f"/run/{kind}/{name}" for name in names for kind in ("netns", "uts", "ipc")]
     yield Command(("touch", *files))
     yield _file(ENTER, _SCRIPT, "755")
+    yield _words(f"ln -s {ENTER} {PROGRAMS}/ssh")
+    for host, script in faults.scripts().items():
+        yield _file(f"/run/faults/{network.name(host)}", script)
     yield _file(HOSTFILE, "".join(f"{name}:{ranks_per_host}\n" for name in names))
     slots = f" slots={ranks_per_host}\n"
     yield _file(f"{HOSTFILE}.slots", "".join(name + slots for name in names))

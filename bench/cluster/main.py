@@ -68,7 +68,7 @@ def plan(wanted: ClusterOptions) -> Iterator[str]:
     for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
-    for command in making(network, wanted.ranks_per_host):
+    for command in making(network, wanted.ranks_per_host, wanted.faults):
         line = shlex.join(command.words)
         yield f"{line} <<'.'\n{command.text}." if command.text else line
     if wanted.clocks is not None:
@@ -85,7 +85,7 @@ def _started(wanted: ClusterOptions) -> list[str]:
 
 def _run(wanted: ClusterOptions) -> int:
     words, network = _started(wanted), wanted.network
-    with Cluster(network, wanted.ranks_per_host) as cluster, watched(cluster):
+    with Cluster(network, wanted.ranks_per_host, wanted.faults) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.down):
             try:
