@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from bench.cluster.commands import ENTER
 from bench.cluster.faults import REFUSE, Faults, OtherFile, RankSignal, Shell, Variable
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
-from tests.conftest import Mpi, Run
+from tests.conftest import REPO, Mpi, Run
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -106,3 +107,20 @@ def test_launchers_use_the_hosts_shells(run: Run, mpich: Mpi) -> None:
     done = run(*cluster, "--shell", "1:refuse", "--", mpich.python, "-c", show)
     assert done.returncode != 0
     assert "Connection refused" in done.stderr
+
+
+def test_wrong_bytes_on_one_host_are_seen(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: with `benchmarks/wrong_bytes.c` preloaded on one host its rank has wrong results."""
+    compiler, library = Path(mpi.python).parent / "mpicc", tmp_path / "wrong.so"
+    if not compiler.exists() or shutil.which("cc") is None:
+        pytest.skip("no mpicc of this MPI, or no C compiler")
+    build = [str(compiler), "-Wall", "-Werror", "-shared", "-fPIC", "-O1", "-o", str(library)]
+    subprocess.run([*build, str(REPO / "benchmarks" / "wrong_bytes.c"), "-ldl"], check=True)
+    measure = (mpi.python, "-m", "bench.allreduce", "-A", "tree,library", "-b", "4K", "-e", "4K")
+    done = run(
+        *(mpi.python, "-m", "bench.cluster", "--hosts", "2"),
+        *("--env", f"1:LD_PRELOAD={library}", "--", *measure, "-n", "2", "-T", "60"),
+    )
+    assert done.returncode == 1, done.stderr
+    for name in ("tree", "library"):
+        assert f"{name}: wrong result: rank 1" in done.stderr
