@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 
 #: One direction of a pair: from its first host to its second, the other way, and both at once.
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
@@ -16,7 +16,7 @@ FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
 ALLREDUCE = "allreduce"
 
 
-class Stage(StrEnum):
+class Stage(str, Enum):
     """What a launch is for, in the order in which the stages run."""
 
     ALONE = "alone"
@@ -25,7 +25,7 @@ class Stage(StrEnum):
     TOGETHER = "together"
 
 
-class Ending(StrEnum):
+class Ending(str, Enum):
     """How a launch ended on one of its hosts."""
 
     FINISHED = "finished"
@@ -36,7 +36,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
 
 
-class State(StrEnum):
+class State(str, Enum):
     """What a verdict says of its subject."""
 
     GOOD = "good"
@@ -130,7 +130,7 @@ class Verdict:
 
     `subject` has one host, the two hosts of a link, or all hosts of the rack; `kind` says which.
     `ratio` is the rate over the median of its like, with an interval from `low` to `high`.
-    `launches` are the numbers of the launches that show it. `reason` is a clause for people, such as
+    `launches` are the numbers of the launches that show it. `reason` is a clause such as
     "seen in 5 pairs" or "hangs in stage pairs".
     """
 
