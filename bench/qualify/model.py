@@ -14,6 +14,8 @@ from enum import Enum
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
 #: The measure of a launch over more than two hosts: algorithm bandwidth of an all-reduce.
 ALLREDUCE = "allreduce"
+#: The measure of a host alone: the rate at which its ranks copy memory.
+MEMORY = "memory"
 
 
 class Stage(str, Enum):
