@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.cluster import cpu
 from bench.cluster.commands import Command, inside, making, opening
+from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
 from bench.launch import child
@@ -34,7 +35,7 @@ _TOOLS = {
     "util-linux": ("unshare", "nsenter", "mount"),
     "procps": ("sysctl",),
     "hostname": ("hostname",),
-    "coreutils": ("cat", "install", "touch", "mkdir", "env"),
+    "coreutils": ("cat", "install", "touch", "mkdir", "ln", "env"),
 }
 _PATIENCE_S = 60.0
 # A command that is told to end has so long to do so.
@@ -56,8 +57,10 @@ class Cluster:
     where namespaces or shapers cannot be made.
     """
 
-    def __init__(self, network: Network, ranks_per_host: int = 1) -> None:
-        self.network, self.ranks_per_host = network, ranks_per_host
+    def __init__(
+        self, network: Network, ranks_per_host: int = 1, faults: Faults = NO_FAULTS
+    ) -> None:
+        self.network, self.ranks_per_host, self.faults = network, ranks_per_host, faults
         self._first: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._user = False
@@ -75,7 +78,7 @@ class Cluster:
                 f" namespaces (unshare -Urnm): {refused}"
             )
         try:
-            for command in making(self.network, self.ranks_per_host):
+            for command in making(self.network, self.ranks_per_host, self.faults):
                 self._make(command)
         except BaseException:
             self.close()
