@@ -28,6 +28,9 @@ from busbar.errors import BusbarError, Unavailable
 # Seconds that a launcher has to end its ranks before it is killed, and that the worker's own guard
 # waits beyond the deadline.
 _GRACE_S, GUARD_S = 3.0, 5.0
+# A launch may take so many times as long as the slowest of the first half of its batch, and so
+# many seconds at least. Seconds between two looks at this.
+_PATIENCE, _PATIENCE_S, _LOOK_S = 5.0, 10.0, 0.5
 _TAIL = 1 << 12
 
 Words = Callable[[Launch], Sequence[str]]
@@ -58,8 +61,9 @@ class Engine:
     """How launches are run.
 
     ``words``: the command line of a launch, ``env`` its environment. ``ranks(launch)``: ranks a
-    host. ``deadline(launch)``: seconds after which it is ended. ``at_once``: most launches at the
-    same time. ``identities``: what the hosts reported, by host, filled in stage alone.
+    host. ``deadline(launch)``: seconds after which it is ended at the latest. ``at_once``: most
+    launches at the same time. ``identities``: what the hosts reported, by host, filled in stage
+    alone.
     """
 
     words: Words
@@ -68,6 +72,9 @@ class Engine:
     deadline: Callable[[Launch], float]
     at_once: int
     identities: dict[str, Identity] = field(default_factory=dict)
+    # By batch: seconds of the launches that have finished, and how many launches it has.
+    _seconds: dict[int, list[float]] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
 
     def campaign(
         self, decide: Decide, observations: Sequence[Observation], watcher: Watcher, remedy: str
@@ -89,6 +96,7 @@ class Engine:
                 watcher.decided(decision, known)
                 if not decision.launches:
                     return decision
+                self._sizes[decision.launches[0].batch] = len(decision.launches)
                 room = asyncio.Semaphore(self.at_once)
                 batch = [
                     asyncio.create_task(self._one(launch, room)) for launch in decision.launches
@@ -134,15 +142,32 @@ class Engine:
             _lines(process.stdout, lines, most), _last(process.stderr, tail), process.wait()
         )
         try:
-            await asyncio.wait_for(reading, self.deadline(launch))
-            status = process.returncode
-        except asyncio.TimeoutError:
             status = None
+            while not reading.done() and time.monotonic() < start + self._limit(launch):
+                await asyncio.wait((reading,), timeout=_LOOK_S)
+            if reading.done():
+                status = process.returncode
         finally:
             await _ended(process)
-        text = tail.decode(errors="replace")
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
-        return lines, Outcome(status, last.strip(), time.monotonic() - start)
+            reading.cancel()
+        seconds = time.monotonic() - start
+        if status == 0:
+            self._seconds.setdefault(launch.batch, []).append(seconds)
+        return lines, Outcome(status, last_words(tail.decode(errors="replace")), seconds)
+
+    def _limit(self, launch: Launch) -> float:
+        """The deadline of a launch, nearer once half of its batch has finished in less time."""
+        finished = self._seconds.get(launch.batch, [])
+        if 2 * len(finished) < self._sizes.get(launch.batch, 0) or not finished:
+            return self.deadline(launch)
+        return min(self.deadline(launch), max(_PATIENCE_S, _PATIENCE * max(finished)))
+
+
+def last_words(text: str) -> str:
+    """The last line of a standard error that is not about MPICH's launcher itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith("[mpiexec@")]
+    return (own or lines or [""])[-1]
 
 
 @contextlib.asynccontextmanager
@@ -199,10 +224,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
-    try:
-        await asyncio.shield(asyncio.wait_for(process.wait(), _GRACE_S))
-    except (asyncio.TimeoutError, asyncio.CancelledError):
-        pass
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(process.wait(), _GRACE_S)
     if process.returncode is None:
         for pid in (*below(process.pid), process.pid):
             with contextlib.suppress(OSError):

@@ -86,7 +86,9 @@ def _expanded(nodes: str) -> list[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"scontrol show hostnames: {type(error).__name__}; give --hosts") from None
+        raise Unavailable(
+            f"scontrol show hostnames: {type(error).__name__}; give --hosts"
+        ) from None
     return done.stdout.split()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 
 from bench.qualify import hosts as hostlist
@@ -14,6 +15,7 @@ from bench.qualify import text
 from bench.qualify.decide import decide
 from bench.qualify.engine import GUARD_S, Engine
 from bench.qualify.launchers import KINDS, Launcher, choose
+from bench.qualify.lines import Identity
 from bench.qualify.model import (
     ALLREDUCE,
     BACKWARD,
@@ -279,7 +281,8 @@ def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
     stage, sizes = launches[0].stage.value, sorted({len(one.hosts) for one in launches})
     hosts = " or ".join(map(str, sizes)) + (" host" if sizes == [1] else " hosts")
     most = format_duration(longest(launches, engine))
-    return f"{stage}: {purpose}: {len(launches)} launches on {hosts} each, at most {most}"
+    count = "1 launch" if len(launches) == 1 else f"{len(launches)} launches"
+    return f"{stage}: {purpose}: {count} on {hosts} each, at most {most}"
 
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
@@ -297,7 +300,8 @@ def _campaign(
     header, known = campaign.header, campaign.observations
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
-        decision = decide(header.cluster, header.limits, observations)
+        comparable = without_shared(observations, engine.identities)
+        decision = decide(header.cluster, header.limits, comparable)
         alone = all(one.stage is Stage.ALONE for one in decision.launches)
         return decision if launcher.can_join or alone else Decision((), decision.verdicts)
 
@@ -309,6 +313,23 @@ def _campaign(
     finally:
         store.close()
     return last, load(folder).observations
+
+
+def without_shared(
+    observations: Sequence[Observation], identities: Mapping[str, Identity]
+) -> list[Observation]:
+    """Observations without the rates of hosts alone that share a kernel, as emulated ones do.
+
+    Such hosts have the same cores and the same memory, which their rates alone are about.
+    """
+    kernels = Counter(one.boot for one in identities.values())
+    shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
+    return [
+        replace(one, reports=tuple(replace(report, rates={}) for report in one.reports))
+        if one.launch.stage is Stage.ALONE and one.launch.hosts[0] in shared
+        else one
+        for one in observations
+    ]
 
 
 def plan(engine: Engine, header: Header) -> Iterator[str]:

@@ -128,13 +128,17 @@ def drain_script(verdicts: Sequence[Verdict]) -> str:
         ["scontrol", "update", f"NodeName={one.subject[0]}", "State=DRAIN", f"Reason={why(one)}"]
         for one in bad(verdicts)
     )
-    return _script("Drains the hosts that `busbar qualify` found bad. Read it, then run it.", commands)
+    return _script(
+        "Drains the hosts that `busbar qualify` found bad. Read it, then run it.", commands
+    )
 
 
 def cordon_script(verdicts: Sequence[Verdict]) -> str:
     """A shell script that cordons the bad hosts in Kubernetes."""
     commands = (["kubectl", "cordon", one.subject[0]] for one in bad(verdicts))
-    return _script("Cordons the nodes that `busbar qualify` found bad. Read it, then run it.", commands)
+    return _script(
+        "Cordons the nodes that `busbar qualify` found bad. Read it, then run it.", commands
+    )
 
 
 def _script(about: str, commands: Iterable[Sequence[str]]) -> str:
