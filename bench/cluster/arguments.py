@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bench.cluster import text
-from bench.cluster.faults import Faults, OtherFile, Shell, Variable
+from bench.cluster.faults import Faults, OtherFile, RankSignal, Shell, Variable
 from bench.cluster.network import MOST_HOSTS, Network
 from busbar.arguments import Parser, program, whole
 from busbar.errors import Unsupported
@@ -129,6 +129,19 @@ class ClusterOptions(NetworkOptions):
         text.other_file,
         action="append",
     )
+    crash: tuple[RankSignal, ...] = option(
+        "--crash HOST[@TIME]  let a host's ranks crash (SIGSEGV) this long after their start, or"
+        " at once; repeatable",
+        (),
+        text.crash,
+        action="append",
+    )
+    stop: tuple[RankSignal, ...] = option(
+        "--stop HOST@TIME  stop a host's ranks (SIGSTOP) this long after their start; repeatable",
+        (),
+        text.stop,
+        action="append",
+    )
     clocks: text.Skews | None = option(
         "--clocks TIME:PPM  let the hosts' clocks be wrong by up to this offset and drift, such as"
         " 3s:100ppm",
@@ -148,7 +161,7 @@ class ClusterOptions(NetworkOptions):
     @property
     def faults(self) -> Faults:
         """What is wrong with hosts, apart from links."""
-        return Faults((*self.env, *self.file, *self.shell))
+        return Faults((*self.env, *self.file, *self.shell), (*self.crash, *self.stop))
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
@@ -166,6 +179,8 @@ class ClusterOptions(NetworkOptions):
             ("--shell", self.shell),
             ("--env", self.env),
             ("--file", self.file),
+            ("--crash", self.crash),
+            ("--stop", self.stop),
         ):
             for fault in faults:
                 self.network.check(fault.host, option_)

@@ -23,6 +23,7 @@ from bench.cluster.commands import Command, inside, making, opening
 from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
+from bench.cluster.signals import RankSignals
 from bench.launch import child
 from busbar.counters import look
 from busbar.errors import Unavailable
@@ -64,6 +65,7 @@ class Cluster:
         self._first: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._user = False
+        self._signals: RankSignals | None = None
 
     def __enter__(self) -> Cluster:
         _tools()
@@ -80,6 +82,9 @@ class Cluster:
         try:
             for command in making(self.network, self.ranks_per_host, self.faults):
                 self._make(command)
+            if self.faults.signals:
+                self._signals = RankSignals(self._pid, list(self.faults.signals))
+                self._signals.start()
         except BaseException:
             self.close()
             raise
@@ -187,6 +192,9 @@ class Cluster:
 
     def close(self) -> None:
         """Remove everything; done when this returns."""
+        if self._signals is not None:
+            self._signals.end()
+            self._signals = None
         first, self._first = self._first, None
         if first is None:
             return

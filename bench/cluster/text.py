@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from bench.cluster.faults import REFUSE, OtherFile, Shell, Variable
+from bench.cluster.faults import REFUSE, OtherFile, RankSignal, Shell, Variable
 
 _BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -179,3 +180,22 @@ def other_file(text: str) -> OtherFile:
         if not path.exists():
             raise _refused(text, f": there is no {path}")
     return OtherFile(int(found[1]), Path(found[2]).absolute(), Path(found[3]))
+
+
+def crash(text: str) -> RankSignal:
+    """A host whose ranks crash from ``3`` or ``3@2s``."""
+    host, _, after = text.partition("@")
+    return _signal(text, host, after or "0s", signal.SIGSEGV, "HOST or HOST@TIME, such as 3@2s")
+
+
+def stop(text: str) -> RankSignal:
+    """A host whose ranks stop from ``3@2s``."""
+    host, _, after = text.partition("@")
+    return _signal(text, host, after, signal.SIGSTOP, "HOST@TIME, such as 3@2s")
+
+
+def _signal(text: str, host: str, after: str, number: int, form: str) -> RankSignal:
+    seconds = _time(after)
+    if not re.fullmatch("[0-9]{1,4}", host) or seconds is None or text.endswith("@"):
+        raise _refused(text, f": write {form}")
+    return RankSignal(int(host), seconds, number)

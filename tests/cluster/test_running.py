@@ -192,9 +192,10 @@ _WHERE = (
 )
 # A datagram to a host; its arrival is told by the counters.
 _SEND = "import socket, sys; socket.socket(2, 2).sendto(b'x', (sys.argv[1], 9))"
-# Says that it is there and where, and waits for ever.
+# Says that it is there and where, and waits for ever, as does a remote shell that hangs.
 _STAY = (
-    "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "subprocess.Popen(['ssh', 'host1', 'true']);"
     "print(os.readlink('/proc/self/ns/net'), flush=True); signal.pause()"
 )
 
@@ -228,7 +229,8 @@ def test_nothing_is_left(
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", f"{code} sys.exit(command('cluster')(sys.argv[1:]))"),
-            *("--hosts", "2", "--once", "--", sys.executable, "-c", _STAY),
+            *("--hosts", "2", "--shell", "1:hang", "--stop", "0@1s", "--pair", "0-1:1Mbit"),
+            *("--once", "--", sys.executable, "-c", _STAY),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
