@@ -153,7 +153,7 @@ class Engine:
         seconds = time.monotonic() - start
         if status == 0:
             self._seconds.setdefault(launch.batch, []).append(seconds)
-        return lines, Outcome(status, last_words(tail.decode(errors="replace")), seconds)
+        return lines, Outcome(status, tail.decode(errors="replace"), seconds)
 
     def _limit(self, launch: Launch) -> float:
         """The deadline of a launch, nearer once half of its batch has finished in less time."""
@@ -161,13 +161,6 @@ class Engine:
         if 2 * len(finished) < self._sizes.get(launch.batch, 0) or not finished:
             return self.deadline(launch)
         return min(self.deadline(launch), max(_PATIENCE_S, _PATIENCE * max(finished)))
-
-
-def last_words(text: str) -> str:
-    """The last line of a standard error that is not about MPICH's launcher itself."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith("[mpiexec@")]
-    return (own or lines or [""])[-1]
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -33,14 +34,26 @@ class Line(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How the launcher ended: its exit status, None where the deadline passed, and its last line.
+    """How the launcher ended: its exit status, None where the deadline passed, after ``seconds``.
 
-    ``seconds`` from start to end.
+    ``errors``: the end of its standard error.
     """
 
     status: int | None
-    last: str
+    errors: str
     seconds: float
+
+    @property
+    def last(self) -> str:
+        """The last line of the errors that says something, and not of MPICH's launcher itself."""
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip(" =\t")]
+        own = [line for line in lines if not line.startswith("[mpiexec@")]
+        return make_printable((own or lines or [""])[-1])
+
+    def names(self, host: str) -> bool:
+        """Whether the launcher's errors name a host, as they do one whose rank was killed."""
+        words = re.split(r"[^\w.-]+", self.errors)
+        return host in (word.rstrip(".") for word in words)
 
 
 _DECODER = msgspec.json.Decoder(Line)
@@ -147,35 +160,32 @@ def _report(
         detail = f"nothing came from it in {outcome.seconds:.0f} s"
         return HostReport(host, Ending.UNREACHABLE, detail)
     if not events:
-        return HostReport(host, Ending.UNREACHABLE, make_printable(outcome.last), outcome.status)
+        return HostReport(host, Ending.UNREACHABLE, outcome.last, outcome.status)
     if outcome.status is None or "late" in events or first is not None:
         return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)
     # Began, never failed by its own guard's word, and the launcher ended: what ended it is said
     # there.
-    return HostReport(host, Ending.CRASHED, make_printable(outcome.last), outcome.status, wrong)
+    return HostReport(host, Ending.CRASHED, outcome.last, outcome.status, wrong)
 
 
 def _blamed(reports: tuple[HostReport, ...], outcome: Outcome) -> tuple[HostReport, ...]:
-    """Reports in which a host that waited for an unreachable one is not called hung or crashed."""
-    if not any(one.ending is Ending.UNREACHABLE for one in reports):
+    """Reports in which a host that only lost its partner counts as stopped.
+
+    A partner that cannot be reached explains what the others did. Where no rank itself is known to
+    have failed, hosts that the launcher names did.
+    """
+    if len(reports) == 1:
         return reports
-    if all(one.ending is Ending.UNREACHABLE for one in reports) and len(reports) > 1:
-        # The launcher ended before any rank began, and does not say which host it could not start.
-        named = [one for one in reports if _names(outcome.last, one.host)]
-        if named:
-            return tuple(
-                one if one in named else HostReport(one.host, Ending.STOPPED) for one in reports
-            )
+    silent = [one for one in reports if one.ending is Ending.UNREACHABLE]
+    crashed = [one for one in reports if one.ending is Ending.CRASHED]
+    guilty = silent or crashed
+    if len(guilty) > 1 or guilty == list(reports):
+        guilty = [one for one in guilty if outcome.names(one.host)] or guilty
+    if not guilty:
         return reports
     return tuple(
         one
-        if one.ending in (Ending.UNREACHABLE, Ending.FINISHED)
+        if one in guilty or one.ending is Ending.FINISHED
         else HostReport(one.host, Ending.STOPPED, "", None, one.wrong)
         for one in reports
     )
-
-
-def _names(text: str, host: str) -> bool:
-    """Whether a message names a host as a word."""
-    words = "".join(c if c.isalnum() or c in "._-" else " " for c in text).split()
-    return host in (word.rstrip(".") for word in words)

@@ -32,7 +32,7 @@ from bench.qualify.model import (
     State,
     Verdict,
 )
-from bench.qualify.store import FILE, FORMAT, VERSION, Campaign, Header, Settings, Store, load
+from bench.qualify.store import FORMAT, VERSION, Campaign, Header, Settings, Store, load
 from bench.qualify.worker import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
@@ -342,7 +342,8 @@ def plan(engine: Engine, header: Header) -> Iterator[str]:
             yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
         total += longest(decision.launches, engine)
         known += map(_healthy, decision.launches)
-    yield f"# {len(known)} launches, at most {format_duration(total)}; more where hosts are suspects"
+    most = format_duration(total)
+    yield f"# {len(known)} launches, at most {most}; more where hosts are suspects"
 
 
 def _healthy(launch: Launch) -> Observation:
@@ -350,7 +351,7 @@ def _healthy(launch: Launch) -> Observation:
     alone = launch.stage is Stage.ALONE
     reports = tuple(HostReport(host, Ending.FINISHED, "", 0) for host in launch.hosts)
     measures = (FORWARD, BACKWARD, BOTH) if len(launch.hosts) == 2 else (ALLREDUCE,)
-    rates = {} if alone else {measure: (1e9,) * 5 for measure in measures}
+    rates = {} if alone else dict.fromkeys(measures, (1e9,) * 5)
     return Observation(launch, reports, rates, 1.0)
 
 

@@ -89,7 +89,8 @@ def load(folder: Path) -> Campaign:
         if (header.format, header.version) != (FORMAT, VERSION):
             raise Unsupported(f"{path}: no {FORMAT} of version {VERSION}")
         decoder, entries = msgspec.json.Decoder(Entry), []
-        for number, line in enumerate(lines[1:], 2):
+        for line in lines[1:]:
+            number += 1
             entries.append(decoder.decode(line))
     except msgspec.MsgspecError as error:
         raise Unsupported(f"{path}, line {number}: {error}") from None

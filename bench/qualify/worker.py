@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         from bench.qualify.measures import measure
 
         measure(task, send)
-    except BaseException:  # MPI's own end would wait for ranks that may have failed as well
+    except BaseException:  # noqa: BLE001 - MPI's own end would wait for ranks that may have failed as well
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
