@@ -9,7 +9,7 @@ from math import log
 
 import numpy as np
 
-from bench.qualify.evidence import Evidence, Ints
+from bench.qualify.evidence import Evidence, Floats, Ints
 from bench.qualify.model import HARDWARE, HostReport
 from bench.qualify.speeds import MISSED, Slow, sequential_test, summarize, usual
 
@@ -100,26 +100,31 @@ def _rates(
             if values:
                 rates[host] = values
         level = _levels(rates, result.kinds)
-        first = np.array([values[0] - level[result.kinds[host]] for host, values in rates.items()])
+        hosts = np.array(list(rates))
+        first = np.array([values[0] for values in rates.values()]) - level[result.kinds[hosts]]
         test = sequential_test(first, evidence.limits.slow)
         least = evidence.limits.minimum.get(measure, 0.0)
-        for host, values in rates.items():
-            ratios = np.array(values) - level[result.kinds[host]]
+        least = log(least) if least > 0 else -np.inf
+        low = (first < test.cut) | (first + level[result.kinds[hosts]] < least)
+        for host in hosts[low].tolist():
+            ratios = np.array(rates[host]) - level[result.kinds[host]]
             slow = int(np.sum(ratios < test.cut))
             score = slow * test.slow + (len(ratios) - slow) * test.fast
-            below = least > 0 and max(values) < log(least)
-            launches = np.array([n for n, _ in reports[host]], dtype=np.int64)
-            if (below or score >= limit) and len(values) >= _LEAST:
+            below = max(rates[host]) < least
+            if (below or score >= limit) and len(ratios) >= _LEAST:
+                launches = np.array(result.launches[host], dtype=np.int64)
                 found = summarize(ratios, launches, 0, ())
                 result.slow.setdefault(host, {})[measure] = found
-            elif (below or score > log(MISSED)) and len(values) < MOST:
+            elif (below or score > log(MISSED)) and len(ratios) < MOST:
                 suspects.add(host)
     result.suspects = sorted(suspects - result.slow.keys())
 
 
-def _levels(rates: Mapping[int, Sequence[float]], kinds: Ints) -> dict[int, float]:
+def _levels(rates: Mapping[int, Sequence[float]], kinds: Ints) -> Floats:
     """The usual rate of each kind, of hosts' first launches."""
-    by_kind: dict[int, list[float]] = defaultdict(list)
-    for host, values in rates.items():
-        by_kind[int(kinds[host])].append(values[0])
-    return {kind: usual(np.array(values)) for kind, values in by_kind.items()}
+    level = np.zeros(int(kinds.max(initial=0)) + 1)
+    hosts = np.array(list(rates))
+    first = np.array([values[0] for values in rates.values()])
+    for kind in np.unique(kinds[hosts]).tolist():
+        level[kind] = usual(first[kinds[hosts] == kind])
+    return level

@@ -64,7 +64,7 @@ class Outcome:
     observation: Observation
     hosts: tuple[int, ...]
     failure: State | None
-    own: frozenset[int]
+    own: frozenset[int] = frozenset()
 
 
 class Evidence:
@@ -95,7 +95,9 @@ class Evidence:
         return [o for o in self.outcomes if len(o.hosts) == 2]
 
     def _outcome(self, one: Observation) -> Outcome:
-        hosts = tuple(self.index[name] for name in one.launch.hosts)
+        hosts = tuple([self.index[name] for name in one.launch.hosts])
+        if all(r.ending is Ending.FINISHED and not r.wrong for r in one.reports):
+            return Outcome(one, hosts, None if len(one.reports) == len(hosts) else State.HANGS)
         own = {self.index[r.host]: r.ending for r in one.reports if r.ending in _STATES}
         if own:
             endings = set(own.values())
@@ -104,8 +106,7 @@ class Evidence:
         if any(report.wrong for report in one.reports):
             wrong = frozenset(self.index[r.host] for r in one.reports if r.wrong)
             return Outcome(one, hosts, State.WRONG, wrong)
-        finished = sum(r.ending == Ending.FINISHED for r in one.reports) == len(hosts)
-        return Outcome(one, hosts, None if finished else State.HANGS, frozenset())
+        return Outcome(one, hosts, State.HANGS)
 
     def _flows(self, pairs: Sequence[Outcome]) -> Flows:
         rows: list[tuple[int, int, int, float, int, int]] = []
@@ -118,11 +119,15 @@ class Evidence:
                 (BOTH, a, b, DUPLEX),
             ):
                 if values := rates.get(measure):
-                    rate = log(max(median(values), 1e-300))
+                    rate = log(max(_median(values), 1e-300))
                     rows.append((source, target, channel, rate, launch.number, launch.batch))
         table = np.array(rows, dtype=float).reshape(-1, 6)
         source, target, channel, _, launch, batch = table.T.astype(np.int64)
         return Flows(source, target, channel, table[:, 3], launch, batch)
+
+
+def _median(values: Sequence[float]) -> float:
+    return values[0] if len(values) == 1 else median(values)
 
 
 def _racks(racks: Mapping[str, str], hosts: Sequence[str]) -> Ints | None:

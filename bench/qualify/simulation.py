@@ -10,7 +10,7 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.qualify.decide import decide
+from bench.qualify.decide import plan
 from bench.qualify.model import (
     ALLREDUCE,
     BACKWARD,
@@ -132,9 +132,8 @@ class SimulatedCluster:
         noise = self._noise(launch.number)
         if len(launch.hosts) == 1:
             return Observation(launch, (self._alone(launch.hosts[0], noise),))
-        reports = tuple(
-            HostReport(host, Ending.FINISHED, wrong=self._wrong(launch)) for host in launch.hosts
-        )
+        wrong = self._wrong(launch)
+        reports = tuple(HostReport(host, Ending.FINISHED, wrong=wrong) for host in launch.hosts)
         if len(launch.hosts) > 2:
             rate = min(min(self.port_out[h], self.port_in[h]) for h in launch.hosts)
             found = predicted(rate, len(launch.hosts)) * exp(noise[0])
@@ -192,6 +191,8 @@ class SimulatedCluster:
 
     def _wrong(self, launch: Launch) -> int:
         """How many elements are wrong, seen by all hosts of the launch."""
+        if not self.failing and not self.failing_links:
+            return 0
         faults = [self.failing.get(h) for h in launch.hosts]
         faults.append(self.failing_links.get(frozenset(launch.hosts)))
         return sum(7 for f in faults if f and f.state is State.WRONG and launch.batch >= f.since)
@@ -223,10 +224,10 @@ def run_campaign(
     simulated: SimulatedCluster,
     observations: Sequence[Observation] = (),
 ) -> Campaign:
-    """Carry out a campaign on a simulated cluster, from these observations on."""
+    """Carry out a campaign on a simulated cluster, from the observations of complete batches on."""
     known = list(observations)
     while True:
-        decision = decide(cluster, limits, known)
+        decision = plan(cluster, limits, known)
         if not decision.launches:
             return Campaign(tuple(known), decision)
         known += simulated.observe(decision.launches)

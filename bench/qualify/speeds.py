@@ -25,7 +25,7 @@ from bench.qualify.pairing import Pair
 from busbar.statistics import interval
 
 #: A slow subject is missed at most this often, if its ratio is the square of the limit or below.
-MISSED = 0.02
+MISSED = 0.05
 #: Nothing is called slow on fewer launches, nor a host with fewer partners than one less.
 LEAST = 3
 #: How many other suspects a suspect is paired with, for racks that are not given.
@@ -309,7 +309,7 @@ class Judge:
         every = _counted(shape, ends.host[usable], ends.channel[usable])
         bad = _counted(shape, ends.host[slow], ends.channel[slow])
         # Hosts that are slow with at least half of their partners, and pairs of them that are fast.
-        lonely: Bools = ((bad >= 2) & (2 * bad >= every)).any(axis=1)
+        lonely = np.any((bad >= 2) & (2 * bad >= every), axis=1)
         among = np.flatnonzero(lonely[flows.source] & lonely[flows.target])
         tally: dict[Pair, list[int]] = defaultdict(lambda: [0, 0])
         for row in among.tolist():
