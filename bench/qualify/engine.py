@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bench.launch.child import below, owned
+from bench.launch.child import owned
 from bench.qualify.lines import (
     LINES_A_RANK,
     MOST_LINE,
@@ -24,10 +23,10 @@ from bench.qualify.lines import (
 )
 from bench.qualify.model import Decision, Launch, Observation, Stage
 from busbar.errors import BusbarError, Unavailable
+from busbar.start import python
 
-# Seconds that a launcher has to end its ranks before it is killed, and that the worker's own guard
-# waits beyond the deadline.
-_GRACE_S, GUARD_S = 3.0, 5.0
+#: Seconds that the worker's own guard waits beyond the deadline.
+GUARD_S = 5.0
 # A launch may take so many times as long as the slowest of the first half of its batch, and so
 # many seconds at least. Seconds between two looks at this.
 _PATIENCE, _PATIENCE_S, _LOOK_S = 5.0, 10.0, 0.5
@@ -122,7 +121,7 @@ class Engine:
     async def _run(self, launch: Launch) -> tuple[list[Line], Outcome]:
         """Run a launch to its end, or to its deadline; nothing of it is left when this returns."""
         start = time.monotonic()
-        words = self.words(launch)
+        words = python("bench.qualify.holder", *self.words(launch))
         try:
             process = await asyncio.create_subprocess_exec(
                 *words,
@@ -139,18 +138,18 @@ class Engine:
         most = LINES_A_RANK * self.ranks(launch) * len(launch.hosts)
         lines, tail = list[Line](), bytearray()
         reading = asyncio.gather(
-            _lines(process.stdout, lines, most), _last(process.stderr, tail), process.wait()
+            _lines(process.stdout, lines, most, tail), _last(process.stderr, tail), process.wait()
         )
+        status = None
         try:
-            status = None
             while not reading.done() and time.monotonic() < start + self._limit(launch):
                 await asyncio.wait((reading,), timeout=_LOOK_S)
             if reading.done():
                 status = process.returncode
+            seconds = time.monotonic() - start
         finally:
             await _ended(process)
             reading.cancel()
-        seconds = time.monotonic() - start
         if status == 0:
             self._seconds.setdefault(launch.batch, []).append(seconds)
         return lines, Outcome(status, tail.decode(errors="replace"), seconds)
@@ -190,8 +189,10 @@ async def _interruptible(remedy: str) -> AsyncIterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _lines(stream: asyncio.StreamReader, lines: list[Line], most: int) -> None:
-    """Collect a launch's lines of ours, at most so many; the rest is read and dropped."""
+async def _lines(
+    stream: asyncio.StreamReader, lines: list[Line], most: int, tail: bytearray
+) -> None:
+    """Collect a launch's lines of ours, at most so many, and the end of the rest."""
     while True:
         try:
             text = await stream.readline()
@@ -200,7 +201,10 @@ async def _lines(stream: asyncio.StreamReader, lines: list[Line], most: int) -> 
         if not text:
             return
         line = parse(text.decode(errors="replace"))
-        if line is not None and len(lines) < most:
+        if line is None:
+            tail += text  # MPICH's launcher prints to standard output which rank was killed
+            del tail[:-_TAIL]
+        elif len(lines) < most:
             lines.append(line)
 
 
@@ -212,15 +216,8 @@ async def _last(stream: asyncio.StreamReader, tail: bytearray) -> None:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End a launcher and everything below it: first by SIGTERM, on which it ends remote ranks."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(process.wait(), _GRACE_S)
+    """End a launcher by its holder, which leaves nothing; see `bench.qualify.holder`."""
     if process.returncode is None:
-        for pid in (*below(process.pid), process.pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
     await process.wait()

@@ -15,6 +15,10 @@ from busbar.terminal import make_printable
 
 #: Most characters of a line of ours, and most lines of a rank; more is not from our worker.
 MOST_LINE, LINES_A_RANK = 1 << 16, 8
+# What MPICH's launcher, Open MPI's and srun say of a rank that ended badly.
+_RANK_ENDED = re.compile(
+    r"BAD TERMINATION|process rank \d+ .* exited|non-zero (?:exit code|status)|: task \d+: "
+)
 _Text = Annotated[str, Meta(max_length=4 * MOST_TEXT)]
 _Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
@@ -49,6 +53,11 @@ class Outcome(Struct, frozen=True):
         lines = [line.strip() for line in self.errors.splitlines() if line.strip(" =\t")]
         own = [line for line in lines if not line.startswith("[mpiexec@")]
         return make_printable((own or lines or [""])[-1])
+
+    @property
+    def rank_ended(self) -> bool:
+        """Whether the launcher had started a rank, by what it says of the rank's end."""
+        return _RANK_ENDED.search(self.errors) is not None
 
     def names(self, host: str) -> bool:
         """Whether the launcher's errors name a host, as they do one whose rank was killed."""
@@ -159,7 +168,7 @@ def _report(
     if not events and outcome.status is None:
         detail = f"nothing came from it in {outcome.seconds:.0f} s"
         return HostReport(host, Ending.UNREACHABLE, detail)
-    if not events:
+    if not events and not outcome.rank_ended:
         return HostReport(host, Ending.UNREACHABLE, outcome.last, outcome.status)
     if outcome.status is None or "late" in events or first is not None:
         return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)
