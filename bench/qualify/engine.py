@@ -29,7 +29,7 @@ from busbar.start import python
 GUARD_S = 5.0
 # A launch may take so many times as long as the slowest of the first half of its batch, and so
 # many seconds at least. Seconds between two looks at this.
-_PATIENCE, _PATIENCE_S, _LOOK_S = 5.0, 10.0, 0.5
+_PATIENCE, _PATIENCE_S, _LOOK_S = 3.0, 10.0, 0.5
 _TAIL = 1 << 12
 
 Words = Callable[[Launch], Sequence[str]]

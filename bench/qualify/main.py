@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -232,7 +232,7 @@ class QualifyCommand(Command):
     ) -> None:
         """Write the files that were asked for, all or none."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
-        contents = (
+        contents: Sequence[tuple[Path | None, Callable[[], str]]] = (
             (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
@@ -248,19 +248,34 @@ _SETTLED = (
 )
 
 
+# What each stage is for.
+_ABOUT = {
+    Stage.ALONE: "is each host reachable, with the same software, and as fast as its like?",
+    Stage.PAIRS: "a host is at least as fast as the best of its pairs; who is slow or silent?",
+    Stage.CONFIRM: "suspects with hosts known to be good: is it the host, its link or its rack?",
+    Stage.TOGETHER: "do all good hosts together reach what their pairs promise?",
+}
+
+
 class Recorder:
     """Keeps every observation, and prints what each batch is for; see `engine.Watcher`."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
+        self._stage: Stage | None = None
         self._same: dict[tuple[str, str], str] = {
             (one.hostname, one.boot): host for host, one in engine.identities.items()
         }
 
     def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
         """Print the stage, what it is for, and how long it takes at most."""
-        if decision.launches:
-            print_note(_announced(decision.launches, decision.purpose, self._engine))
+        if not decision.launches:
+            return
+        stage = decision.launches[0].stage
+        if stage is not self._stage:
+            print_note(f"stage {stage.value}: {_ABOUT[stage]}")
+        self._stage = stage
+        print_note(_announced(decision.launches, decision.purpose, self._engine))
 
     def observed(self, observation: Observation) -> None:
         """Keep an observation. Raises Unsupported where two names are of one machine."""
@@ -278,11 +293,11 @@ class Recorder:
 
 
 def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
-    stage, sizes = launches[0].stage.value, sorted({len(one.hosts) for one in launches})
+    sizes = sorted({len(one.hosts) for one in launches})
     hosts = " or ".join(map(str, sizes)) + (" host" if sizes == [1] else " hosts")
     most = format_duration(longest(launches, engine))
     count = "1 launch" if len(launches) == 1 else f"{len(launches)} launches"
-    return f"{stage}: {purpose}: {count} on {hosts} each, at most {most}"
+    return f"  {purpose}: {count} on {hosts} each, at most {most}"
 
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
