@@ -32,7 +32,16 @@ from bench.qualify.model import (
     State,
     Verdict,
 )
-from bench.qualify.store import FORMAT, VERSION, Campaign, Header, Settings, Store, load
+from bench.qualify.store import (
+    FORMAT,
+    VERSION,
+    Campaign,
+    Header,
+    Settings,
+    Store,
+    load,
+    write_result,
+)
 from bench.qualify.worker import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
@@ -158,6 +167,7 @@ class QualifyCommand(Command):
         header = campaign.header
         last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
         seconds = time.monotonic() - start
+        write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
         self._write(header, last.verdicts, known, seconds)
         _print(header.cluster, last.verdicts)
         print_note(f"{len(known)} launches in {format_duration(seconds)}, kept in {folder}")

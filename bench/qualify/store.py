@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from bench.qualify.lines import Identity
-from bench.qualify.model import Cluster, Limits, Observation
+from bench.qualify.model import Cluster, Limits, Observation, Verdict
 from busbar.errors import StoreError, Unsupported
 from busbar.filelock import Claim
-from busbar.files import GrowingFile, check, read
+from busbar.files import GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
-FILE = "campaign.jsonl"
+FILE, RESULT = "campaign.jsonl", "verdicts.json"
 _MOST_BYTES = 1 << 31
 
 
@@ -95,6 +95,33 @@ def load(folder: Path) -> Campaign:
     except msgspec.MsgspecError as error:
         raise Unsupported(f"{path}, line {number}: {error}") from None
     return Campaign(header, tuple(entries))
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What a campaign found, as other programs read it: the file `RESULT` of the run directory.
+
+    ``sentence`` is the last line of the table.
+    """
+
+    format: str
+    version: int
+    started: str
+    hosts: tuple[str, ...]
+    sentence: str
+    verdicts: tuple[Verdict, ...]
+
+
+def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence[Verdict]) -> None:
+    """Write the verdicts of a campaign that is over. Raises StoreError."""
+    result = Result(
+        format=f"{FORMAT}-verdicts",
+        version=VERSION,
+        started=header.started,
+        hosts=header.cluster.hosts,
+        sentence=sentence,
+        verdicts=tuple(verdicts),
+    )
+    write(folder / RESULT, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
 
 
 class Store:
