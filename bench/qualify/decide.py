@@ -22,8 +22,9 @@ ROUNDS = 2
 _UNCLEARED, _MOST_ROUNDS = 0.125, 8
 #: A host takes part in at most so many launches of stage `confirm`, and so does a pair.
 _MOST_CONFIRM, _MOST_LINK = 16, 12
-#: Pairs that are known to be fast run beside suspects, at least so many, for the batch's level.
-_CONTROLS, _MOST_CONTROLS = 3, 64
+#: Pairs that are known to be fast run beside suspects, at most so many: for the batch's level, and
+#: for a load as in the rounds.
+_MOST_CONTROLS = 64
 
 Spec = tuple[Stage, tuple[int, ...]]
 
@@ -202,7 +203,7 @@ class _Batch:
         added = len(self.chosen) - before
         self._leftover()
         if added:
-            self._controls(min(max(_CONTROLS, added), _MOST_CONTROLS))
+            self._controls(_MOST_CONTROLS)
 
     def _partners(self, host: int) -> frozenset[int]:
         """With whom a host has been paired."""

@@ -316,7 +316,7 @@ class Judge:
             numbers = range(int(racks.max(initial=-1)) + 1)
             return [frozenset(np.flatnonzero(racks == n).tolist()) for n in numbers]
         ends, flows, shape = self.ends, self.flows, (self.nhosts, 3)
-        usable = ~self.out[ends.partner] & ~self.out[ends.host]
+        usable = ~self.out[ends.partner] & ~self.out[ends.host] & flows.in_round[ends.flow]
         slow = usable & self.is_slow[ends.flow]
         every = _counted(shape, ends.host[usable], ends.channel[usable])
         bad = _counted(shape, ends.host[slow], ends.channel[slow])
@@ -337,15 +337,22 @@ class Judge:
         ends = self.ends
         fast = ~self.is_slow[ends.flow] & ~self.out[ends.host] & ~self.out[ends.partner]
         with_it = np.bincount(ends.host[fast & inside[ends.partner]], minlength=self.nhosts)
-        others = np.bincount(ends.host[fast & ~inside[ends.partner]], minlength=self.nhosts)
+        others = fast & ~inside[ends.partner] & self.flows.in_round[ends.flow]
+        others = np.bincount(ends.host[others], minlength=self.nhosts)
         near = np.flatnonzero((with_it > 0) & (others == 0))
         return group | frozenset(near.tolist())
 
     def _share_cut_off(self, group: frozenset[int]) -> float:
-        """The share of slow flows between a group and others, on the channel where most are."""
+        """The share of slow flows between a group and others, on the channel where most are.
+
+        Of rounds only: an uplink may be slow only while many hosts use it.
+        """
         shares = [
             float(self.is_slow[rows].mean())
-            for rows in (crossing & ~self.explained for crossing in self.crossing(group))
+            for rows in (
+                crossing & ~self.explained & self.flows.in_round
+                for crossing in self.crossing(group)
+            )
             if rows.sum() >= 2
         ]
         return max(shares, default=0.0)
@@ -366,8 +373,8 @@ class Judge:
     ) -> tuple[float, int, list[tuple[float, int]], Ints]:
         """The highest score of a group's channels, the channel, each batch's ratio, launches.
 
-        Flows of a batch share the uplink, so a batch counts once, with its median flow. `apart`
-        marks flows that another uplink explains.
+        Flows of a batch share the uplink, so a batch counts once, with its median flow, and only if
+        half of the hosts use the uplink at least. `apart` marks flows that another uplink explains.
         """
         best: tuple[float, int, list[tuple[float, int]], Ints] = (
             -np.inf,
@@ -381,6 +388,8 @@ class Judge:
             batches: list[tuple[float, int]] = []
             for batch in np.unique(self.flows.batch[rows]).tolist():
                 values = self.ratio[rows[self.flows.batch[rows] == batch]]
+                if 2 * len(values) < len(group):
+                    continue
                 batches.append((float(np.median(values)), batch))
             slow = sum(value < test.cut for value, _ in batches)
             score = slow * test.slow + (len(batches) - slow) * test.fast
@@ -535,10 +544,13 @@ def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> No
 
 
 def _links(judge: Judge, limit: float, result: Speeds) -> None:
-    """Sort pairs that are slow although both hosts are fast with others."""
+    """Sort pairs that are slow although both hosts are fast with others.
+
+    Pairs of rounds only: pairs beside suspects are for comparison, and they would never end.
+    """
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
-    odd = counts[:nflows] & counts[nflows:]
+    odd = counts[:nflows] & counts[nflows:] & flows.in_round
     for host in (*result.hosts, *result.unsure):
         if result.unsure.get(host) is None or host in result.hosts:
             odd &= (flows.source != host) & (flows.target != host)
