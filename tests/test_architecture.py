@@ -137,7 +137,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.trials",
         "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
-        " bench.timing bench.run bench.cli",
+        " bench.timing bench.links bench.run bench.cli",
     ),
     (
         "bench.api",
