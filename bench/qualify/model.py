@@ -14,6 +14,13 @@ from enum import Enum
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
 #: The measure of a launch over more than two hosts: algorithm bandwidth of an all-reduce.
 ALLREDUCE = "allreduce"
+#: The measure of a host alone: the rate at which its ranks copy memory.
+MEMORY = "memory"
+
+
+#: Facts of a host's hardware. Hosts that have them in common are of one kind, and a host is
+#: compared with its kind. All other facts are software, which all hosts should have in common.
+HARDWARE = frozenset({"cpu", "cores", "topology", "gpus"})
 
 
 class Stage(str, Enum):
@@ -66,13 +73,15 @@ class Limits:
 
     A subject is slow where its rate is below `slow` times the median of its like. `false_alarm` is
     the probability, for a whole campaign, of a healthy host being called bad. `minimum` maps a
-    measure (`memory`, `forward`, `allreduce`, ...) to the least rate in bytes per second.
+    measure (`memory`, `forward`, `allreduce`, ...) to the least rate in bytes per second. Up to
+    `all_pairs` hosts every pair is measured, so that a single slow link is found.
     """
 
     slow: float = 0.95
     false_alarm: float = 0.001
     launches: int = 100_000
     seed: int = 1
+    all_pairs: int = 32
     minimum: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -97,7 +106,7 @@ class HostReport:
     `detail` is the last line of the standard error, or what did not arrive; `status` the exit
     status; `wrong` the number of wrong elements in its results. `facts` are versions, clocks and
     links as text, and `rates` bytes per second by measure (`memory`, `allreduce`); both are filled
-    in stage `alone` only.
+    in stage `alone` only, whose launches have one host each.
     """
 
     host: str
@@ -114,8 +123,8 @@ class Observation:
     """What one launch showed.
 
     `rates` maps a measure to repeated rates in bytes per second: `forward`, `backward` and `both`
-    for a pair, `allreduce` for more hosts; it is empty where the launch did not finish. `seconds`
-    is the launch's duration.
+    (of each direction) for a pair, `allreduce` for more hosts; it is empty where the launch did not
+    finish. `seconds` is the launch's duration.
     """
 
     launch: Launch
@@ -126,9 +135,11 @@ class Observation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one subject: a host, a link of two hosts, or the uplink of a rack.
+    """What is known of one subject: a host, a link of two hosts, a rack's uplink, a group of hosts.
 
-    `subject` has one host, the two hosts of a link, or all hosts of the rack; `kind` says which.
+    `kind` is "host", "link", "uplink" or "group"; `subject` has one host, the two hosts of a link,
+    or all hosts of the rack or group. Every host has one verdict. Links, uplinks and groups have
+    one only where they are not good.
     `ratio` is the rate over the median of its like, with an interval from `low` to `high`.
     `launches` are the numbers of the launches that show it. `reason` is a clause such as
     "seen in 5 pairs" or "hangs in stage pairs".
