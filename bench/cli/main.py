@@ -13,6 +13,7 @@ from busbar.completion import completing
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.process import serve
+from busbar.terminal import print_note
 from collectives.schedule.catalogue import collectives, spec
 
 ALL = "all"
@@ -92,7 +93,11 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
+        from bench.cli.ranks import why_no_processes
 
+        if first.transport == "auto" and (why := why_no_processes()):
+            print_note(f"ranks are threads of this process: {why}")
+            return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
 
