@@ -75,6 +75,10 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     first = wanted[0]
     if first.dry_run:
         return _dry(wanted)
+    if sign is None and first.out and first.after is None:
+        from bench.run.keeping import refuse_results
+
+        refuse_results(first)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
