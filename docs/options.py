@@ -20,14 +20,14 @@ from busbar.process import load
 
 PAGE = Path(__file__).with_suffix(".md")
 KEYWORDS = Path(__file__).parents[1] / "bench" / "api" / "keywords.py"
-KEYWORDS_HEAD = '''"""The options of a benchmark as keywords of `busbar.run`; made by ``make docs``."""
+KEYWORDS_HEAD = '''"""The options of a benchmark as keywords of `busbar.run`: ``make docs``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Union
+from typing import TypedDict
 
-Value = Union[str, int, float, Sequence[Union[str, int, float]]]
+Value = bool | str | int | float | Sequence[str | int | float]
 """As the command line has it: ``"64K"``, a number, or several of them."""
 
 

@@ -1,11 +1,11 @@
-"""The options of a benchmark as keywords of `busbar.run`; made by ``make docs``."""
+"""The options of a benchmark as keywords of `busbar.run`: ``make docs``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Union
+from typing import TypedDict
 
-Value = Union[str, int, float, Sequence[str | int | float]]
+Value = bool | str | int | float | Sequence[str | int | float]
 """As the command line has it: ``"64K"``, a number, or several of them."""
 
 

@@ -77,14 +77,12 @@ class MeasuredRows(Sequence[Measurement]):
         made = frame(self.rows)
         for name in ("algbw", "busbw"):
             made[name] = made[f"{name}_bytes_per_s"] / 1e9
-        ends = [
-            (column, unit)
-            for end, unit in reversed(_UNITS)
-            for column in made
-            if column.endswith(end)
-        ]
-        units = dict(ends)
-        made.attrs["units"] = units | {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes"}
+        units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes", "messages_per_s": "1/s"}
+        for column in map(str, made):
+            unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
+            if unit is not None:
+                units.setdefault(column, unit)
+        made.attrs["units"] = units
         return made
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:

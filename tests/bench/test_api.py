@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import busbar
+from bench.api import running
 from bench.api.measured import MeasuredRows
 from bench.launch import child, launch
+from bench.launch.child import Ended
 from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
-from busbar.errors import ProbeError, ReportError, Unavailable, Unsupported
+from busbar.errors import ProbeError, RankFailure, ReportError, Unavailable, Unsupported
 from tests.conftest import REPO, Mpi, Run
 from tests.reports.runs import changed, records, to_jsonl
 
@@ -50,7 +52,11 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("ring", 256), ("ring", 3072), ("ps", 256), ("ps", 3072),
     ]  # fmt: skip
     assert rows.wrong == 0 and all(r.ranks == 2 and len(r.times_s) == 6 for r in rows)
-    assert list(rows.frame()["size"]) == [256, 3072, 256, 3072]
+    frame = rows.frame()
+    assert list(frame["size"]) == [256, 3072, 256, 3072]
+    assert list(frame["busbw"] * 1e9) == pytest.approx(list(frame["busbw_bytes_per_s"]))
+    units = frame.attrs["units"]
+    assert {"busbw", "time_s"} <= units.keys() <= set(frame) and units["busbw"] == "GB/s"
     assert capfd.readouterr() == ("", "")
     assert [r.times_s for r in busbar.load(out)] == [r.times_s for r in rows]
 
@@ -79,6 +85,21 @@ def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
     """Rule: a run's own last words and status become the error of that status."""
     with pytest.raises(Unavailable, match="driver"):
         busbar.run(ranks=2, transport="nccl", sizes=[8], iters=1)
+
+
+def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: Ctrl-C is a KeyboardInterrupt; SIGTERM does what it does to this program otherwise."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, RankFailure)):
+            ended = Ended(128 + number, "", number)
+            monkeypatch.setattr(running, "run_of_its_own", lambda *_, ended=ended, **__: ended)
+            with pytest.raises(error):
+                busbar.run(ranks=2, sizes=[8])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]
 
 
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
