@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Union
 
-Value = Union[str, int, float, Sequence[str | int | float]]
+Value = Union[str, int, float, Sequence[Union[str, int, float]]]
 """As the command line has it: ``"64K"``, a number, or several of them."""
 
 
