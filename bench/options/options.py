@@ -84,7 +84,7 @@ def mpi_threads() -> Any:
 
 def appending() -> Any:
     """The option that keeps the results of a file of ``--out``."""
-    return switch("--append  add to the results in --out's files", alternatives="results")
+    return switch("--append  add to the results in --out's .jsonl files", alternatives="results")
 
 
 def overwriting() -> Any:
