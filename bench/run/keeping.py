@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import Row, Store, nccl_sink, sink
+from reports.exports.store import SINKS, Row, Store, nccl_sink, sink
 from reports.readers.codec import Writer, measurements
 from reports.records.measurement import Measurement
 from reports.tables.arrivals import arrivals_table
@@ -148,17 +149,22 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
 
     Raises StoreError for a file with results where it is not said what becomes of them.
     """
-    if options.overwrite or not (path.is_file() and path.stat().st_size):
+    known = path.name.endswith(tuple(SINKS))  # of another name `sink` says what is wrong
+    if options.overwrite or not (known and path.is_file() and path.stat().st_size):
         return launches
     if not options.append:
         if launches:
             return launches
         raise StoreError(f"{path}: has results already; --append keeps them, --overwrite does not")
-    if path.suffix == ".csv":
-        raise StoreError(f"{path}: CSV has not all of a record, which --append would keep")
-    from reports.readers.reading import read  # with every log's reader
-
-    return read(path).rows
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
+    data = path.read_bytes()
+    try:
+        if path.suffix == ".gz":  # what a killed run left has no end
+            data = zlib.decompressobj(wbits=31).decompress(data)
+        return measurements(data.decode())
+    except (ValueError, zlib.error) as error:
+        raise StoreError(f"{path}: --append finds no records in it: {error}") from None
 
 
 def _opened(options: RunOptions) -> list[Store]:

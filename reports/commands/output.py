@@ -29,7 +29,9 @@ class LogOptions(OptionGroup):
 class RunOptions(LogOptions):
     """The files that a command reads, and how to read them."""
 
-    files: tuple[Path, ...] = option("RUN", (), nargs="+")
+    files: tuple[Path, ...] = option(
+        "RUN", (), lambda text: Path("/dev/stdin" if text == "-" else text), nargs="+"
+    )
 
 
 def rows_of(options: RunOptions) -> list[Measurement]:
@@ -60,7 +62,15 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
         note(str(one))
     if len(found.notes) > _MOST_NOTES:
         note(f"{path}: {len(found.notes) - _MOST_NOTES} notes more")
+    if any(_lacks_ranks(row) for row in found.rows):
+        note(f"{path}: does not say how many ranks there were; --ranks N gives busbw")
     return found
+
+
+def _lacks_ranks(row: Measurement) -> bool:
+    """Whether a row has no bus bandwidth for want of the number of ranks."""
+    rated = row.algbw_bytes_per_s is not None and row.busbw_bytes_per_s is None
+    return rated and row.ranks is None
 
 
 def make_folder(path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from busbar.start import python
 from reports.records.measurement import Measurement
 from reports.tables.show import tables, texts
-from tests.reports.runs import records, rows
+from tests.reports.runs import cli, records, rows
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
@@ -47,3 +51,23 @@ def test_a_distribution_uses_the_room_that_is_left() -> None:
     for width, least, most in ((80, 6, 12), (160, 12, 24), (240, 24, 24)):
         assert least <= max(map(len, _cells(found, width))) <= most
     assert all(line.isascii() for line in texts(found, 160, ascii_only=True))
+
+
+_OSU = "# OSU MPI Allreduce Latency Test v7.5\n# Size  Avg Latency(us)\n4  1.52\n1024  1.60\n"
+
+
+def test_a_dash_is_standard_input() -> None:
+    """Rule: what is piped into `show -` is read as a file of that text is."""
+    show = python("reports", "show", "-", "--ranks", "4")
+    done = subprocess.run(show, input=_OSU, capture_output=True, text=True, check=True)
+    assert "allreduce, 4 ranks" in done.stdout and "1.52 us" in done.stdout
+
+
+def test_a_log_without_its_ranks_asks_for_them(tmp_path: Path) -> None:
+    """Rule: where busbw is missing for want of the ranks, a line names the option; else none."""
+    log = tmp_path / "osu.txt"
+    log.write_text(_OSU)
+    said = cli("show", log)
+    assert "N/A" in said.out and "--ranks N gives busbw" in said.err
+    said = cli("show", log, "--ranks", "4")
+    assert "N/A" not in said.out and "--ranks" not in said.err
