@@ -86,7 +86,7 @@ private:
     }
     void progress(const MpiCall& c) {
         int flag = 0;
-        kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_));
+        kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_), c.to);
     }
     // What a word shows at a step of this iteration.
     std::uint64_t mark(const MpiCall& c) const {

@@ -416,7 +416,7 @@ class _Describer:
     def _flag(self, call: Any) -> tuple[int, ...] | None:
         probe, anyone = _address(self._mpi, "MPI_Iprobe"), self._mpi.ANY_SOURCE
         if call is progress:
-            return self._row("progress", probe, origin=anyone) if probe else None
+            return self._row("progress", probe, to=-1, origin=anyone) if probe else None
         numbers = {"source": call.address, "sends": call.value, "receives": call.period}
         if not call.waits:
             return self._row("publish", **numbers)
