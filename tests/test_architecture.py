@@ -111,6 +111,12 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " reports.* bench.launch bench.options bench.run",
     ),
     (
+        "bench.qualify",
+        "busbar topology.model topology.sources topology.diagnostics collectives.schedule"
+        " collectives.execution* reports.* bench.launch bench.options bench.timing bench.links"
+        " bench.run bench.cli",
+    ),
+    (
         "bench.tuning",
         "busbar collectives.schedule collectives.formats collectives.predict reports.*"
         " bench.launch bench.options bench.run bench.cli",
@@ -136,7 +142,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.trials",
         "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
-        " bench.timing bench.run bench.cli",
+        " bench.timing bench.links bench.run bench.cli",
     ),
     (
         "bench.api",
