@@ -1,7 +1,8 @@
 """One rank of test_shm_mpi.py under mpirun, on hosts that are pretended.
 
 ``right N`` carries out N random schedules on each of several ways to put the ranks on hosts, and
-algorithms with every element type and operation; ``rest``: traces, refusals and waits that end.
+algorithms with every element type and operation; ``hidden N``: the same where no process may look
+into another's files; ``rest``: traces, refusals and waits that end.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.ops import op
 from tests.collectives.drawn import OVERLAP, fill, overlapping, right
 from tests.collectives.executing import carry_out, in_turn, judge
+from tests.collectives.shm_process import hide
 
 #: The hosts of up to eight ranks: packed, spread, of several sizes, and each alone.
 HOSTS = ("00001111", "01010101", "01223333", "00112233", "01234567", "00000000")
@@ -80,7 +82,8 @@ def check_right(world: MpiWorld, each: int) -> int:
     for number, hosts in enumerate(HOSTS):
         transport = transport_on(world, hosts, (64, 4096, 1 << 19)[number % 3])
         checked += sum(drawn(world, transport, random) for _ in range(each))
-        for case in islice(in_turn(world.size, (5000, 0, 37), kinds=native.TYPES), number, None, 9):
+        cases = in_turn(world.size, (5000, 0, 37), kinds=native.TYPES)
+        for case in islice(cases, number, None, 15):
             carry_out(world, transport, judge(case, world.size))
             checked += 1
         transport.close()
@@ -177,7 +180,9 @@ def main() -> None:
     world = MpiWorld()
     checked = 0
     try:
-        if sys.argv[1] == "right":
+        if sys.argv[1] == "hidden":
+            hide()
+        if len(sys.argv) > 2:
             checked = check_right(world, int(sys.argv[2]))
         else:
             check_trace(world)
