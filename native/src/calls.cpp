@@ -45,11 +45,14 @@ public:
           watch_(watch),
           interrupted_(std::move(interrupted)) {}
 
-    void run() override { part(0, list_.size()); }
+    void run() override {
+        for (MpiCall& c : list_) carry_out(c);
+        end();
+    }
     void part(std::size_t from, std::size_t to) override {
         for (std::size_t i = from; i < to; ++i) carry_out(list_.at(i));
-        done_ += to == list_.size();
     }
+    void end() override { ++done_; }
     bool test(std::size_t index) override { return complete(list_.at(index)); }
     void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
 

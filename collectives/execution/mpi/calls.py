@@ -252,6 +252,7 @@ class NativeCalls(PersistentCalls):
     def _trace(self, tell: Tell) -> None:
         for step in self._steps:
             self._guarded(partial(step.traced, tell, self._run_call, self._first_ended))
+        self._timed.end()
 
     def _run_call(self, call: Call) -> None:
         rows = self._rows[id(call)]
