@@ -81,7 +81,10 @@ class Calls(Timed):
     """Calls of MPI. Raises CallFailed."""
 
     def part(self, start: int, stop: int, /) -> None:
-        """Make some of the calls; the last one ends the iteration."""
+        """Make some of the calls."""
+
+    def end(self) -> None:
+        """End the iteration of which parts were made."""
 
     def test(self, index: int, /) -> bool:
         """Whether the request that a call waits for is complete."""

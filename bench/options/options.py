@@ -221,8 +221,8 @@ class Options(RunOptions):
     )
 
     transport: str = option(
-        "--transport  auto (default): nccl on GPUs, else shm on one host where it is built, else"
-        " mpi",
+        "--transport  auto (default): nccl on GPUs, else shm on one host or shm+mpi on several with"
+        " ranks in common, where they are built, else mpi",
         "auto",
         choices=transport_names,
         title="where it runs",

@@ -157,7 +157,7 @@ def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> BySize:
     """
     path, nranks = options.tuning, ranks.nranks
     # A dry run does not know yet which of these ``auto`` will take.
-    transports = ("shm", "mpi") if ranks.transport == "auto" else (ranks.transport,)
+    transports = ("shm", "shm+mpi", "mpi") if ranks.transport == "auto" else (ranks.transport,)
     rules = lookup(load(path), path, spec.name, nranks, transports, ranks.oversubscribed)
     made = {
         choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)

@@ -18,7 +18,7 @@ from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
 from reports.exports.store import SINKS, Row, Store, nccl_sink, sink
 from reports.readers.codec import Writer, measurements
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, level_of
 from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
 
@@ -126,7 +126,7 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The closing report: a table for each collective, as wide as the terminal."""
     from reports.tables.summary import summary  # not before the first row
 
-    levels = {r.run.environment.get("mpi_threads") for r in rows if r.transport == "mpi"}
+    levels = {level_of(row) for row in rows}
     lines = [f"# MPI thread level {level}" for level in levels if level]
     for name in dict.fromkeys(row.collective for row in rows):
         mine = [r for r in rows if r.collective == name]

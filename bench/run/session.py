@@ -163,7 +163,8 @@ class Session:
         library = self._opened.library
         graph = bool(self._opened.transport.facts.get("graph"))
         top = banner(program, options, library, self._people, self._group, self._listed, graph)
-        level = self._world.threads() if "mpi" in through.split(", ") else None
+        over = through.replace("+", ", ").split(", ")
+        level = self._world.threads() if "mpi" in over else None
         transport = self._opened.transport
         said = remarks(self._group, self._crowd, self._world.size, transport, level, library)
         said += self._entering.remarks(first.arrival)

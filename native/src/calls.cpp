@@ -45,11 +45,14 @@ public:
           watch_(watch),
           interrupted_(std::move(interrupted)) {}
 
-    void run() override { part(0, list_.size()); }
+    void run() override {
+        for (MpiCall& c : list_) carry_out(c);
+        end();
+    }
     void part(std::size_t from, std::size_t to) override {
         for (std::size_t i = from; i < to; ++i) carry_out(list_.at(i));
-        done_ += to == list_.size();
     }
+    void end() override { ++done_; }
     bool test(std::size_t index) override { return complete(list_.at(index)); }
     void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
 
@@ -86,7 +89,7 @@ private:
     }
     void progress(const MpiCall& c) {
         int flag = 0;
-        kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_));
+        kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_), c.to);
     }
     // What a word shows at a step of this iteration.
     std::uint64_t mark(const MpiCall& c) const {

@@ -59,10 +59,12 @@ struct CallFailed {
 
 class Calls : public Timed {
 public:
-    // Carries out calls `from` to `to` alone, for a trace; the last one ends the iteration.
+    // For a trace: carries out calls `from` to `to` alone.
     virtual void part(std::size_t from, std::size_t to) = 0;
     // Whether the request of a `wait` is complete; it is then over.
     virtual bool test(std::size_t index) = 0;
+    // The iteration of which parts were carried out is over.
+    virtual void end() = 0;
 };
 
 // `wide`: handles are pointers. `watch`: of the ranks that share memory, null where none do.

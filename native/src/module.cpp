@@ -239,7 +239,8 @@ PYBIND11_MODULE(_core, m) {
     py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
     py::class_<Calls, Timed>(m, "Calls")
         .def("part", &Calls::part, released)
-        .def("test", &Calls::test, released);
+        .def("test", &Calls::test, released)
+        .def("end", &Calls::end);
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
     m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
@@ -258,7 +259,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 12;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 13;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

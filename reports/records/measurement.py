@@ -331,7 +331,8 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def level_of(row: Measurement) -> str:
     """MPI's thread level of a row over MPI; empty for any other, and where it is not known."""
-    return str(row.run.environment.get("mpi_threads", "")) if row.transport == "mpi" else ""
+    over_mpi = "mpi" in row.transport.split("+")
+    return str(row.run.environment.get("mpi_threads", "")) if over_mpi else ""
 
 
 def flat(environment: Mapping[str, Any], between: str) -> dict[str, Any]:

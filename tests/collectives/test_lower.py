@@ -23,23 +23,10 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.ops import op
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
-from tests.collectives.cases import aliases, filled, naive
+from tests.collectives.drawn import OVERLAP, fill, overlapping, right
 from tests.conftest import examples
 
-N, CHUNKS, ELEMENTS = 2, 2, 3
-# Every rank has and wants two parts of three, so that in and out overlap in one part in place.
-OVERLAP = Collective(
-    "overlap",
-    "",
-    lambda n: 3,
-    lambda n, rank, root: (0, 1),
-    lambda n, rank, root: (1, 2),
-    lambda n: 1.0,
-    reduces=True,
-)
-SLOT = {Buffer.IN: (0, 1), Buffer.OUT: (1, 2), Buffer.SCRATCH: (0, 1, 2)}
-HOLDERS = {c: [(b, s.index(c)) for b, s in SLOT.items() if c in s] for c in range(3)}
+N, ELEMENTS = 2, 3
 
 one_move = st.tuples(
     st.integers(0, N - 1),
@@ -51,57 +38,19 @@ one_move = st.tuples(
 )
 
 
-def _obeys(step: list[Move], state: Any, alias: Any, in_place: bool) -> bool:
-    """Whether a step keeps the rules: nothing undefined read, no plain write that clashes."""
-    reads, plain, added = [], [], []
-    for m in step:
-        src = (m.src, int(m.from_slot.buffer), m.from_slot.chunk)
-        dst = (m.dst, int(m.to_slot.buffer), m.to_slot.chunk)
-        src, dst = alias.get(src, src), alias.get(dst, dst)
-        if src == dst or state.get(src) is None or (m.reduce and state.get(dst) is None):
-            return False
-        if m.to_slot.buffer is Buffer.IN and not in_place:
-            return False
-        reads.append(src)
-        (added if m.reduce else plain).append(dst)
-    return len(set(plain)) == len(plain) and not set(plain) & {*reads, *added}
-
-
-def _schedule(drawn: list[list[tuple[Any, ...]]], in_place: bool) -> tuple[Schedule, Any, Any]:
-    """A schedule of those drawn moves that keep the rules, with its start and end."""
-    layout = Layout.of(Schedule.of(N, 3, [], scratch=3), OVERLAP)
-    alias = aliases(layout) if in_place else {}
-    before = filled(layout, alias)
-    state, steps = before, []
-    for moves in drawn:
-        step: list[Move] = []
-        for src, dst, chunk, i, j, reduce in moves:
-            homes = HOLDERS[chunk]
-            a, b = homes[i % len(homes)], homes[j % len(homes)]
-            more = [*step, Move(src, dst, Slot(*a), Slot(*b), reduce)]
-            step = more if _obeys(more, state, alias, in_place) else step
-        state = naive(Schedule.of(N, 3, [step], scratch=3), layout, state, alias=alias)
-        steps.append(step)
-    return Schedule.of(N, 3, steps, scratch=3), before, state
-
-
 @examples(250)
 @given(st.lists(st.lists(one_move, max_size=4), max_size=7), st.booleans())
 def test_programs_compute_what_the_schedule_says(
     drawn: list[list[tuple[Any, ...]]], in_place: bool
 ) -> None:
     """Whatever the mix of copies, additions and messages, outputs are the naive reading's."""
-    schedule, before, after = _schedule(drawn, in_place)
-    layout = Layout.of(schedule, OVERLAP)
+    schedule, before, after = overlapping(N, drawn, in_place)
 
-    def body(world: InprocWorld) -> list[int]:
+    def body(world: InprocWorld) -> bool:
         memory = np.full(3 * ELEMENTS, -1, np.int64)
         source = memory[: 2 * ELEMENTS] if in_place else np.full(2 * ELEMENTS, -1, np.int64)
         target = memory[ELEMENTS:] if in_place else np.full(2 * ELEMENTS, -1, np.int64)
-        alias = aliases(layout) if in_place else {}
-        for i in range(2):
-            slot = (world.rank, int(Buffer.IN), i)
-            source[i * ELEMENTS : (i + 1) * ELEMENTS] = before[alias.get(slot, slot)]
+        fill(world.rank, source, before, ELEMENTS, in_place)
         with Plan(
             schedule,
             OVERLAP,
@@ -115,7 +64,7 @@ def test_programs_compute_what_the_schedule_says(
         ) as plan:
             world.barrier()
             plan()
-        return target.tolist()
+        return right(world.rank, target, after, ELEMENTS)
 
     try:
         results = run(N, body, deadline=20)
@@ -123,11 +72,7 @@ def test_programs_compute_what_the_schedule_says(
         # The one mix that lowering refuses, by its name.
         assert "put it in a step of its own" in str(error)
         return
-    for rank in range(N):
-        for i in range(2):
-            value = after.get((rank, int(Buffer.OUT), i))
-            if value is not None:
-                assert results[rank][i * ELEMENTS : (i + 1) * ELEMENTS] == [value] * ELEMENTS
+    assert all(results)
 
 
 def test_an_addition_reads_its_operand_before_a_message_overwrites_it() -> None:

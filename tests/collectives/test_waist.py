@@ -22,6 +22,7 @@ from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
 from collectives.execution.registry import opened, transports
 from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.shm_mpi.transport import ShmMpiTransport
 from collectives.execution.transport import Action, Transport
 from tests.conftest import REPO
 
@@ -31,6 +32,7 @@ TRANSPORTS = (
     MpiDeviceTransport,
     MpiTransport,
     NcclTransport,
+    ShmMpiTransport,
     ShmTransport,
 )
 #: What may be asked for an attribute by a name: modules, other people's objects, options of a

@@ -252,6 +252,7 @@ class NativeCalls(PersistentCalls):
     def _trace(self, tell: Tell) -> None:
         for step in self._steps:
             self._guarded(partial(step.traced, tell, self._run_call, self._first_ended))
+        self._timed.end()
 
     def _run_call(self, call: Call) -> None:
         rows = self._rows[id(call)]
@@ -416,7 +417,7 @@ class _Describer:
     def _flag(self, call: Any) -> tuple[int, ...] | None:
         probe, anyone = _address(self._mpi, "MPI_Iprobe"), self._mpi.ANY_SOURCE
         if call is progress:
-            return self._row("progress", probe, origin=anyone) if probe else None
+            return self._row("progress", probe, to=-1, origin=anyone) if probe else None
         numbers = {"source": call.address, "sends": call.value, "receives": call.period}
         if not call.waits:
             return self._row("publish", **numbers)

@@ -47,7 +47,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class _Lent:
+class _Unread:
     """Memory that a message lies in until its receiver has read it, as addresses."""
 
     peer: int
@@ -67,33 +67,33 @@ class HostBinder(Binder):
         self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None, near: Neighbours
     ) -> None:
         super().__init__(world, segment, buffers, op)
-        self._rank, self._near, self._lent = world.rank, near, list[_Lent]()
+        self._rank, self._near, self._unread = world.rank, near, list[_Unread]()
         self.shared_sent = self.shared_received = 0
 
     def steps(self, program: Program) -> list[BoundStep]:
         """See `Binder.steps`; the last step ends when the neighbours have read everything."""
         steps = super().steps(program)
-        if self._lent:
-            steps[-1].calls.extend(self._returned(self._lent))
+        if self._unread:
+            steps[-1].calls.extend(self._until_read(self._unread))
         return steps
 
     def _work(self, step: ProgramStep) -> StepWork:
-        lent = [send for send in step.sends if send.peer in self._near.messages]
+        shared = [send for send in step.sends if send.peer in self._near.messages]
         work = super()._work(step)
         received = [self._view(one.span) for one in step.receives if not one.late]
-        before = self._freed([self._view(move.span) for move in step.before])
-        before += [*work.before, *self._freed(received)]
-        if lent:
+        before = self._until_free([self._view(move.span) for move in step.before])
+        before += [*work.before, *self._until_free(received)]
+        if shared:
             before.append(self._flag(self._near.ready, step.number + 1))
         work.before = before
-        self._lend(step.number, lent)
+        self._note_sends(step.number, shared)
         if any(one.peer in self._near.messages for one in step.receives):
             last = any(isinstance(call, Pull) for call in (*work.streams, *work.adds))
             calls = work.adds if last else work.pulls
             calls.append(self._flag(self._near.taken, step.number + 1))
         changed = [self._view(one.span) for one in step.receives if one.late]
         changed += [self._view(move.span) for move in step.after]
-        work.late = [*self._freed(changed), *work.late]
+        work.late = [*self._until_free(changed), *work.late]
         return work
 
     def _sends(self, step: ProgramStep) -> Sequence[Send]:
@@ -141,26 +141,26 @@ class HostBinder(Binder):
         """Raise this rank's own word."""
         return Flag(False, words[self._rank], value, self._near.period)
 
-    def _lend(self, number: int, sends: Sequence[Send]) -> None:
+    def _note_sends(self, number: int, sends: Sequence[Send]) -> None:
         for send in sends:
             begin, end = _bounds(self._view(send.span))
-            self._lent.append(_Lent(send.peer, number, begin, end))
+            self._unread.append(_Unread(send.peer, number, begin, end))
             self.sent += end - begin
             self.shared_sent += end - begin
 
-    def _freed(self, views: Sequence[Array]) -> list[Call]:
+    def _until_free(self, views: Sequence[Array]) -> list[Call]:
         """Wait until what is to change now has been read."""
         bounds = [_bounds(view) for view in views]
-        return self._returned(
-            [one for one in self._lent if any(a < one.end and one.begin < b for a, b in bounds)]
+        return self._until_read(
+            [one for one in self._unread if any(a < one.end and one.begin < b for a, b in bounds)]
         )
 
-    def _returned(self, lent: Sequence[_Lent]) -> list[Call]:
+    def _until_read(self, messages: Sequence[_Unread]) -> list[Call]:
         """Wait until messages have been read, and with them all earlier ones to the same ranks."""
         last: dict[int, int] = {}
-        for one in lent:
+        for one in messages:
             last[one.peer] = max(one.step, last.get(one.peer, 0))
-        self._lent = [one for one in self._lent if one.step > last.get(one.peer, -1)]
+        self._unread = [one for one in self._unread if one.step > last.get(one.peer, -1)]
         taken, period = self._near.taken, self._near.period
         return [Flag(True, taken[peer], step + 1, period, peer) for peer, step in last.items()]
 
