@@ -327,7 +327,7 @@ class Judge:
         for row in among.tolist():
             a, b = int(flows.source[row]), int(flows.target[row])
             tally[min(a, b), max(a, b)][int(self.is_slow[row])] += 1
-        fast = [pair for pair, (well, ill) in tally.items() if not ill and well >= 2]
+        fast = [pair for pair, (well, ill) in tally.items() if well >= 2 and well > 2 * ill]
         return [self._extended(group) for group in components(fast)]
 
     def _extended(self, group: frozenset[int]) -> frozenset[int]:
