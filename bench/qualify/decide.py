@@ -22,8 +22,9 @@ ROUNDS = 2
 _UNCLEARED, _MOST_ROUNDS = 0.125, 8
 #: A host takes part in at most so many launches of stage `confirm`, and so does a pair.
 _MOST_CONFIRM, _MOST_LINK = 16, 12
-#: Pairs that are known to be fast run beside suspects, at least so many, for the batch's level.
-_CONTROLS, _MOST_CONTROLS = 3, 64
+#: Pairs that are known to be fast run beside suspects, at most so many: for the batch's level, and
+#: for a load as in the rounds.
+_MOST_CONTROLS = 64
 
 Spec = tuple[Stage, tuple[int, ...]]
 
@@ -110,12 +111,8 @@ class _Batch:
         if self._more_rounds():
             self._round()
             return self.chosen, "pairs of hosts"
-        purpose = "suspects once more"
-        if not self.chosen and self._leftover():
-            purpose = "pairs that have not run yet"
-        elif not self.chosen or self._is_open():
-            self._confirm()
-        return self.chosen, purpose
+        self._confirm()
+        return self.chosen, "suspects once more"
 
     # ------------------------------------------------------------------- rounds
 
@@ -149,12 +146,11 @@ class _Batch:
         free = [h for h in self._shuffled(range(nhosts)) if self._is_free(h)]
         self._match(Stage.PAIRS, self._unmet(free))
 
-    def _leftover(self) -> bool:
+    def _leftover(self) -> None:
         """Pairs that no round had, because one of the hosts was a suspect then."""
         if self._has_all_pairs():
             free = [h for h in range(len(self.evidence.hosts)) if self._is_free(h)]
             self._match(Stage.PAIRS, self._unmet(free))
-        return bool(self.chosen)
 
     def _unmet(self, hosts: Sequence[int]) -> Iterator[Pair]:
         """Pairs of these hosts that have not run; at most one of each host is of use."""
@@ -178,9 +174,6 @@ class _Batch:
         for pair in self.failures.repeated:
             self._add(Stage.CONFIRM, pair, suspects=True)
 
-    def _is_open(self) -> bool:
-        return bool(self.speeds.unsure or self.speeds.suspects or self.speeds.groups)
-
     def _confirm(self) -> None:
         """Hosts, groups and pairs of which it is not known whether they are slow."""
         times = Counter(
@@ -190,14 +183,17 @@ class _Batch:
             for host in one.hosts
         )
         before = len(self.chosen)
+        apart = self.speeds.apart
+        for n in self.random.permutation(len(apart)).tolist():
+            first, second = (
+                [h for h in self._shuffled(side) if self._is_free(h) and times[h] < _MOST_CONFIRM]
+                for side in apart[n]
+            )
+            if first and second:
+                self._add(Stage.CONFIRM, (first[0], second[0]))
         for group in self.speeds.groups:
             for host in self._shuffled(group):
                 self._with_partner(host, frozenset(group))
-        for host, mates in sorted(self.speeds.mates.items()):
-            if times[host] < _MOST_CONFIRM:
-                for mate in mates:
-                    if self._add(Stage.CONFIRM, (host, mate)):
-                        break
         for host in sorted(self.speeds.unsure):
             if times[host] < _MOST_CONFIRM:
                 self._with_partner(host, self._partners(host))
@@ -205,8 +201,9 @@ class _Batch:
             if slow.partners < _MOST_LINK:
                 self._add(Stage.CONFIRM, pair)
         added = len(self.chosen) - before
+        self._leftover()
         if added:
-            self._controls(min(max(_CONTROLS, added), _MOST_CONTROLS))
+            self._controls(_MOST_CONTROLS)
 
     def _partners(self, host: int) -> frozenset[int]:
         """With whom a host has been paired."""

@@ -44,6 +44,7 @@ class Flows:
     `source` sends on `channel` (`OUT` or `DUPLEX`), and `target` receives on `IN` or `DUPLEX`.
     `rate` is the natural logarithm of the median of the repeats in bytes per second. A launch has
     two rows of channel `OUT` and one of channel `DUPLEX`, whose source is its first host.
+    `in_round` marks launches of stage `pairs`, which run while nearly all hosts are busy.
     """
 
     source: Ints
@@ -52,6 +53,7 @@ class Flows:
     rate: Floats
     launch: Ints
     batch: Ints
+    in_round: Bools
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,11 @@ class Evidence:
         return Outcome(one, hosts, State.HANGS)
 
     def _flows(self, pairs: Sequence[Outcome]) -> Flows:
-        rows: list[tuple[int, int, int, float, int, int]] = []
+        rows: list[tuple[int, int, int, float, int, int, bool]] = []
         for one in pairs:
             rates, launch = one.observation.rates, one.observation.launch
             a, b = one.hosts
+            in_round = launch.stage is Stage.PAIRS
             for measure, source, target, channel in (
                 (FORWARD, a, b, OUT),
                 (BACKWARD, b, a, OUT),
@@ -120,10 +123,11 @@ class Evidence:
             ):
                 if values := rates.get(measure):
                     rate = log(max(_median(values), 1e-300))
-                    rows.append((source, target, channel, rate, launch.number, launch.batch))
-        table = np.array(rows, dtype=float).reshape(-1, 6)
-        source, target, channel, _, launch, batch = table.T.astype(np.int64)
-        return Flows(source, target, channel, table[:, 3], launch, batch)
+                    row = (source, target, channel, rate, launch.number, launch.batch, in_round)
+                    rows.append(row)
+        table = np.array(rows, dtype=float).reshape(-1, 7)
+        source, target, channel, _, number, batch, rounds = table.T.astype(np.int64)
+        return Flows(source, target, channel, table[:, 3], number, batch, rounds == 1)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -178,7 +178,9 @@ class SimulatedCluster:
         pair = self.failing_links.get(frozenset(launch.hosts))
         if not bad and (pair is None or pair.state not in _ENDINGS):
             return None
-        states = {f.state for f in bad.values()} or {pair.state if pair else State.HANGS}
+        if pair is not None and not bad:
+            bad = {launch.hosts[0]: pair}
+        states = {fault.state for fault in bad.values()}
         if State.HANGS in states and State.UNREACHABLE not in states:
             # Who waits for whom cannot be seen: all of them hang.
             return tuple(HostReport(h, Ending.HUNG) for h in launch.hosts)

@@ -65,9 +65,9 @@ class Speeds:
     `hosts`, `links` and `uplinks` have what is slow, `unsure` hosts that are neither cleared nor
     slow, and `suspects` pairs of which the same holds. `groups` are sets of hosts that are fast
     among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
-    `mates` has for a slow host the slow hosts with which it is to be paired before it is called
-    slow. `cleared` marks hosts that are fast, and `fast` has pairs of them, one a row. `cut` is the
-    ratio below which a flow is slow.
+    `apart` has sets of hosts of which a pair is to be measured before they are called slow: hosts
+    behind one slow uplink are slow with everybody but each other. `cleared` marks hosts that are
+    fast, and `fast` has pairs of them, one a row. `cut` is the ratio below which a flow is slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Speeds:
     suspects: dict[Pair, Slow] = field(default_factory=dict)
     groups: list[frozenset[int]] = field(default_factory=list)
     uplinks: dict[frozenset[int], Slow] = field(default_factory=dict)
-    mates: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    apart: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
     cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     cut: float = 1.0
@@ -204,7 +204,7 @@ class Judge:
     def calibrate(self, healthy: Bools) -> None:
         """Take the tests from the flows between healthy hosts, and say which flows are slow."""
         flows = self.flows
-        good = healthy[flows.source] & healthy[flows.target] & ~self.explained
+        good = healthy[flows.source] & healthy[flows.target] & ~self.explained & ~self._repeated()
         self.tests = tuple(
             sequential_test(
                 self.ratio[good & ((flows.channel == DUPLEX) == duplex)],
@@ -214,6 +214,18 @@ class Judge:
         )
         cuts = np.array([test.cut for test in self.tests])
         self.is_slow = self.ratio < cuts[flows.channel]
+
+    def _repeated(self) -> Bools:
+        """Flows of pairs that are slow in several launches, and in most: not by chance."""
+        flows = self.flows
+        key = np.minimum(flows.source, flows.target) * self.nhosts + np.maximum(
+            flows.source, flows.target
+        )
+        _, member, times = np.unique(key, return_inverse=True, return_counts=True)
+        slow = np.bincount(member, weights=self.is_slow)
+        # A launch has up to three flows, of which a fault in one direction slows two.
+        repeated: Bools = (slow > 3) & (2 * slow >= times)
+        return repeated[member]
 
     def remove_batch_levels(self, healthy: Bools) -> None:
         """Take each batch's own level off its ratios, where it is above the scatter of a median.
@@ -304,7 +316,7 @@ class Judge:
             numbers = range(int(racks.max(initial=-1)) + 1)
             return [frozenset(np.flatnonzero(racks == n).tolist()) for n in numbers]
         ends, flows, shape = self.ends, self.flows, (self.nhosts, 3)
-        usable = ~self.out[ends.partner] & ~self.out[ends.host]
+        usable = ~self.out[ends.partner] & ~self.out[ends.host] & flows.in_round[ends.flow]
         slow = usable & self.is_slow[ends.flow]
         every = _counted(shape, ends.host[usable], ends.channel[usable])
         bad = _counted(shape, ends.host[slow], ends.channel[slow])
@@ -315,13 +327,32 @@ class Judge:
         for row in among.tolist():
             a, b = int(flows.source[row]), int(flows.target[row])
             tally[min(a, b), max(a, b)][int(self.is_slow[row])] += 1
-        return components(pair for pair, (well, ill) in tally.items() if not ill and well >= 2)
+        fast = [pair for pair, (well, ill) in tally.items() if well >= 2 and well > 2 * ill]
+        return [self._extended(group) for group in components(fast)]
+
+    def _extended(self, group: frozenset[int]) -> frozenset[int]:
+        """The group with those hosts that are fast with some of it and with nobody else."""
+        inside = np.zeros(self.nhosts, dtype=bool)
+        inside[list(group)] = True
+        ends = self.ends
+        fast = ~self.is_slow[ends.flow] & ~self.out[ends.host] & ~self.out[ends.partner]
+        with_it = np.bincount(ends.host[fast & inside[ends.partner]], minlength=self.nhosts)
+        others = fast & ~inside[ends.partner] & self.flows.in_round[ends.flow]
+        others = np.bincount(ends.host[others], minlength=self.nhosts)
+        near = np.flatnonzero((with_it > 0) & (others == 0))
+        return group | frozenset(near.tolist())
 
     def _share_cut_off(self, group: frozenset[int]) -> float:
-        """The share of slow flows between a group and others, on the channel where most are."""
+        """The share of slow flows between a group and others, on the channel where most are.
+
+        Of rounds only: an uplink may be slow only while many hosts use it.
+        """
         shares = [
             float(self.is_slow[rows].mean())
-            for rows in (crossing & ~self.explained for crossing in self.crossing(group))
+            for rows in (
+                crossing & ~self.explained & self.flows.in_round
+                for crossing in self.crossing(group)
+            )
             if rows.sum() >= 2
         ]
         return max(shares, default=0.0)
@@ -342,8 +373,8 @@ class Judge:
     ) -> tuple[float, int, list[tuple[float, int]], Ints]:
         """The highest score of a group's channels, the channel, each batch's ratio, launches.
 
-        Flows of a batch share the uplink, so a batch counts once, with its median flow. `apart`
-        marks flows that another uplink explains.
+        Flows of a batch share the uplink, so a batch counts once, with its median flow, and only if
+        half of the hosts use the uplink at least. `apart` marks flows that another uplink explains.
         """
         best: tuple[float, int, list[tuple[float, int]], Ints] = (
             -np.inf,
@@ -357,6 +388,8 @@ class Judge:
             batches: list[tuple[float, int]] = []
             for batch in np.unique(self.flows.batch[rows]).tolist():
                 values = self.ratio[rows[self.flows.batch[rows] == batch]]
+                if 2 * len(values) < len(group):
+                    continue
                 batches.append((float(np.median(values)), batch))
             slow = sum(value < test.cut for value, _ in batches)
             score = slow * test.slow + (len(batches) - slow) * test.fast
@@ -400,7 +433,7 @@ def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Sp
     groups = judge.explain()
     limit = bound(judge)
     _uplinks(judge, groups, limit, result)
-    _hosts(judge, limit, result)
+    _hosts(judge, groups, limit, result)
     _links(judge, limit, result)
     result.cut = float(np.exp(max(test.cut for test in judge.tests)))
     return result
@@ -430,7 +463,7 @@ def _uplinks(judge: Judge, groups: Sequence[frozenset[int]], limit: float, resul
             apart |= crossing
 
 
-def _hosts(judge: Judge, limit: float, result: Speeds) -> None:
+def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result: Speeds) -> None:
     """Sort the hosts that are not cleared into slow ones and unsure ones."""
     ends = judge.ends
     score, counts = judge.score_hosts()
@@ -448,7 +481,7 @@ def _hosts(judge: Judge, limit: float, result: Speeds) -> None:
         else:
             result.unsure[host] = slow
     if judge.evidence.racks is None:
-        _mates(judge, result)
+        _apart(judge, groups, result)
     fast = np.ones(int(judge.flows.launch.max()) + 1, dtype=bool)
     fast[judge.flows.launch[judge.is_slow | judge.explained]] = False
     both = cleared[judge.flows.source] & cleared[judge.flows.target] & fast[judge.flows.launch]
@@ -485,33 +518,39 @@ def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: fl
     return None if worst is None else replace(worst, channels=tuple(slow_channels))
 
 
-def _mates(judge: Judge, result: Speeds) -> None:
-    """Say of each slow host which other slow hosts and groups it has not been paired with yet.
+def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> None:
+    """Find slow hosts and groups that have not been paired with one another yet.
 
-    Hosts behind one slow uplink are slow with everybody but each other.
+    A slow host is to be paired with a few others, and with each group.
     """
     slow = sorted(result.hosts)
     had: dict[int, set[int]] = {host: set() for host in slow}
+    for group in groups:
+        had |= {host: set() for host in group}
     for a, b in zip(judge.flows.source.tolist(), judge.flows.target.tolist(), strict=True):
         if a in had:
             had[a].add(b)
         if b in had:
             had[b].add(a)
-    groups = [*result.groups, *result.uplinks]
+    for n, group in enumerate(groups):
+        met = set().union(*(had[host] for host in group))
+        result.apart += [(group, other) for other in groups[:n] if not other & met]
+        result.apart += [(group, frozenset([host])) for host in slow if host not in met]
     for host in slow:
         others = [other for other in slow if other != host]
-        met = sum(other in had[host] for other in others)
-        wanted = [o for o in others if o not in had[host]] if met < MATES else []
-        unmet = [min(group) for group in groups if not group & had[host]]
-        if wanted or unmet:
-            result.mates[host] = (*unmet, *wanted)
+        if sum(other in had[host] for other in others) < MATES:
+            new = [frozenset([o]) for o in others if o not in had[host]]
+            result.apart += [(frozenset([host]), other) for other in new]
 
 
 def _links(judge: Judge, limit: float, result: Speeds) -> None:
-    """Sort pairs that are slow although both hosts are fast with others."""
+    """Sort pairs that are slow although both hosts are fast with others.
+
+    Pairs of rounds only: pairs beside suspects are for comparison, and they would never end.
+    """
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
-    odd = counts[:nflows] & counts[nflows:]
+    odd = counts[:nflows] & counts[nflows:] & flows.in_round
     for host in (*result.hosts, *result.unsure):
         if result.unsure.get(host) is None or host in result.hosts:
             odd &= (flows.source != host) & (flows.target != host)
