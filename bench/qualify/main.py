@@ -32,7 +32,9 @@ from bench.qualify.model import (
     State,
     Verdict,
 )
+from bench.qualify.page import page
 from bench.qualify.store import (
+    FILE,
     FORMAT,
     VERSION,
     Campaign,
@@ -45,7 +47,7 @@ from bench.qualify.store import (
 from bench.qualify.worker import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
-from busbar.errors import Unsupported
+from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write_all
 from busbar.host import cores
 from busbar.options import Self, option, switch
@@ -164,6 +166,8 @@ class QualifyCommand(Command):
             check(path)
         start = time.monotonic()
         folder = self.resume or self.run_dir or _named(campaign.header)
+        if self.resume is None and (folder / FILE).is_file():
+            raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
         header = campaign.header
         last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
         seconds = time.monotonic() - start
@@ -242,14 +246,16 @@ class QualifyCommand(Command):
     ) -> None:
         """Write the files that were asked for, all or none."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
-        contents: Sequence[tuple[Path | None, Callable[[], str]]] = (
+        contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
+            (self.page, lambda: page(header.cluster, verdicts, known)),
             (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
             (self.cordon, lambda: text.cordon_script(verdicts)),
             (self.metrics, lambda: text.metrics(verdicts, seconds, time.time())),
         )
-        write_all((path, make().encode()) for path, make in contents if path is not None)
+        wanted = [(path, make()) for path, make in contents if path is not None]
+        write_all((path, data.encode() if isinstance(data, str) else data) for path, data in wanted)
 
 
 _SETTLED = (
