@@ -178,8 +178,8 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
         "from bench.qualify import launchers as l, main;"
         f"l.mpirun_beside = lambda: {str(tmp_path / 'mpirun')!r};"
         "l.library_version = lambda mpi: 'MPICH 5';"
-        "from busbar.process import serve;"
-    """--dry-run prints launches with their hosts and a bound of the time; it leaves no file."""
+        "from busbar.process import serve; import sys;"
+        "sys.exit(serve('busbar', lambda: main.QualifyCommand.start('q', sys.argv[1:])))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", start, "--hosts", "a,b", "-o", "run"],
