@@ -155,7 +155,7 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
         result: dict[str, object] = {"sentence": done.stderr[-300:], "verdicts": []}
         if (run / "verdicts.json").exists():
             result = json.loads((run / "verdicts.json").read_text())
-        path = run / "campaign.jsonl"
+        path = run / "campaign.ndjson"
         launches = len(path.read_text().splitlines()) - 1 if path.exists() else 0
     verdicts = result["verdicts"]
     assert isinstance(verdicts, list)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from bench.qualify.model import Ending, HostReport, Launch, Observation, Stage
-from bench.qualify.worker import MARK, MOST_TEXT
+from bench.qualify.task import MARK, MOST_TEXT
 from busbar.terminal import make_printable
 
 #: Most characters of a line of ours, and most lines of a rank; more is not from our worker.

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
-from bench.qualify.engine import GUARD_S, Engine
+from bench.qualify.engine import GUARD_S, Engine, Interrupted
 from bench.qualify.launchers import KINDS, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (
@@ -33,9 +33,11 @@ from bench.qualify.model import (
     Verdict,
 )
 from bench.qualify.page import page
+from bench.qualify.records import records
 from bench.qualify.store import (
     FILE,
     FORMAT,
+    RECORDS,
     VERSION,
     Campaign,
     Header,
@@ -44,11 +46,11 @@ from bench.qualify.store import (
     load,
     write_result,
 )
-from bench.qualify.worker import Task
+from bench.qualify.task import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
-from busbar.files import check, write_all
+from busbar.files import check, write, write_all
 from busbar.host import cores
 from busbar.options import Self, option, switch
 from busbar.start import python
@@ -274,9 +276,13 @@ _ABOUT = {
 
 
 class Recorder:
-    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`."""
+    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`.
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    ``observations``: all that are kept, also of before an interruption.
+    """
+
+    def __init__(self, store: Store, engine: Engine, observations: list[Observation]) -> None:
+        self.observations = observations
         self._store, self._engine = store, engine
         self._stage: Stage | None = None
         self._same: dict[tuple[str, str], str] = {
@@ -306,6 +312,7 @@ class Recorder:
                     f" {own.hostname}; leave one of them out"
                 )
         self._store.add(observation, own)
+        self.observations.append(observation)
 
 
 def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
@@ -328,7 +335,7 @@ def _campaign(
     engine: Engine, folder: Path, campaign: Campaign, launcher: Launcher
 ) -> tuple[Decision, list[Observation]]:
     """Run the campaign's launches that are not in its folder yet."""
-    header, known = campaign.header, campaign.observations
+    header = campaign.header
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
         comparable = without_shared(observations, engine.identities)
@@ -337,13 +344,17 @@ def _campaign(
         return decision if launcher.can_join or alone else Decision((), decision.verdicts)
 
     store = Store(folder, campaign)
-    recorder = Recorder(store, engine)
+    recorder = Recorder(store, engine, campaign.observations)
     remedy = f"{program('bench.qualify')} --resume {folder} goes on"
     try:
-        last = engine.campaign(next_batch, known, recorder, remedy)
+        last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
+    except Interrupted:
+        write(folder / RECORDS, records(header, recorder.observations))
+        raise
     finally:
         store.close()
-    return last, load(folder).observations
+    write(folder / RECORDS, records(header, recorder.observations))
+    return last, recorder.observations
 
 
 def without_shared(

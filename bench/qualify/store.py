@@ -15,7 +15,8 @@ from busbar.filelock import Claim
 from busbar.files import GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
-FILE, RESULT = "campaign.jsonl", "verdicts.json"
+# Observations are no records: `reports` takes all files `.jsonl` of a folder for such.
+FILE, RESULT, RECORDS = "campaign.ndjson", "verdicts.json", "records.jsonl"
 _MOST_BYTES = 1 << 31
 
 

@@ -24,8 +24,10 @@ from bench.qualify.lines import Line, Outcome, parse
 from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
 from bench.qualify.store import FILE, RESULT
+from busbar.cli import main as busbar_main
 from busbar.errors import BusbarError, StoreError, Unsupported
 from busbar.status import FOUND, GOOD
+from reports.readers.reading import read
 from tests.qualify.fake_hosts import output
 
 HOSTS = [f"n{number}" for number in range(6)]
@@ -286,7 +288,7 @@ def test_a_run_directory_that_cannot_be_written_is_one_clear_line() -> None:
     if Path("/dev/full").exists():
         Path("run").mkdir()
         Path("run", FILE).symlink_to("/dev/full")
-        with pytest.raises(StoreError, match=r"campaign\.jsonl: cannot be written: No space"):
+        with pytest.raises(StoreError, match=r"campaign\.ndjson: cannot be written: No space"):
             _command().run()
 
 
@@ -298,6 +300,27 @@ def test_a_run_directory_of_another_campaign_is_not_overwritten() -> None:
         _command().run()
     with pytest.raises(Unsupported, match="--seed: the campaign in run has it already"):
         _command("--resume", "run", "--seed", "3")
+
+
+@pytest.mark.usefixtures("launched")
+def test_reports_read_the_launches_and_say_what_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`reports show` reads the rates; `reports history` names verdicts that are not as before."""
+    _command().run()
+    _faults(monkeypatch, n1="slow")
+    words = ["--hosts", ",".join(HOSTS), "-o", "later"]
+    QualifyCommand.parse(words, QualifyCommand.make_parser()).run()
+    rows = read(Path("later")).rows
+    slow = [row for row in rows if "n1" in row.run.hosts and row.collective == "bandwidth"]
+    assert len(slow) == 2 * (len(HOSTS) - 1)
+    assert all(row.time_s == pytest.approx(2**20 / 6e8, rel=0.02) for row in slow)
+    capsys.readouterr()
+    assert busbar_main(["reports", "history", "run", "later"]) == FOUND
+    shown = capsys.readouterr().out
+    assert re.search(r"n1 +good +slow \(x0\.60\)", shown)
+    assert "n2" not in shown
+    assert shown.splitlines()[-1] == "5 of 6 hosts are good; n1 is slow (x0.60)"
 
 
 def _alive(log: Path) -> list[int]:
