@@ -321,7 +321,7 @@ class Judge:
         every = _counted(shape, ends.host[usable], ends.channel[usable])
         bad = _counted(shape, ends.host[slow], ends.channel[slow])
         # Hosts that are slow with at least half of their partners, and pairs of them that are fast.
-        lonely = np.any((bad >= 2) & (2 * bad >= every), axis=1)
+        lonely = np.any((bad >= 1) & (2 * bad >= every), axis=1)
         among = np.flatnonzero(lonely[flows.source] & lonely[flows.target])
         tally: dict[Pair, list[int]] = defaultdict(lambda: [0, 0])
         for row in among.tolist():
@@ -331,14 +331,14 @@ class Judge:
         return [self._extended(group) for group in components(fast)]
 
     def _extended(self, group: frozenset[int]) -> frozenset[int]:
-        """The group with those hosts that are fast with some of it and with nobody else."""
+        """The group with those hosts that are fast in rounds with some of it and nobody else."""
         inside = np.zeros(self.nhosts, dtype=bool)
         inside[list(group)] = True
         ends = self.ends
-        fast = ~self.is_slow[ends.flow] & ~self.out[ends.host] & ~self.out[ends.partner]
+        usable = ~self.out[ends.host] & ~self.out[ends.partner] & self.flows.in_round[ends.flow]
+        fast = usable & ~self.is_slow[ends.flow]
         with_it = np.bincount(ends.host[fast & inside[ends.partner]], minlength=self.nhosts)
-        others = fast & ~inside[ends.partner] & self.flows.in_round[ends.flow]
-        others = np.bincount(ends.host[others], minlength=self.nhosts)
+        others = np.bincount(ends.host[fast & ~inside[ends.partner]], minlength=self.nhosts)
         near = np.flatnonzero((with_it > 0) & (others == 0))
         return group | frozenset(near.tolist())
 
