@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.start import python
+
 HOSTS, PER_RACK, RATE_MBIT, SEED = 16, 4, 100, 34
 _CAMPAIGN_S = 400
 HERE = Path(__file__).parent
@@ -145,9 +147,8 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
         racks = f"{HOSTS // PER_RACK}x{PER_RACK}"
         run = Path(folder) / "run"
         start = time.monotonic()
-        words = [sys.executable, "-m", "bench.cluster", "--rate", f"{RATE_MBIT}Mbit"]
-        words += ["--racks", racks, *options, "--once", "--"]
-        words += [sys.executable, "-m", "bench.qualify", "-o", str(run), "--seed", str(number)]
+        words = python("bench.cluster", "--rate", f"{RATE_MBIT}Mbit", "--racks", racks, *options)
+        words += ["--once", "--", *python("bench.qualify", "-o", str(run), "--seed", str(number))]
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=_CAMPAIGN_S, check=False, cwd=HERE.parent
         )

@@ -339,7 +339,13 @@ def _campaign(
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
         comparable = without_shared(observations, engine.identities)
-        decision = decide(header.cluster, header.limits, comparable)
+        try:
+            decision = decide(header.cluster, header.limits, comparable)
+        except ValueError:
+            raise Unsupported(
+                f"{folder}: another version of Busbar began this campaign and would go on with"
+                " other launches; start a new one"
+            ) from None
         alone = all(one.stage is Stage.ALONE for one in decision.launches)
         return decision if launcher.can_join or alone else Decision((), decision.verdicts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -122,7 +123,8 @@ def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence
         sentence=sentence,
         verdicts=tuple(verdicts),
     )
-    write(folder / RESULT, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+    text = json.dumps(msgspec.to_builtins(result), indent=2)
+    write(folder / RESULT, f"{text}\n".encode())
 
 
 class Store:
@@ -160,4 +162,5 @@ class Store:
 
 
 def _encoded(value: Struct) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    # All but ASCII is escaped, so that a file can be shown as it is.
+    return f"{json.dumps(msgspec.to_builtins(value), separators=(',', ':'))}\n".encode()

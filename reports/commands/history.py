@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rich.markup import escape
-
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
@@ -74,6 +72,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     """Print the hosts, links and uplinks whose verdict has changed; 1 where any is not good now."""
+    from rich.markup import escape
+
     if len(campaigns) < 2:
         raise ReportError("a history needs two runs at least")
     found = changes(campaigns)
