@@ -52,6 +52,11 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar native collectives.schedule collectives.execution collectives.execution.gpu",
     ),
     (
+        "collectives.execution.shm_mpi",
+        "busbar native collectives.schedule collectives.execution collectives.execution.shm"
+        " collectives.execution.mpi",
+    ),
+    (
         "collectives.execution.nccl",
         "busbar collectives.schedule collectives.execution collectives.execution.gpu",
     ),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from bench.cluster import text
 from bench.cluster.faults import Faults, OtherFile, RankSignal, Shell, Variable
 from bench.cluster.network import MOST_HOSTS, Network
-from busbar.arguments import Parser, program, whole
+from busbar.arguments import program, whole
 from busbar.errors import Unsupported
-from busbar.options import OptionGroup, Self, option, switch
+from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.units import MOST_RANKS
 
 _HOSTS = 4
@@ -91,10 +90,9 @@ class NetworkOptions(OptionGroup):
         )
 
 
-class ClusterOptions(NetworkOptions):
+class ClusterOptions(CommandWords, NetworkOptions):
     """The options before ``--`` and the ``command`` after it."""
 
-    command: tuple[str, ...] = ()
     hosts: int | None = option(
         f"--hosts H  how many (default {_HOSTS}, or as many as --racks say)",
         parse=whole(1, "hosts", MOST_HOSTS),
@@ -162,15 +160,6 @@ class ClusterOptions(NetworkOptions):
     def faults(self) -> Faults:
         """What is wrong with hosts, apart from links."""
         return Faults((*self.env, *self.file, *self.shell), (*self.crash, *self.stop))
-
-    @classmethod
-    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options and the command of a command line. Raises Unsupported."""
-        own, command = list(argv), []
-        if "--" in own:
-            at = own.index("--")
-            own, command = own[:at], own[at + 1 :]
-        return super().parse(own, parser, command=tuple(command), **more)
 
     def checked(self) -> Self:
         """These options. Raises Unsupported for hosts that there are not, and without a command."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
-from bench.qualify.engine import GUARD_S, Engine
+from bench.qualify.engine import GUARD_S, Engine, Interrupted
 from bench.qualify.launchers import KINDS, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (
@@ -32,12 +32,25 @@ from bench.qualify.model import (
     State,
     Verdict,
 )
-from bench.qualify.store import FORMAT, VERSION, Campaign, Header, Settings, Store, load
-from bench.qualify.worker import Task
+from bench.qualify.page import page
+from bench.qualify.records import records
+from bench.qualify.store import (
+    FILE,
+    FORMAT,
+    RECORDS,
+    VERSION,
+    Campaign,
+    Header,
+    Settings,
+    Store,
+    load,
+    write_result,
+)
+from bench.qualify.task import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
-from busbar.errors import Unsupported
-from busbar.files import check, write_all
+from busbar.errors import StoreError, Unsupported
+from busbar.files import check, write, write_all
 from busbar.host import cores
 from busbar.options import Self, option, switch
 from busbar.start import python
@@ -155,9 +168,12 @@ class QualifyCommand(Command):
             check(path)
         start = time.monotonic()
         folder = self.resume or self.run_dir or _named(campaign.header)
+        if self.resume is None and (folder / FILE).is_file():
+            raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
         header = campaign.header
         last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
         seconds = time.monotonic() - start
+        write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
         self._write(header, last.verdicts, known, seconds)
         _print(header.cluster, last.verdicts)
         print_note(f"{len(known)} launches in {format_duration(seconds)}, kept in {folder}")
@@ -232,14 +248,16 @@ class QualifyCommand(Command):
     ) -> None:
         """Write the files that were asked for, all or none."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
-        contents: Sequence[tuple[Path | None, Callable[[], str]]] = (
+        contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
+            (self.page, lambda: page(header.cluster, verdicts, known)),
             (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
             (self.cordon, lambda: text.cordon_script(verdicts)),
             (self.metrics, lambda: text.metrics(verdicts, seconds, time.time())),
         )
-        write_all((path, make().encode()) for path, make in contents if path is not None)
+        wanted = [(path, make()) for path, make in contents if path is not None]
+        write_all((path, data.encode() if isinstance(data, str) else data) for path, data in wanted)
 
 
 _SETTLED = (
@@ -258,9 +276,13 @@ _ABOUT = {
 
 
 class Recorder:
-    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`."""
+    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`.
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    ``observations``: all that are kept, also of before an interruption.
+    """
+
+    def __init__(self, store: Store, engine: Engine, observations: list[Observation]) -> None:
+        self.observations = observations
         self._store, self._engine = store, engine
         self._stage: Stage | None = None
         self._same: dict[tuple[str, str], str] = {
@@ -290,6 +312,7 @@ class Recorder:
                     f" {own.hostname}; leave one of them out"
                 )
         self._store.add(observation, own)
+        self.observations.append(observation)
 
 
 def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
@@ -312,22 +335,32 @@ def _campaign(
     engine: Engine, folder: Path, campaign: Campaign, launcher: Launcher
 ) -> tuple[Decision, list[Observation]]:
     """Run the campaign's launches that are not in its folder yet."""
-    header, known = campaign.header, campaign.observations
+    header = campaign.header
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
         comparable = without_shared(observations, engine.identities)
-        decision = decide(header.cluster, header.limits, comparable)
+        try:
+            decision = decide(header.cluster, header.limits, comparable)
+        except ValueError:
+            raise Unsupported(
+                f"{folder}: another version of Busbar began this campaign and would go on with"
+                " other launches; start a new one"
+            ) from None
         alone = all(one.stage is Stage.ALONE for one in decision.launches)
         return decision if launcher.can_join or alone else Decision((), decision.verdicts)
 
     store = Store(folder, campaign)
-    recorder = Recorder(store, engine)
+    recorder = Recorder(store, engine, campaign.observations)
     remedy = f"{program('bench.qualify')} --resume {folder} goes on"
     try:
-        last = engine.campaign(next_batch, known, recorder, remedy)
+        last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
+    except Interrupted:
+        write(folder / RECORDS, records(header, recorder.observations))
+        raise
     finally:
         store.close()
-    return last, load(folder).observations
+    write(folder / RECORDS, records(header, recorder.observations))
+    return last, recorder.observations
 
 
 def without_shared(

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from bench.qualify.lines import Identity
-from bench.qualify.model import Cluster, Limits, Observation
+from bench.qualify.model import Cluster, Limits, Observation, Verdict
 from busbar.errors import StoreError, Unsupported
 from busbar.filelock import Claim
-from busbar.files import GrowingFile, check, read
+from busbar.files import GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
-FILE = "campaign.jsonl"
+# Observations are no records: `reports` takes all files `.jsonl` of a folder for such.
+FILE, RESULT, RECORDS = "campaign.ndjson", "verdicts.json", "records.jsonl"
 _MOST_BYTES = 1 << 31
 
 
@@ -97,6 +99,34 @@ def load(folder: Path) -> Campaign:
     return Campaign(header, tuple(entries))
 
 
+class Result(Struct, frozen=True, kw_only=True):
+    """What a campaign found, as other programs read it: the file `RESULT` of the run directory.
+
+    ``sentence`` is the last line of the table.
+    """
+
+    format: str
+    version: int
+    started: str
+    hosts: tuple[str, ...]
+    sentence: str
+    verdicts: tuple[Verdict, ...]
+
+
+def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence[Verdict]) -> None:
+    """Write the verdicts of a campaign that is over. Raises StoreError."""
+    result = Result(
+        format=f"{FORMAT}-verdicts",
+        version=VERSION,
+        started=header.started,
+        hosts=header.cluster.hosts,
+        sentence=sentence,
+        verdicts=tuple(verdicts),
+    )
+    text = json.dumps(msgspec.to_builtins(result), indent=2)
+    write(folder / RESULT, f"{text}\n".encode())
+
+
 class Store:
     """Keeps a campaign on disk; no other process writes it meanwhile. Raises StoreError."""
 
@@ -132,4 +162,5 @@ class Store:
 
 
 def _encoded(value: Struct) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    # All but ASCII is escaped, so that a file can be shown as it is.
+    return f"{json.dumps(msgspec.to_builtins(value), separators=(',', ':'))}\n".encode()

@@ -14,7 +14,7 @@ from bench.qualify.model import Cluster, State, Verdict
 from busbar.tables import Column
 from busbar.terminal import make_printable
 
-HOST, LINK, UPLINK = "host", "link", "uplink"
+HOST, LINK, UPLINK, GROUP = "host", "link", "uplink", "group"
 #: States that say nothing against their subject.
 NOT_BAD = (State.GOOD, State.CANNOT_TELL)
 # What the sentence says of a host in each state, and how many subjects it names.
@@ -55,6 +55,8 @@ def subject(verdict: Verdict, cluster: Cluster) -> str:
         return verdict.subject[0]
     if verdict.kind == LINK:
         return f"the link {verdict.subject[0]} to {verdict.subject[-1]}"
+    if verdict.kind == GROUP:
+        return f"the group {' '.join(sorted(verdict.subject, key=natural))}"
     racks = {cluster.racks.get(host, "") for host in verdict.subject} - {""}
     if len(racks) == 1:
         return f"the uplink of rack {racks.pop()}"
@@ -72,7 +74,7 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
     """The whole answer: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``."""
     count, total = len(good_hosts(cluster, verdicts)), len(cluster.hosts)
     head = f"all {total} hosts are good" if count == total else f"{count} of {total} hosts are good"
-    against = [one for kind in (HOST, LINK, UPLINK) for one in bad(verdicts, kind)]
+    against = [one for kind in (HOST, LINK, UPLINK, GROUP) for one in bad(verdicts, kind)]
     unsure = [one for one in verdicts if one.state is State.CANNOT_TELL]
     clauses = [clause(one, cluster) for one in [*against, *unsure]]
     more = f" and {len(clauses) - _NAMED} more" if len(clauses) > _NAMED else ""

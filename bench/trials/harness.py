@@ -41,8 +41,8 @@ _SIZES = (8, 4096, 65536, 1 << 20)
 # The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
 _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
 _SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
-# Of each test of point-to-point messages, and whether each of its messages is waited for.
-_PAIRS = {
+#: The letter in C's loop of each test of point-to-point messages, and whether it waits for each.
+PAIR_TESTS = {
     "send": (b"s", False),
     "ping_pong": (b"l", True),
     "put": (b"p", False),
@@ -132,8 +132,8 @@ class CLoop:
         return self._turns(ours, function, kind, [source, target], target.size)
 
     def pair(self, name: str, size: int) -> tuple[float, float, float]:
-        """A window of messages, or trips, between two ranks; see `_PAIRS`."""
-        kind, waits = _PAIRS[name]
+        """A window of messages, or trips, between two ranks; see `PAIR_TESTS`."""
+        kind, waits = PAIR_TESTS[name]
         how, times = name.partition("_")[0], _TRIPS if waits else _WINDOW
         messages = 1 if waits else times
         if how == "ping":
@@ -206,7 +206,9 @@ def main(argv: list[str]) -> None:
         tables = {name: (loop.collective, f"MPI's {name}") for name in _COLLECTIVES}
         if world.size == 2:
             tables |= {name: (loop.schedule, f"{name} over mpi") for name in _SCHEDULES}
-            tables |= {name: (loop.pair, f"{name} over mpi") for name in _PAIRS if name in argv[1:]}
+            tables |= {
+                name: (loop.pair, f"{name} over mpi") for name in PAIR_TESTS if name in argv[1:]
+            }
         printed["against_c"] = {
             text: {size: measured(name, size) for size in _SIZES}
             for name, (measured, text) in tables.items()
