@@ -110,9 +110,11 @@ class _Batch:
             every: list[Spec] = [(Stage.ALONE, (host,)) for host in range(len(self.evidence.hosts))]
             return every, "each host alone"
         self._failed()
-        if self._more_rounds():
-            self._round()
-            return self.chosen, "pairs of hosts"
+        failed = len(self.chosen)
+        for number in self._next_rounds():
+            self._round(number)
+            if len(self.chosen) > failed:
+                return self.chosen, "pairs of hosts"
         self._confirm()
         return self.chosen, "suspects once more"
 
@@ -129,24 +131,24 @@ class _Batch:
     def _has_all_pairs(self) -> bool:
         return len(self.evidence.hosts) <= self.evidence.limits.all_pairs
 
-    def _more_rounds(self) -> bool:
+    def _next_rounds(self) -> range:
+        """The rounds that are still to come; of the first of them that has any pairs one is run."""
         nhosts, done = len(self.evidence.hosts), self._rounds_so_far()
         # Where all hosts together failed, a host fails since it was paired.
         failures = sum(has_failed(o) for o in self.evidence.together())
         least = rounds(nhosts) if self._has_all_pairs() else min(ROUNDS, rounds(nhosts))
-        if done < least + min(failures, _LATE_ROUNDS):
-            return True
-        if self._has_all_pairs():
-            return False
-        uncleared = len(self.speeds.unsure) + len(self.speeds.hosts)
-        return done < _MOST_ROUNDS and uncleared > _UNCLEARED * nhosts
+        least += min(failures, _LATE_ROUNDS)
+        if done >= least and not self._has_all_pairs():
+            uncleared = len(self.speeds.unsure) + len(self.speeds.hosts)
+            if done < min(_MOST_ROUNDS, rounds(nhosts)) and uncleared > _UNCLEARED * nhosts:
+                least = done + 1
+        return range(done, least)
 
-    def _round(self) -> None:
-        """The next round, and pairs of those whose partner is not there."""
-        nhosts, number = len(self.evidence.hosts), self._rounds_so_far()
+    def _round(self, number: int) -> None:
+        """A round, and pairs of those whose partner is not there."""
+        nhosts = len(self.evidence.hosts)
         again = number >= rounds(nhosts)
-        pairs = round_of_pairs(nhosts, number, self.evidence.limits.seed)
-        for pair in pairs:
+        for pair in round_of_pairs(nhosts, number, self.evidence.limits.seed):
             if again or (min(pair), max(pair)) not in self.met:
                 self._add(Stage.PAIRS, pair)
         free = [h for h in self._shuffled(range(nhosts)) if self._is_free(h)]
@@ -246,9 +248,9 @@ class _Batch:
     def _candidates(self) -> list[int]:
         """Good partners, in a random order: cleared hosts, or, before there are any, clean ones."""
         cleared = np.flatnonzero(self.speeds.cleared).tolist()
+        every = [h for h in range(len(self.evidence.hosts)) if h not in self.out]
         slow = self.speeds.hosts.keys() | self.speeds.unsure.keys()
-        rest = cleared or [h for h in range(len(self.evidence.hosts)) if h not in slow]
-        return self._shuffled(rest or range(len(self.evidence.hosts)))
+        return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
     def _controls(self, most: int) -> None:
         """Fast pairs beside the suspects."""
