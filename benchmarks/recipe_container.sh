@@ -20,7 +20,7 @@ export POST="set -eu
 $(section post)"
 export RUN="$(section environment)
 $(section runscript)"
-exec unshare --mount sh -c '
+exec unshare --mount sh -euc '
     root=$1
     shift
     for place in proc sys dev; do mount --rbind "/$place" "$root/$place"; done

@@ -22,6 +22,7 @@ from busbar.launchers import speaks
 # error.
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
+_SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
 
 
 def program(module: str) -> str:
@@ -162,6 +163,9 @@ class Parser(argparse.ArgumentParser):
         known = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
         near = _nearest(wrong[2:].partition("=")[0], known) if wrong else ""
         meant = f"; did you mean --{near}?" if near else ""
+        sizes = [word for word in self._left if _SIZE.fullmatch(word)]
+        if sizes and "maxbytes" in known:
+            meant = f"; did you mean -e {sizes[0]}?"
         raise Unsupported(f"{message}{meant}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:

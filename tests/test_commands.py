@@ -115,7 +115,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),
     ("mpi4py", "topology measure"),
-    ("mpi4py", "allreduce --ranks 2"),
+    ("mpi4py", "allreduce --ranks 2 --transport mpi"),
 )
 
 

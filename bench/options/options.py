@@ -21,7 +21,7 @@ from busbar.arguments import Parser, program, unknown
 from busbar.completion import offer
 from busbar.errors import Unsupported
 from busbar.mpi import LEVELS, OPTION
-from busbar.options import OptionGroup, Self, option, redefine, switch
+from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switch
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
@@ -175,7 +175,8 @@ class Options(RunOptions):
     minbytes: str = option("-b --minbytes SIZE  smallest size", "1M", title="sizes and iterations")
     maxbytes: str = option("-e --maxbytes SIZE  largest size", "1G")
     size_list: str | None = option(
-        "--sizes SIZES  these sizes, joined by commas, instead of -b, -e, -f, -i"
+        "--sizes SIZES  these sizes, joined by commas, instead of -b, -e, -f, -i",
+        action=JoinLists,
     )
     factor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
     increment: str | None = option(
@@ -417,6 +418,8 @@ class Options(RunOptions):
     @cached_property
     def ops(self) -> tuple[str, ...]:
         """The operations."""
+        if "mulsum" in self.op.split(","):
+            raise Unsupported("-o mulsum: NCCL's sum times a factor is not here; -o sum is")
         return names(self.op, OPS, "operation")
 
     @property
@@ -488,6 +491,13 @@ class Options(RunOptions):
             return replace(self, cudagraph=None, chosen={**self.chosen, "graph": graph}).checked()
         self._check_gpus()
         self._check_launches()
+        if self.nthreads > 1 and self.ranks:
+            product = self.nthreads * (self.ngpus or 1)
+            raise Unsupported(
+                f"-t {self.nthreads} --ranks {self.ranks}: in nccl-tests {self.ranks} processes of"
+                f" {product} threads; here give --ranks {self.ranks * product} for processes, or"
+                f" --threads {self.ranks * product}"
+            )
         if self.check.timed and self.timing == "loop":
             raise Unsupported(
                 "--check timed looks at a result between two iterations; leave out --timing loop"
@@ -537,6 +547,7 @@ class CollectiveOptions(Options):
         " library (MPI's or NCCL's own); worksharing (all processes share the work of all ranks);"
         " auto (as tuned); all (default ring,library; on GPUs tree, torus and ps, too)",
         title="what is measured",
+        action=JoinLists,
     )
     nonblocking: bool = switch(
         "--nonblocking  also measure MPI's non-blocking collective and its overlap with computation"
@@ -547,11 +558,14 @@ class CollectiveOptions(Options):
     grid: tuple[int, ...] | None = option(
         "--grid XxY  the grid of algorithms that have one, such as 4x4", parse=types.grid
     )
-    op: str = option(f"-o --op OP  {', '.join(OPS)}, all", "sum", completes=(*OPS, "all"))
+    op: str = option(
+        f"-o --op OP  {', '.join(OPS)}, all", "sum", completes=(*OPS, "all"), action=JoinLists
+    )
     datatype: str = option(
         f"-d --datatype TYPE  {', '.join((*DTYPES, *FLOAT8))}, all but the last two",
         "float",
         completes=(*DTYPES, *FLOAT8, "all"),
+        action=JoinLists,
     )
     root: int | None = option(
         "-r --root RANK  root rank of rooted collectives, or all", 0, types.root
@@ -603,10 +617,12 @@ class Pt2ptOptions(Options):
         TESTS,
         lambda text: tuple(dict.fromkeys(names(text, TESTS, "test"))),
         title="what is measured",
+        action=JoinLists,
     )
     algorithm: str | None = option(
         "-A --algorithm NAMES  two_sided (messages, the default), put or get (one-sided), or all",
         title="what is measured",
+        action=JoinLists,
     )
     window: int = option(
         "-W --window N  messages in flight in bandwidth tests (default 64, as OSU's)",

@@ -15,7 +15,7 @@ from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import Row, Store, nccl_sink, sink
+from reports.exports.store import SINKS, Row, Store, nccl_sink, sink
 from reports.readers.codec import Writer, measurements
 from reports.records.measurement import Measurement
 from reports.tables.arrivals import arrivals_table
@@ -148,7 +148,8 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
 
     Raises StoreError for a file with results where it is not said what becomes of them.
     """
-    if options.overwrite or not (path.is_file() and path.stat().st_size):
+    known = path.name.endswith(tuple(SINKS))  # of another name `sink` says what is wrong
+    if options.overwrite or not (known and path.is_file() and path.stat().st_size):
         return launches
     if not options.append:
         if launches:

@@ -81,6 +81,8 @@ def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
 
 def load(path: Path) -> list[Rules]:
     """The rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
+    if not path.exists():
+        raise Unsupported(f"there is no {path}; busbar tune measures, and writes it")
     return parse(read(path, _MOST_BYTES), path)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
+from statistics import fmean
 
 from busbar import units
 from busbar.errors import ReportError
@@ -85,12 +86,16 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A rule: what it speaks of, of which figure, and what that must keep, all of it."""
+    """A rule: what it speaks of, of which figure, and what that must keep, all of it.
+
+    ``average``: the rows together must keep it, by their mean.
+    """
 
     text: str
     selectors: tuple[Selector, ...]
     metric: str
     bounds: tuple[Threshold, ...]
+    average: bool = False
 
     def concerns(self, row: Measurement) -> bool:
         """Whether a row is one that the rule speaks of."""
@@ -146,6 +151,9 @@ def check(
     for rule in expectations:
         mine = [r for r in rows if rule.concerns(r)]
         failures += [Failure(None, text) for text in _unspoken(rule, rows, mine)]
+        if rule.average:
+            failures += [Failure(None, text) for text in _broken_on_average(rule, mine)]
+            continue
         for row in mine:
             texts = (_broken(rule, bound, row, limit) for bound in rule.bounds)
             failures += [Failure(row, text) for text in filter(None, texts)]
@@ -199,6 +207,23 @@ def _broken(rule: Expectation, bound: Threshold, row: Measurement, limit: float 
         return ""
     shown = _shown(rule.metric)
     return f"{what}: {rule.metric} is {shown(value)}, wanted {bound.comparison} {shown(wanted)}"
+
+
+def _broken_on_average(rule: Expectation, rows: Sequence[Measurement]) -> list[str]:
+    """Why the mean of a rule's rows does not keep it: a bound each, or rows without the figure."""
+    values = [getattr(row, METRICS[rule.metric][0]) for row in rows]
+    if None in values:
+        lost = next(row for row, value in zip(rows, values, strict=True) if value is None)
+        return [f"{named(lost)}: {rule.metric} is not known, so no average of it is"]
+    if not values:
+        return []  # said by `_unspoken`
+    shown, mean = _shown(rule.metric), fmean(values)
+    return [
+        f"average {rule.metric} of {len(values)} rows is {shown(mean)},"
+        f" wanted {bound.comparison} {shown(bound.value)}"
+        for bound in rule.bounds
+        if not COMPARE[bound.comparison](mean, bound.value)
+    ]
 
 
 def _bound(rule: Expectation, row: Measurement, value: float, limit: float | None) -> float:

@@ -30,6 +30,7 @@ _RANGE = re.compile(
 _FIELD = re.compile(rf"({'|'.join(FIELDS)})\s*({_OPERATOR})\s*(.+)")
 _RANKS = re.compile(r"(\d{1,9}) ranks?", re.ASCII)
 _BETWEEN = re.compile(r"^(\w+)\s+between\s+(.+?)\s+and\s+(.+)$")
+_AVERAGE = re.compile(r"\b(?:avg|average)\s+(?=[a-z])")
 _PLAIN = re.compile(rf"({_NUMBER})\s*([^\s\d*]*)", re.ASCII)
 _LIMIT = re.compile(rf"({_NUMBER})?\s*(%?)\s*(?:\*|of)?\s*limit|limit\s*\*\s*({_NUMBER})", re.ASCII)
 _ALIASES = {"latency": "time", "median": "time"}
@@ -50,12 +51,15 @@ def parse(text: str) -> Expectation:
         raise ReportError(f"--expect: a rule of {len(text)} characters; at most {_MOST_TEXT}")
     selectors, _, rule = text.rpartition(":")
     try:
-        metric, bounds = _rule(rule.strip())
+        text_, average = _AVERAGE.subn("", rule.strip())
+        metric, bounds = _rule(text_)
+        if average and any(bound.of_limit for bound in bounds):
+            raise ValueError("an average has no limit; write it for each row")
         parts = filter(None, (p.strip() for p in selectors.split(",")))
         found = tuple(one for part in parts for one in _selectors(part))
     except ValueError as error:
         raise ReportError(f"--expect {text!r}: {error}") from None
-    return Expectation(text, found, metric, bounds)
+    return Expectation(text, found, metric, bounds, bool(average))
 
 
 def _rule(text: str) -> tuple[str, tuple[Threshold, ...]]:

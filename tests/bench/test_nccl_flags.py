@@ -112,3 +112,39 @@ def test_groups_by_all_four_rules() -> None:
     for text, groups in rules.items():
         rule = _parse(f"--split {text}").split
         assert rule is not None and [color(rule, rank) for rank in range(8)] == groups
+
+
+@pytest.mark.parametrize("words", ["-A ring -A ps,tree", "-A ring,ps -A tree", "-A ring,ps,tree"])
+def test_lists_that_are_given_again_add_up(words: str) -> None:
+    """Rule: an option with a list keeps all of its lists, in their order."""
+    found = _parse(f"{words} -d float -d half --sizes 1K --sizes 2K,4K -o sum -o max")
+    assert [one.name for one in found.algorithms] == ["ring", "ps", "tree"]
+    assert found.dtypes == ("float", "half") and found.ops == ("sum", "max")
+    assert found.sizes == (1024, 2048, 4096)
+    tests = parse(["--tests", "latency", "--tests", "bandwidth", "-A", "put", "-A", "get"], "pt2pt")
+    assert tests.pairing is not None and tests.pairing.tests == ("latency", "bandwidth")
+    assert [one.name for one in tests.algorithms] == ["put", "get"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-t 2 --ranks 2", "--ranks 4 for processes, or --threads 4"),
+        ("-t 2 -g 2 --ranks 2", "--ranks 8"),
+        ("--hostfile h", "mpirun --hostfile FILE"),
+        ("-H a,b", "srun"),
+        ("64M", "did you mean -e 64M"),
+        ("-o mulsum", "not here"),
+    ],
+)
+def test_what_means_something_elsewhere_is_refused_with_the_way(words: str, said: str) -> None:
+    """Rule: words of other programs are one line that says what to write here."""
+    with pytest.raises(Unsupported, match=said):
+        _parse(words)
+
+
+def test_auto_without_a_file_says_how_one_is_made(tmp_path: Path) -> None:
+    """Rule: -A auto where nothing was tuned names the command that tunes."""
+    none = tmp_path / "none.json"
+    status, out, err = on_threads("allreduce", f"--ranks 2 -e 1M -A auto --tuning {none}")
+    assert (status, out) == (2, "") and f"there is no {none}; busbar tune" in err

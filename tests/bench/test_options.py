@@ -53,7 +53,7 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("-e 99999999999T", "more than any memory has"),
         ("-t 2 -g 2", "-g has no effect with --transport inproc"),
         ("--threads 3 -t 2", "-t x -g makes 2"),
-        ("-t 2 --ranks 3", "give --ranks 2 alone"),
+        ("-t 2 --ranks 3", "give --ranks 6 for processes"),
         ("-G 1 --graph off", "exclude each other"),
         ("-I 2", "invalid choice"),
         ("-c 5.5", "or timed, for every timed iteration"),
@@ -127,7 +127,7 @@ def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:
 def test_a_quiet_run_prints_its_closing_report_alone(tmp_path: Path) -> None:
     """Rule: --quiet prints what stands behind the last row; its files are those of any run."""
     words = ("--ranks 2 -b 1K -e 2K -n 3 -A ring --placement out --out", str(tmp_path / "a.jsonl"))
-    whole, short = (on_threads("allreduce", *words, more) for more in ("", "--quiet"))
+    whole, short = (on_threads("allreduce", *words, more) for more in ("", "--quiet --overwrite"))
     assert whole[0] == short[0] == 0 and table_rows(whole[1]) and not table_rows(short[1])
     heads = [line for line in short[1].splitlines() if line and not line.startswith("#")]
     assert not heads and "ring" in short[1]

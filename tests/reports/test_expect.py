@@ -136,7 +136,7 @@ def test_a_figure_that_is_not_known_fails(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "busbw", "x: speed > 1", "x: busbw >= ", "x: time < 5", "x: time < 0.5*limit",
-    "x y: wrong = 0",
+    "x y: wrong = 0", "avg busbw > 0.5*limit", "avg speed > 1", "avg > 1",
      "colour=red: wrong = 0", "x: busbw > 1 us", "x: wrong > -1", "x: busbw >= 80%",
      "x: busbw > nan",
      "x: busbw > inf", "x: busbw > 1e999", "1.3: wrong = 0", "ranks=all: wrong = 0",
@@ -205,3 +205,24 @@ def test_a_rule_without_end_is_refused_in_a_line() -> None:
     with pytest.raises(ReportError) as caught:
         parse(f"busbw >= {'9' * 5000} GB/s")
     assert "5014 characters" in str(caught.value) and len(str(caught.value)) < 100
+
+
+@given(
+    st.lists(st.floats(1e9, 1e11), min_size=1, max_size=8),
+    st.floats(1.0, 100.0),
+    st.sampled_from([">=", "<"]),
+)
+def test_an_average_is_of_all_rows(rates: list[float], bound: float, comparison: str) -> None:
+    """Rule: `avg` holds the mean against the bound, wherever the figure stands in the rule."""
+    rows = [replace(ROWS[0], busbw_bytes_per_s=rate) for rate in rates]
+    mean = sum(rates) / len(rates) / 1e9
+    kept = mean >= round(bound, 3) if comparison == ">=" else mean < round(bound, 3)
+    flipped = {">=": "<=", "<": ">"}[comparison]
+    if abs(mean - round(bound, 3)) < 1e-6:
+        return  # the mean's last digits decide
+    for rule in (f"avg busbw {comparison} {bound:.3f}GB/s", f"{bound:.3f} {flipped} avg busbw"):
+        assert len(check([parse(f"allreduce: {rule}")], rows)) == (not kept)
+    assert check([parse(f"broadcast: avg busbw {comparison} {bound:.3f}")], rows)
+    lost = replace(rows[0], busbw_bytes_per_s=None)
+    (failure,) = check([parse("avg busbw > 0")], [*rows, lost])
+    assert "is not known" in failure.text

@@ -178,7 +178,9 @@ def visible() -> tuple[Any, int]:
     except Unavailable as error:
         if driver_here():
             raise
-        raise Unavailable(f"no NVIDIA driver here (no {_SIGNS[0]}); {error}") from None
+        raise Unavailable(
+            f"no NVIDIA driver here (no {_SIGNS[0]}); {error}; --ranks N alone measures the host"
+        ) from None
 
 
 def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
