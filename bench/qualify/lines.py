@@ -106,8 +106,7 @@ def observe(
 ) -> Observation:
     """What a launch showed. ``ranks`` a host; ``names``: hosts by the names that they report.
 
-    Hosts whose names are not known have the ranks in the order of the launch. One that has a rank
-    of another host's name is not reported twice.
+    Where a reported name is not known, the rank counts as of the host at its place in the launch.
     """
     by_host: dict[str, list[Line]] = {host: [] for host in launch.hosts}
     for line in lines:

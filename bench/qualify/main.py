@@ -346,8 +346,8 @@ def _campaign(
                 f"{folder}: another version of Busbar began this campaign and would go on with"
                 " other launches; start a new one"
             ) from None
-        alone = all(one.stage is Stage.ALONE for one in decision.launches)
-        return decision if launcher.can_join or alone else Decision((), decision.verdicts)
+        possible = (one for one in decision.launches if launcher.can_join or _is_alone(one))
+        return replace(decision, launches=tuple(possible))
 
     store = Store(folder, campaign)
     recorder = Recorder(store, engine, campaign.observations)
@@ -363,6 +363,10 @@ def _campaign(
     return last, recorder.observations
 
 
+def _is_alone(launch: Launch) -> bool:
+    return launch.stage is Stage.ALONE
+
+
 def without_shared(
     observations: Sequence[Observation], identities: Mapping[str, Identity]
 ) -> list[Observation]:
@@ -374,7 +378,7 @@ def without_shared(
     shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
     return [
         replace(one, reports=tuple(replace(report, rates={}) for report in one.reports))
-        if one.launch.stage is Stage.ALONE and one.launch.hosts[0] in shared
+        if _is_alone(one.launch) and one.launch.hosts[0] in shared
         else one
         for one in observations
     ]
