@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.start import python
+
 HOSTS, PER_RACK, RATE_MBIT, SEED = 16, 4, 100, 34
 _CAMPAIGN_S = 400
 HERE = Path(__file__).parent
@@ -145,9 +147,8 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
         racks = f"{HOSTS // PER_RACK}x{PER_RACK}"
         run = Path(folder) / "run"
         start = time.monotonic()
-        words = [sys.executable, "-m", "bench.cluster", "--rate", f"{RATE_MBIT}Mbit"]
-        words += ["--racks", racks, *options, "--once", "--"]
-        words += [sys.executable, "-m", "bench.qualify", "-o", str(run), "--seed", str(number)]
+        words = python("bench.cluster", "--rate", f"{RATE_MBIT}Mbit", "--racks", racks, *options)
+        words += ["--once", "--", *python("bench.qualify", "-o", str(run), "--seed", str(number))]
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=_CAMPAIGN_S, check=False, cwd=HERE.parent
         )
@@ -155,7 +156,7 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
         result: dict[str, object] = {"sentence": done.stderr[-300:], "verdicts": []}
         if (run / "verdicts.json").exists():
             result = json.loads((run / "verdicts.json").read_text())
-        path = run / "campaign.jsonl"
+        path = run / "campaign.ndjson"
         launches = len(path.read_text().splitlines()) - 1 if path.exists() else 0
     verdicts = result["verdicts"]
     assert isinstance(verdicts, list)

@@ -19,7 +19,7 @@ TERMINATED = 128 + 15
 MEANING = {
     GOOD: "all right",
     FOUND: "a result was wrong, a proof failed, a threshold was not kept, `check` or `doctor` has"
-    " findings, or a result file could not be kept",
+    " findings, `qualify` has a host that is not good, or a result file could not be kept",
     BAD: "bad input, or a full disk behind standard output",
     MISSING: "something is not on this machine: a library, a device, a launcher",
     RANK_LOST: "a rank failed or never arrived",

@@ -10,12 +10,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.cli import checks
 from bench.cli.main import commands
 from bench.launch.recipe_commands import TABLE as RECIPES
 from bench.links import measure as measuring
+from bench.qualify.decide import decide
+from bench.qualify.model import (
+    Cluster,
+    Ending,
+    HostReport,
+    Limits,
+    Observation,
+)
+from bench.qualify.store import FILE as QUALIFIED
+from bench.qualify.store import FORMAT as QUALIFY_FORMAT
+from bench.qualify.store import VERSION as QUALIFY_VERSION
+from bench.qualify.store import Entry, Header, Settings
 from bench.run import tuning_file
 from bench.steps.workloads import file as model
 from busbar.cli import COMMANDS as DOORS
@@ -112,6 +125,11 @@ CASES: Mapping[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster --dry-run --hosts 2 --slow EVIL:1Mbit -- true",),
     "cluster law": ("cluster law --show --out NONE",),
+    "qualify": (
+        "qualify --hosts EVIL,b",
+        "qualify --hostfile GARBLED",
+        "qualify --resume FOLDER --page FOLDER/q.html --drain FOLDER/d.txt --metrics FOLDER/m.txt",
+    ),
     "step": (
         "step --threads 2 --model MODEL --update ring -n 2 --compute DELAYS --out FOLDER/s.jsonl",
         "step --threads 2 --model GARBLED --update ring -n 2",
@@ -154,11 +172,31 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(measuring, "world", _no_mpi)
     monkeypatch.setattr(checks, "cpu_model", lambda: EVIL)
     found = {"NONE": str(folder / f"none{EVIL}"), "EVIL": EVIL, "FOLDER": str(folder)}
+    (folder / QUALIFIED).write_bytes(_campaign())
     for name, (ending, content) in _texts().items():
         path = folder / f"{name}{EVIL}{ending}"
         path.write_text(content, encoding="utf-8", newline="")
         found[name] = str(path)
     return found
+
+
+def _campaign() -> bytes:
+    """A qualification that is over, of two hosts that crashed and printed escapes."""
+    header = Header(
+        format=QUALIFY_FORMAT,
+        version=QUALIFY_VERSION,
+        started="2026-11-20T12:00:00+00:00",
+        cluster=Cluster(("a", "b")),
+        limits=Limits(),
+        settings=Settings(launcher="ssh"),
+    )
+    known: list[Observation] = []
+    while batch := decide(header.cluster, header.limits, known).launches:
+        for launch in batch:
+            reports = (HostReport(host, Ending.CRASHED, f"x{EVIL}", 3) for host in launch.hosts)
+            known.append(Observation(launch, tuple(reports)))
+    entries = [Entry(observation=one) for one in known]
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in (header, *entries))
 
 
 def _no_mpi(threads: str | None = None) -> None:

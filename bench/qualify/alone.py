@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import log
+from dataclasses import dataclass, field, replace
+from math import exp, log
 
 import numpy as np
 
@@ -114,6 +114,9 @@ def _rates(
             if (below or score >= limit) and len(ratios) >= _LEAST:
                 launches = np.array(result.launches[host], dtype=np.int64)
                 found = summarize(ratios, launches, 0, ())
+                if below:
+                    best, threshold = exp(max(rates[host])), exp(least)
+                    found = replace(found, rate=best, threshold=threshold)
                 result.slow.setdefault(host, {})[measure] = found
             elif (below or score > log(MISSED)) and len(ratios) < MOST:
                 suspects.add(host)

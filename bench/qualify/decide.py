@@ -13,13 +13,15 @@ from bench.qualify.failures import Failures, find_failures
 from bench.qualify.model import Cluster, Decision, Launch, Limits, Observation, Stage
 from bench.qualify.pairing import Pair, matching, round_of_pairs, rounds
 from bench.qualify.speeds import Speeds, find_speeds, usual
-from bench.qualify.together import Together, find_together
+from bench.qualify.together import Together, find_together, has_failed
 from bench.qualify.verdicts import Findings, good_hosts, verdicts
 
 #: Rounds of pairs, where not every pair is measured.
 ROUNDS = 2
 #: More rounds follow while more than this share of the hosts is not cleared, up to so many.
 _UNCLEARED, _MOST_ROUNDS = 0.125, 8
+#: So many rounds follow at most after failures of all hosts together.
+_LATE_ROUNDS = 6
 #: A host takes part in at most so many launches of stage `confirm`, and so does a pair.
 _MOST_CONFIRM, _MOST_LINK = 16, 12
 #: Pairs that are known to be fast run beside suspects, at most so many: for the batch's level, and
@@ -108,9 +110,11 @@ class _Batch:
             every: list[Spec] = [(Stage.ALONE, (host,)) for host in range(len(self.evidence.hosts))]
             return every, "each host alone"
         self._failed()
-        if self._more_rounds():
-            self._round()
-            return self.chosen, "pairs of hosts"
+        failed = len(self.chosen)
+        for number in self._next_rounds():
+            self._round(number)
+            if len(self.chosen) > failed:
+                return self.chosen, "pairs of hosts"
         self._confirm()
         return self.chosen, "suspects once more"
 
@@ -127,21 +131,25 @@ class _Batch:
     def _has_all_pairs(self) -> bool:
         return len(self.evidence.hosts) <= self.evidence.limits.all_pairs
 
-    def _more_rounds(self) -> bool:
+    def _next_rounds(self) -> range:
+        """The rounds that are still to come; of the first of them that has any pairs one is run."""
         nhosts, done = len(self.evidence.hosts), self._rounds_so_far()
-        if self._has_all_pairs():
-            return done < rounds(nhosts)
-        if done < ROUNDS:
-            return True
-        uncleared = len(self.speeds.unsure) + len(self.speeds.hosts)
-        return done < _MOST_ROUNDS and uncleared > _UNCLEARED * nhosts
+        # Where all hosts together failed, a host fails since it was paired.
+        failures = sum(has_failed(o) for o in self.evidence.together())
+        least = rounds(nhosts) if self._has_all_pairs() else min(ROUNDS, rounds(nhosts))
+        least += min(failures, _LATE_ROUNDS)
+        if done >= least and not self._has_all_pairs():
+            uncleared = len(self.speeds.unsure) + len(self.speeds.hosts)
+            if done < min(_MOST_ROUNDS, rounds(nhosts)) and uncleared > _UNCLEARED * nhosts:
+                least = done + 1
+        return range(done, least)
 
-    def _round(self) -> None:
-        """The next round, and pairs of those whose partner is not there."""
+    def _round(self, number: int) -> None:
+        """A round, and pairs of those whose partner is not there."""
         nhosts = len(self.evidence.hosts)
-        pairs = round_of_pairs(nhosts, self._rounds_so_far(), self.evidence.limits.seed)
-        for pair in pairs:
-            if pair not in self.met:
+        again = number >= rounds(nhosts)
+        for pair in round_of_pairs(nhosts, number, self.evidence.limits.seed):
+            if again or (min(pair), max(pair)) not in self.met:
                 self._add(Stage.PAIRS, pair)
         free = [h for h in self._shuffled(range(nhosts)) if self._is_free(h)]
         self._match(Stage.PAIRS, self._unmet(free))
@@ -165,10 +173,9 @@ class _Batch:
     # ------------------------------------------------------------------ confirm
 
     def _failed(self) -> None:
-        """Hosts and pairs that failed, once more, and hosts that were slow alone."""
-        for host in (*self.failures.alone, *self.alone.suspects):
-            if host not in self.out:
-                self._add(Stage.ALONE, (host,), suspects=True)
+        """Hosts and pairs that failed, once more."""
+        for host in self.failures.alone:
+            self._add(Stage.ALONE, (host,), suspects=True)
         for host, had in sorted(self.failures.pairs.items()):
             self._with_partner(host, had)
         for pair in self.failures.repeated:
@@ -183,6 +190,8 @@ class _Batch:
             for host in one.hosts
         )
         before = len(self.chosen)
+        for host in self.alone.suspects:
+            self._add(Stage.ALONE, (host,))
         apart = self.speeds.apart
         for n in self.random.permutation(len(apart)).tolist():
             first, second = (
@@ -239,9 +248,9 @@ class _Batch:
     def _candidates(self) -> list[int]:
         """Good partners, in a random order: cleared hosts, or, before there are any, clean ones."""
         cleared = np.flatnonzero(self.speeds.cleared).tolist()
+        every = [h for h in range(len(self.evidence.hosts)) if h not in self.out]
         slow = self.speeds.hosts.keys() | self.speeds.unsure.keys()
-        rest = cleared or [h for h in range(len(self.evidence.hosts)) if h not in slow]
-        return self._shuffled(rest or range(len(self.evidence.hosts)))
+        return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
     def _controls(self, most: int) -> None:
         """Fast pairs beside the suspects."""

@@ -96,6 +96,10 @@ class Evidence:
         """The launches of two hosts."""
         return [o for o in self.outcomes if len(o.hosts) == 2]
 
+    def together(self) -> list[Observation]:
+        """The launches of more hosts."""
+        return [o for o in self.observations if o.launch.stage is Stage.TOGETHER]
+
     def _outcome(self, one: Observation) -> Outcome:
         hosts = tuple([self.index[name] for name in one.launch.hosts])
         if all(r.ending is Ending.FINISHED and not r.wrong for r in one.reports):

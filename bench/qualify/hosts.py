@@ -34,7 +34,7 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
             raise Unsupported(f"{where}: {name} stands there already ({first[name]})")
         first[name] = where
     if len(first) < 2:
-        raise Unsupported(f"{len(first)} host; a qualification compares two or more")
+        raise Unsupported(f"hosts: {len(first)}; a qualification compares two or more")
     return tuple(first)
 
 

@@ -41,7 +41,8 @@ class Launcher(NamedTuple):
         total, names = len(hosts) * ranks, ",".join(hosts)
         if self.kind == SRUN:
             own = [f"--nodes={len(hosts)}", f"--ntasks={total}", f"--nodelist={names}"]
-            own += ["--distribution=block", "--overlap", "--kill-on-bad-exit=1"]
+            own += [f"--ntasks-per-node={ranks}", "--distribution=block"]
+            own += ["--overlap", "--kill-on-bad-exit=1"]
         elif self.kind == SSH:
             own = ["-oBatchMode=yes", hosts[0]]
             # Without exec a shell would stand between the connection and the worker.

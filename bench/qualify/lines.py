@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from bench.qualify.model import Ending, HostReport, Launch, Observation, Stage
-from bench.qualify.worker import MARK, MOST_TEXT
+from bench.qualify.task import MARK, MOST_TEXT
 from busbar.terminal import make_printable
 
 #: Most characters of a line of ours, and most lines of a rank; more is not from our worker.
@@ -18,6 +18,11 @@ MOST_LINE, LINES_A_RANK = 1 << 16, 8
 # What MPICH's launcher, Open MPI's and srun say of a rank that ended badly.
 _RANK_ENDED = re.compile(
     r"BAD TERMINATION|process rank \d+ .* exited|non-zero (?:exit code|status)|: task \d+: "
+)
+# Words of remote shells, kernels and launchers for why a rank did not start, or ended.
+_REASON = re.compile(
+    r"(?i)refused|denied|timed out|no route|unreachable|not found|no such|could not resolve"
+    r"|KILLED BY SIGNAL|on signal|EXIT CODE|: error:"
 )
 _Text = Annotated[str, Meta(max_length=4 * MOST_TEXT)]
 _Rate = Annotated[float, Meta(gt=0, le=1e18)]
@@ -49,10 +54,11 @@ class Outcome(Struct, frozen=True):
 
     @property
     def last(self) -> str:
-        """The last line of the errors that says something, and not of MPICH's launcher itself."""
-        lines = [line.strip() for line in self.errors.splitlines() if line.strip(" =\t")]
-        own = [line for line in lines if not line.startswith("[mpiexec@")]
-        return make_printable((own or lines or [""])[-1])
+        """The last line of the errors that gives a reason; else the last that is no ornament."""
+        lines = [line for line in self.errors.splitlines() if line.strip(" =-\t")]
+        own = [line for line in lines if not line.startswith("[mpiexec@")] or lines
+        reasons = [line for line in own if _REASON.search(line)]
+        return make_printable((reasons or own or [""])[-1].strip(" ="))
 
     @property
     def rank_ended(self) -> bool:
@@ -100,8 +106,7 @@ def observe(
 ) -> Observation:
     """What a launch showed. ``ranks`` a host; ``names``: hosts by the names that they report.
 
-    Hosts whose names are not known have the ranks in the order of the launch. One that has a rank
-    of another host's name is not reported twice.
+    Where a reported name is not known, the rank counts as of the host at its place in the launch.
     """
     by_host: dict[str, list[Line]] = {host: [] for host in launch.hosts}
     for line in lines:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
-from bench.qualify.engine import GUARD_S, Engine
+from bench.qualify.engine import GUARD_S, Engine, Interrupted
 from bench.qualify.launchers import KINDS, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (
@@ -32,8 +32,12 @@ from bench.qualify.model import (
     State,
     Verdict,
 )
+from bench.qualify.page import page
+from bench.qualify.records import records
 from bench.qualify.store import (
+    FILE,
     FORMAT,
+    RECORDS,
     VERSION,
     Campaign,
     Header,
@@ -42,11 +46,11 @@ from bench.qualify.store import (
     load,
     write_result,
 )
-from bench.qualify.worker import Task
+from bench.qualify.task import Task
 from busbar.arguments import number, program, whole
 from busbar.commands import Command
-from busbar.errors import Unsupported
-from busbar.files import check, write_all
+from busbar.errors import StoreError, Unsupported
+from busbar.files import check, write, write_all
 from busbar.host import cores
 from busbar.options import Self, option, switch
 from busbar.start import python
@@ -164,6 +168,8 @@ class QualifyCommand(Command):
             check(path)
         start = time.monotonic()
         folder = self.resume or self.run_dir or _named(campaign.header)
+        if self.resume is None and (folder / FILE).is_file():
+            raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
         header = campaign.header
         last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
         seconds = time.monotonic() - start
@@ -242,14 +248,16 @@ class QualifyCommand(Command):
     ) -> None:
         """Write the files that were asked for, all or none."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
-        contents: Sequence[tuple[Path | None, Callable[[], str]]] = (
+        contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
+            (self.page, lambda: page(header.cluster, verdicts, known)),
             (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
             (self.cordon, lambda: text.cordon_script(verdicts)),
             (self.metrics, lambda: text.metrics(verdicts, seconds, time.time())),
         )
-        write_all((path, make().encode()) for path, make in contents if path is not None)
+        wanted = [(path, make()) for path, make in contents if path is not None]
+        write_all((path, data.encode() if isinstance(data, str) else data) for path, data in wanted)
 
 
 _SETTLED = (
@@ -268,9 +276,13 @@ _ABOUT = {
 
 
 class Recorder:
-    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`."""
+    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`.
 
-    def __init__(self, store: Store, engine: Engine) -> None:
+    ``observations``: all that are kept, also of before an interruption.
+    """
+
+    def __init__(self, store: Store, engine: Engine, observations: list[Observation]) -> None:
+        self.observations = observations
         self._store, self._engine = store, engine
         self._stage: Stage | None = None
         self._same: dict[tuple[str, str], str] = {
@@ -300,6 +312,7 @@ class Recorder:
                     f" {own.hostname}; leave one of them out"
                 )
         self._store.add(observation, own)
+        self.observations.append(observation)
 
 
 def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
@@ -322,22 +335,36 @@ def _campaign(
     engine: Engine, folder: Path, campaign: Campaign, launcher: Launcher
 ) -> tuple[Decision, list[Observation]]:
     """Run the campaign's launches that are not in its folder yet."""
-    header, known = campaign.header, campaign.observations
+    header = campaign.header
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
         comparable = without_shared(observations, engine.identities)
-        decision = decide(header.cluster, header.limits, comparable)
-        alone = all(one.stage is Stage.ALONE for one in decision.launches)
-        return decision if launcher.can_join or alone else Decision((), decision.verdicts)
+        try:
+            decision = decide(header.cluster, header.limits, comparable)
+        except ValueError:
+            raise Unsupported(
+                f"{folder}: another version of Busbar began this campaign and would go on with"
+                " other launches; start a new one"
+            ) from None
+        possible = (one for one in decision.launches if launcher.can_join or _is_alone(one))
+        return replace(decision, launches=tuple(possible))
 
     store = Store(folder, campaign)
-    recorder = Recorder(store, engine)
+    recorder = Recorder(store, engine, campaign.observations)
     remedy = f"{program('bench.qualify')} --resume {folder} goes on"
     try:
-        last = engine.campaign(next_batch, known, recorder, remedy)
+        last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
+    except Interrupted:
+        write(folder / RECORDS, records(header, recorder.observations))
+        raise
     finally:
         store.close()
-    return last, load(folder).observations
+    write(folder / RECORDS, records(header, recorder.observations))
+    return last, recorder.observations
+
+
+def _is_alone(launch: Launch) -> bool:
+    return launch.stage is Stage.ALONE
 
 
 def without_shared(
@@ -351,7 +378,7 @@ def without_shared(
     shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
     return [
         replace(one, reports=tuple(replace(report, rates={}) for report in one.reports))
-        if one.launch.stage is Stage.ALONE and one.launch.hosts[0] in shared
+        if _is_alone(one.launch) and one.launch.hosts[0] in shared
         else one
         for one in observations
     ]

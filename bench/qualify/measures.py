@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.links.exchange import exchange, pattern
 from bench.qualify.model import ALLREDUCE, BACKWARD, BOTH, FORWARD, MEMORY, Stage
-from bench.qualify.worker import MOST_TEXT, Task
+from bench.qualify.task import MOST_TEXT, Task
 from bench.run.data import Inputs
 from busbar.host import cores, cpu_model
 from busbar.installation import busbar_version, revision

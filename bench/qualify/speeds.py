@@ -21,6 +21,7 @@ from math import log
 import numpy as np
 
 from bench.qualify.evidence import DUPLEX, IN, OUT, Bools, Evidence, Floats, Flows, Ints
+from bench.qualify.model import BACKWARD, BOTH, FORWARD
 from bench.qualify.pairing import Pair
 from busbar.statistics import interval
 
@@ -47,7 +48,8 @@ class Slow:
     """A subject's rate over that of its like, the launches that show it, and how many partners.
 
     `low` and `high` hold the median ratio in 95 % of cases with six flows or more, and are the
-    least and the greatest ratio of fewer. `channels` has the slow ones of a host.
+    least and the greatest ratio of fewer. `channels` has the slow ones of a host. `rate` is the
+    best one in bytes per second, and `threshold` what it is below, for hosts below a threshold.
     """
 
     ratio: float
@@ -56,6 +58,8 @@ class Slow:
     launches: tuple[int, ...]
     partners: int
     channels: tuple[int, ...] = ()
+    rate: float = 0.0
+    threshold: float = 0.0
 
 
 @dataclass
@@ -67,7 +71,8 @@ class Speeds:
     among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
     `apart` has sets of hosts of which a pair is to be measured before they are called slow: hosts
     behind one slow uplink are slow with everybody but each other. `cleared` marks hosts that are
-    fast, and `fast` has pairs of them, one a row. `cut` is the ratio below which a flow is slow.
+    fast, and `fast` has pairs of them, one a row. `best` is each host's rate over that of its like,
+    in the best pair of its worst channel. `cut` is the ratio below which a flow is slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -79,6 +84,7 @@ class Speeds:
     apart: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
     cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    best: Floats = field(default_factory=lambda: np.zeros(0))
     cut: float = 1.0
 
 
@@ -188,7 +194,10 @@ class Judge:
         classes, member = np.unique(key, return_inverse=True)
         level = np.zeros(len(classes))
         for n in range(len(classes)):
-            level[n] = usual(flows.rate[member == n])
+            like = member == n
+            # Suspects are measured more often than others after the rounds.
+            rounds = like & flows.in_round
+            level[n] = usual(flows.rate[rounds if rounds.any() else like])
         own = dict(zip(classes.tolist(), level.tolist(), strict=True))
         informs = [np.ones(len(key), dtype=bool), np.ones(len(key), dtype=bool)]
         if most > 1:
@@ -321,24 +330,26 @@ class Judge:
         every = _counted(shape, ends.host[usable], ends.channel[usable])
         bad = _counted(shape, ends.host[slow], ends.channel[slow])
         # Hosts that are slow with at least half of their partners, and pairs of them that are fast.
-        lonely = np.any((bad >= 2) & (2 * bad >= every), axis=1)
+        lonely = np.any((bad >= 1) & (2 * bad >= every), axis=1)
         among = np.flatnonzero(lonely[flows.source] & lonely[flows.target])
         tally: dict[Pair, list[int]] = defaultdict(lambda: [0, 0])
         for row in among.tolist():
             a, b = int(flows.source[row]), int(flows.target[row])
             tally[min(a, b), max(a, b)][int(self.is_slow[row])] += 1
-        fast = [pair for pair, (well, ill) in tally.items() if not ill and well >= 2]
-        return [self._extended(group) for group in components(fast)]
+        fast = [pair for pair, (well, ill) in tally.items() if well >= 2 and well > 2 * ill]
+        groups = [self._extended(group) for group in components(fast)]
+        # Of most hosts nothing is wrong: it is the few others that are slow with them.
+        return [group for group in groups if 2 * len(group) <= self.nhosts - int(self.out.sum())]
 
     def _extended(self, group: frozenset[int]) -> frozenset[int]:
-        """The group with those hosts that are fast with some of it and with nobody else."""
+        """The group with those hosts that are fast in rounds with some of it and nobody else."""
         inside = np.zeros(self.nhosts, dtype=bool)
         inside[list(group)] = True
         ends = self.ends
-        fast = ~self.is_slow[ends.flow] & ~self.out[ends.host] & ~self.out[ends.partner]
+        usable = ~self.out[ends.host] & ~self.out[ends.partner] & self.flows.in_round[ends.flow]
+        fast = usable & ~self.is_slow[ends.flow]
         with_it = np.bincount(ends.host[fast & inside[ends.partner]], minlength=self.nhosts)
-        others = fast & ~inside[ends.partner] & self.flows.in_round[ends.flow]
-        others = np.bincount(ends.host[others], minlength=self.nhosts)
+        others = np.bincount(ends.host[fast & ~inside[ends.partner]], minlength=self.nhosts)
         near = np.flatnonzero((with_it > 0) & (others == 0))
         return group | frozenset(near.tolist())
 
@@ -469,10 +480,17 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
     score, counts = judge.score_hosts()
     present = np.bincount(judge.flows.channel, minlength=3)[[OUT, OUT, DUPLEX]] > 0
     cleared = ((score <= log(MISSED)) | ~present).all(axis=1) | judge.out
+    best = np.full((judge.nhosts, 3), -np.inf)
+    np.maximum.at(best, (ends.host, ends.channel), judge.ratio[ends.flow])
+    result.best = np.exp(np.where(present, best, np.inf).min(axis=1))
+    _thresholds(judge, result)
+    cleared[[*result.hosts, *result.unsure]] = False
     order = np.argsort(ends.host, kind="stable")
     starts = np.searchsorted(ends.host[order], np.arange(judge.nhosts + 1))
     usable = ~judge.explained[ends.flow] & ends.informs & ~judge.out[ends.partner]
     for host in np.flatnonzero(~cleared).tolist():
+        if host in result.hosts or host in result.unsure:
+            continue
         rows = order[starts[host] : starts[host + 1]]
         rows = rows[usable[rows] & (counts[rows] | ~judge.is_slow[ends.flow[rows]])]
         slow = _slow_host(judge, rows, counts, score[host], limit)
@@ -491,9 +509,37 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
     result.cleared = cleared & ~judge.out
 
 
+def _thresholds(judge: Judge, result: Speeds) -> None:
+    """Find hosts that are below a threshold in their best pair."""
+    minimum, ends = judge.evidence.limits.minimum, judge.ends
+    one_way = max(minimum.get(FORWARD, 0.0), minimum.get(BACKWARD, 0.0))
+    least = np.array([one_way, one_way, minimum.get(BOTH, 0.0)])
+    if not least.any():
+        return
+    best = np.full((judge.nhosts, 3), -np.inf)
+    np.maximum.at(best, (ends.host, ends.channel), judge.flows.rate[ends.flow])
+    rate = np.exp(best)
+    below = (rate < least) & (rate > 0) & ~judge.out[:, None]
+    for host in np.flatnonzero(below.any(axis=1)).tolist():
+        channels = np.flatnonzero(below[host])
+        mine = (ends.host == host) & (ends.channel == channels[0])
+        flows = ends.flow[mine]
+        partners = len(np.unique(ends.partner[mine]))
+        launches = np.unique(judge.flows.launch[flows])
+        found = replace(
+            summarize(judge.ratio[flows], launches, partners, tuple(channels.tolist())),
+            rate=float(rate[host, channels[0]]),
+            threshold=float(least[channels[0]]),
+        )
+        (result.hosts if len(launches) >= LEAST else result.unsure)[host] = found
+
+
 def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: float) -> Slow | None:
-    """The slowest channel of a host, and which ones are slow; None without any slow flow."""
-    ends, worst = judge.ends, None
+    """The slowest channel of a host, and which ones are slow, if one is slow for certain.
+
+    None without any slow flow.
+    """
+    ends, worst, certain = judge.ends, None, False
     slow_channels = []
     for channel in (OUT, IN, DUPLEX):
         mine = rows[ends.channel[rows] == channel]
@@ -504,18 +550,15 @@ def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: fl
         partners = len(np.unique(ends.partner[shown]))
         launches = np.unique(judge.flows.launch[ends.flow[shown]])
         found = summarize(judge.ratio[flows], launches, partners, ())
-        if (
-            score[channel] >= limit
-            and len(launches) >= LEAST
-            and partners >= LEAST - 1
-            and log(found.ratio) < judge.tests[channel].cut
-        ):
+        if score[channel] > 0 and log(found.ratio) < judge.tests[channel].cut:
             slow_channels.append(channel)
-            if worst is None or not worst.channels or found.ratio < worst.ratio:
-                worst = replace(found, channels=(channel,))
-        elif worst is None or (not worst.channels and found.ratio < worst.ratio):
+        enough = len(launches) >= LEAST and partners >= LEAST - 1
+        certain = certain or (channel in slow_channels and enough and score[channel] >= limit)
+        if worst is None or found.ratio < worst.ratio:
             worst = found
-    return None if worst is None else replace(worst, channels=tuple(slow_channels))
+    if worst is None:
+        return None
+    return replace(worst, channels=tuple(slow_channels) if certain else ())
 
 
 def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> None:
@@ -551,9 +594,9 @@ def _links(judge: Judge, limit: float, result: Speeds) -> None:
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
     odd = counts[:nflows] & counts[nflows:] & flows.in_round
-    for host in (*result.hosts, *result.unsure):
-        if result.unsure.get(host) is None or host in result.hosts:
-            odd &= (flows.source != host) & (flows.target != host)
+    slow = np.zeros(judge.nhosts, dtype=bool)
+    slow[list(result.hosts)] = True
+    odd &= ~slow[flows.source] & ~slow[flows.target]
     key = np.minimum(flows.source, flows.target) * judge.nhosts + np.maximum(
         flows.source, flows.target
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from busbar.filelock import Claim
 from busbar.files import GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
-FILE, RESULT = "campaign.jsonl", "verdicts.json"
+# Observations are no records: `reports` takes all files `.jsonl` of a folder for such.
+FILE, RESULT, RECORDS = "campaign.ndjson", "verdicts.json", "records.jsonl"
 _MOST_BYTES = 1 << 31
 
 
@@ -121,7 +123,8 @@ def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence
         sentence=sentence,
         verdicts=tuple(verdicts),
     )
-    write(folder / RESULT, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+    text = json.dumps(msgspec.to_builtins(result), indent=2)
+    write(folder / RESULT, f"{text}\n".encode())
 
 
 class Store:
@@ -159,4 +162,5 @@ class Store:
 
 
 def _encoded(value: Struct) -> bytes:
-    return msgspec.json.encode(value) + b"\n"
+    # All but ASCII is escaped, so that a file can be shown as it is.
+    return f"{json.dumps(msgspec.to_builtins(value), separators=(',', ':'))}\n".encode()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from bench.qualify.evidence import Evidence
-from bench.qualify.model import ALLREDUCE, Ending, Observation, Stage
+from bench.qualify.model import ALLREDUCE, Ending, Observation
 
 #: A set falls short below this share of what is predicted, and of the best set's share.
 SHORT = 0.8
 #: How often a set is launched before it is said to fall short.
 REPEATS = 3
 #: Sets of fewer hosts are not halved: pairs have been measured.
-_LEAST = 4
+_LEAST = 6
 Group = tuple[int, ...]
 
 
@@ -51,16 +51,20 @@ def predicted(pair: float, nhosts: int) -> float:
     return pair * nhosts / (2 * (nhosts - 1))
 
 
+def has_failed(one: Observation) -> bool:
+    """Whether a host of a launch did not finish or has wrong elements."""
+    return any(r.ending != Ending.FINISHED or r.wrong for r in one.reports)
+
+
 class _Sets:
     """The launches of each set, and its share of the prediction."""
 
     def __init__(self, evidence: Evidence, pair: float):
         self.pair = pair
         self.by_set: dict[Group, list[Observation]] = {}
-        for one in evidence.observations:
-            if one.launch.stage == Stage.TOGETHER:
-                group = tuple(evidence.index[name] for name in one.launch.hosts)
-                self.by_set.setdefault(group, []).append(one)
+        for one in evidence.together():
+            group = tuple(evidence.index[name] for name in one.launch.hosts)
+            self.by_set.setdefault(group, []).append(one)
 
     def count(self, group: Group) -> int:
         return len(self.by_set.get(group, ()))
@@ -72,8 +76,7 @@ class _Sets:
 
     def _rate(self, one: Observation) -> float:
         rates = one.rates.get(ALLREDUCE)
-        well = all(r.ending == Ending.FINISHED and not r.wrong for r in one.reports)
-        return median(rates) if rates and well else 0.0
+        return median(rates) if rates and not has_failed(one) else 0.0
 
 
 def find_together(evidence: Evidence, good: Sequence[int], pair: float | None) -> Together:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from bench.qualify.alone import Alone
 from bench.qualify.evidence import CHANNELS, DUPLEX, IN, OUT, Evidence
 from bench.qualify.failures import Failures, Finding
 from bench.qualify.model import State, Verdict
 from bench.qualify.speeds import Slow, Speeds
 from bench.qualify.together import Together
+from busbar.units import format_rate
 
 
 @dataclass
@@ -26,9 +29,19 @@ class Findings:
 
 def verdicts(findings: Findings) -> tuple[Verdict, ...]:
     """A verdict of each host, and of links, uplinks and groups that are not good."""
-    names = findings.evidence.hosts
-    hosts = [_host(findings, host) for host in range(len(names))]
+    shown = _launches(findings.evidence)
+    hosts = [_host(findings, host, shown[host]) for host in range(len(shown))]
     return (*hosts, *_links(findings), *_uplinks(findings), *_groups(findings))
+
+
+def _launches(evidence: Evidence) -> list[tuple[int, ...]]:
+    """The launches in which each host did not fail."""
+    shown: list[list[int]] = [[] for _ in evidence.hosts]
+    for one in evidence.outcomes:
+        if one.failure is None:
+            for host in one.hosts:
+                shown[host].append(one.observation.launch.number)
+    return [tuple(numbers) for numbers in shown]
 
 
 def good_hosts(findings: Findings) -> list[int]:
@@ -40,7 +53,8 @@ def good_hosts(findings: Findings) -> list[int]:
     ]
 
 
-def _host(findings: Findings, host: int) -> Verdict:
+def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict:
+    """The verdict of a host; `shown` has the launches in which it did not fail."""
     failures, alone, speeds = findings.failures, findings.alone, findings.speeds
     subject = (findings.evidence.hosts[host],)
     if host in failures.hosts:
@@ -50,39 +64,40 @@ def _host(findings: Findings, host: int) -> Verdict:
         return _slow("host", subject, slow, _seen(slow))
     if host in alone.slow:
         measure, slow = min(alone.slow[host].items(), key=lambda item: item[1].ratio)
-        often = f"{measure} alone, in {len(slow.launches)} launches"
+        often = f"{measure} alone, in {len(slow.launches)} launches{_threshold(slow)}"
         return _slow("host", subject, slow, often)
-    launches = alone.launches.get(host, ())
     if host in alone.different:
-        reason = alone.different[host]
+        launches, reason = alone.launches.get(host, ()), alone.different[host]
         return Verdict("host", subject, State.DIFFERENT, reason, launches=launches)
-    return _unsure(findings, host, subject)
+    return _unsure(findings, host, shown)
 
 
-def _unsure(findings: Findings, host: int, subject: tuple[str, ...]) -> Verdict:
+def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
     """The verdict of a host that is neither bad nor different."""
     failures, alone, speeds = findings.failures, findings.alone, findings.speeds
+    subject = (findings.evidence.hosts[host],)
+    launches, reason = shown, ""
     if host in failures.unsure:
         one = failures.unsure[host]
-        reason = f"{one.state.value} {one.reason}"
-        return Verdict("host", subject, State.CANNOT_TELL, reason, launches=one.launches)
-    launches = alone.launches.get(host, ())
-    if host in failures.suspects() or host in alone.suspects:
+        launches, reason = one.launches, f"{one.state.value} {one.reason}"
+    elif host in failures.suspects() or host in alone.suspects:
         reason = "too few launches since one failed or was slow"
-        return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
-    if host in speeds.unsure:
+    elif host in speeds.unsure:
         slow = speeds.unsure[host]
-        if slow is None:
-            reason = "no other host to compare with" if launches else "not measured"
-            return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
-        return _ratio("host", subject, State.CANNOT_TELL, slow, f"{_seen(slow)}, not in all")
-    if host in alone.divided:
-        return Verdict("host", subject, State.CANNOT_TELL, alone.divided[host], launches=launches)
-    return Verdict("host", subject, State.GOOD, launches=launches)
+        if slow is not None:
+            return _ratio("host", subject, State.CANNOT_TELL, slow, f"{_seen(slow)}, not in all")
+        reason = "too few pairs measured" if shown else "not measured"
+    elif host in alone.divided:
+        reason = alone.divided[host]
+    if reason:
+        return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
+    best = float(speeds.best[host]) if len(speeds.best) else np.inf
+    ratio = best if np.isfinite(best) else None
+    return Verdict("host", subject, State.GOOD, ratio=ratio, launches=shown)
 
 
 def _seen(slow: Slow) -> str:
-    reason = f"seen in {slow.partners} pair{'s' if slow.partners != 1 else ''}"
+    reason = f"seen in {slow.partners} pair{'s' if slow.partners != 1 else ''}{_threshold(slow)}"
     if slow.channels == (DUPLEX,):
         return f"{reason}, {CHANNELS[DUPLEX]} only"
     if OUT in slow.channels and IN not in slow.channels:
@@ -90,6 +105,12 @@ def _seen(slow: Slow) -> str:
     if IN in slow.channels and OUT not in slow.channels:
         return f"{reason}, receiving only"
     return reason
+
+
+def _threshold(slow: Slow) -> str:
+    if not slow.threshold:
+        return ""
+    return f", {format_rate(slow.rate)} GB/s at best, below {format_rate(slow.threshold)} GB/s"
 
 
 def _failed(kind: str, subject: tuple[str, ...], one: Finding) -> Verdict:

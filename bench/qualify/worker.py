@@ -18,44 +18,16 @@ import time
 import traceback
 from collections.abc import Sequence
 from socket import gethostname
-from typing import NamedTuple
 
+from bench.qualify.task import MARK, MOST_TEXT, Task
 from busbar.host import boot
 from busbar.launchers import launched
 from busbar.status import RANK_LOST
 
-#: A line of ours begins so; `bench.qualify.lines` reads them.
-MARK = "busbar-qualify "
-#: Longest text of a fact or of a line of standard error that is sent.
-MOST_TEXT = 300
-# Seconds between two looks at the rank, and after which a rank that stays stopped is ended.
-_LOOK_S, _STOPPED_S = 0.5, 3.0
+# Seconds between two looks at the rank, the same once it has closed its standard error, and after
+# which a rank that stays stopped is ended.
+_LOOK_S, _SHORT_S, _STOPPED_S = 0.5, 0.01, 3.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-class Task(NamedTuple):
-    """What the ranks of a launch do: the words of the worker's command line.
-
-    ``repeats`` of each measure with vectors of ``nbytes``; ``seconds`` after which the rank is
-    ended; ``hosts``: how many hosts the launch has; ``transport`` as `--transport` of a benchmark.
-    """
-
-    stage: str
-    hosts: int
-    nbytes: int
-    repeats: int
-    seconds: float
-    transport: str
-
-    def words(self) -> list[str]:
-        """The command line of the worker; see `parse`."""
-        return [str(value) for value in self]
-
-    @classmethod
-    def parse(cls, words: Sequence[str]) -> Task:
-        """The task of a command line that `words` made."""
-        stage, hosts, nbytes, repeats, seconds, transport = words
-        return cls(stage, int(hosts), int(nbytes), int(repeats), float(seconds), transport)
 
 
 def send(event: str, **values: object) -> None:
@@ -98,17 +70,19 @@ def _end_with_parent(parent: int = 0) -> None:
 def _guard(rank: int, errors: int, seconds: float) -> int:
     """Wait for the rank and send how it ended; returns its exit status as a shell counts it."""
     until, last, stopped_at = time.monotonic() + seconds, b"", 0.0
-    detail = ""
+    detail, is_open = "", True
     while True:
-        readable, _, _ = select.select([errors], [], [], _LOOK_S)
-        data = os.read(errors, 1 << 16) if readable else b""
-        last = _last_line(last, data)
-        # The pipe ends with the rank, unless a process below it lives on.
-        options = 0 if readable and not data else os.WNOHANG
-        ended, status = os.waitpid(rank, options | os.WUNTRACED)
+        if is_open and select.select([errors], [], [], _LOOK_S)[0]:
+            data = os.read(errors, 1 << 16)
+            last, is_open = _last_line(last, data), bool(data)
+        elif not is_open:  # the rank ends now, or has closed its standard error
+            time.sleep(_SHORT_S)
+        ended, status = os.waitpid(rank, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
         now = time.monotonic()
         if ended and os.WIFSTOPPED(status):
             stopped_at = now
+        elif ended and os.WIFCONTINUED(status):
+            stopped_at = 0.0
         elif ended:
             break
         if stopped_at and now > stopped_at + _STOPPED_S:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
+from busbar.tables import new_table
+from reports.analysis.qualified import GOOD, changes
 from reports.commands.compare import NoiseOptions
 from reports.commands.output import RunOptions, ascii_only, console, print_table, read_noting
 from reports.commands.ruling import RuleOptions, print_rules
+from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
 
 if TYPE_CHECKING:
     from reports.analysis.history import History
+
+# The latest campaigns whose verdicts have a column each.
+_CAMPAIGNS = 4
 
 
 class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
     """Many runs in their order, and where the times changed."""
 
     files: tuple[Path, ...] = option(
-        "RUN  one run each, a file or a folder of records; ordered by start time, else as given",
+        "RUN  one run each, a file or a folder of records, or all of them run directories of"
+        " busbar qualify; ordered by start time, else as given",
         (),
         nargs="+",
     )
@@ -34,15 +42,18 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
     def run(self) -> int:
         """Print series and changes; 1 past ``--fail-slower``."""
         from reports.analysis.expect import parse_share
-        from reports.analysis.history import history, in_order
+        from reports.analysis.history import history
+        from reports.analysis.history import in_order as by_start
         from reports.analysis.quality import checklist
         from reports.statistics.change_points import LEAST
         from reports.tables.history_show import history_csv
 
+        if all(map(is_qualified, self.files)):
+            return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
-        found = history(in_order(runs), noise)
+        found = history(by_start(runs), noise)
         forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:
             n, difference = forbidding[0]
@@ -57,6 +68,26 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             rules = checklist([s.row for s in found.series], words=words)
             print_rules(console(), rules, self)
         return _gate(found, fail, sys.stderr if self.format == "csv" else sys.stdout)
+
+
+def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
+    """Print the hosts, links and uplinks whose verdict has changed; 1 where any is not good now."""
+    from rich.markup import escape
+
+    if len(campaigns) < 2:
+        raise ReportError("a history needs two runs at least")
+    found = changes(campaigns)
+    shown = range(max(0, len(campaigns) - _CAMPAIGNS), len(campaigns))
+    days = [campaigns[n].started.partition("+")[0].replace("T", " ") for n in shown]
+    if found:
+        table = new_table("verdicts that have changed", "subject", *days, text=1 + len(days))
+        for one in found:
+            table.add_row(*map(escape, (one.subject, *(one.verdicts[n] for n in shown))))
+        console().print(table)
+    else:
+        print(f"no verdict has changed over {len(campaigns)} runs")
+    print(campaigns[-1].sentence)
+    return int(any(one.state != GOOD for one in campaigns[-1].verdicts))
 
 
 def _print(found: History) -> None:

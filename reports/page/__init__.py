@@ -4,6 +4,6 @@
 are inlined; plotly draws.
 """
 
-from reports.page.document import page
+from reports.page.document import page, still_page
 
-__all__ = ["page"]
+__all__ = ["page", "still_page"]

@@ -35,6 +35,7 @@ _PLOTS = (
     ("scaling", "Scaling with the number of ranks", "At one size, chosen above."),
 )
 
+_FOOTER = "<footer><p>Made by Busbar. This file needs no network and sends nothing.</p></footer>"
 _LINKS = {
     "summary": "Best", "answer": "What to take", "findings": "Findings",
     "measurements": "Measurements", "rows": "Table", "steps": "Training steps",
@@ -66,10 +67,7 @@ def page(
     answer = answer_part(kept)
     data = {"matrices": matrix_data(machine), **payload(kept, limit)}
     plotly, own = _plotly(), _own()
-    policy = (
-        f"default-src 'none'; script-src {hash_of(plotly)} {hash_of(own)}; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
+    scripts = f"{hash_of(plotly)} {hash_of(own)}"
     of_steps = steps_part(steps)
     there = {"answer": bool(answer), "steps": bool(of_steps), "machine": machine is not None}
     body = (
@@ -83,10 +81,25 @@ def page(
         machine_part(machine),
         method_part(kept, names, limit),
         "</main>",
-        "<footer><p>Made by Busbar. This file needs no network and sends nothing.</p></footer>",
+        _FOOTER,
         json_script("data", data),
         packed("plotly", plotly),
         f"<script>{own}</script>",
+    )
+    return _document(title, body, scripts)
+
+
+def still_page(title: str, summary: str, parts: Sequence[str]) -> bytes:
+    """A page without scripts, as UTF-8: a heading, a line below it, and parts that are HTML."""
+    header = f"<header><h1>{text(title)}</h1><p>{text(summary)}</p></header>"
+    return _document(title, (header, '<main id="main">', *parts, "</main>", _FOOTER), "'none'")
+
+
+def _document(title: str, body: Sequence[str], scripts: str) -> bytes:
+    """A whole document; ``scripts``: the sources of scripts that its policy allows."""
+    policy = (
+        f"default-src 'none'; script-src {scripts}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     head = (
         '<meta charset="utf-8">',

@@ -1,0 +1,64 @@
+"""A campaign's rates as records, which ``reports`` reads as those of any benchmark. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.qualify.model import ALLREDUCE, BACKWARD, BOTH, FORWARD, Observation
+from bench.qualify.store import Header
+from collectives.schedule import catalogue
+from reports.readers.codec import to_jsonl
+from reports.records.measurement import Measurement, Run
+
+# Of each measure: what `bench.pt2pt` calls the test, and the directions that move at once.
+_TESTS = {
+    FORWARD: ("bandwidth", 1),
+    BACKWARD: ("bandwidth", 1),
+    BOTH: ("bidirectional_bandwidth", 2),
+    ALLREDUCE: ("allreduce", 1),
+}
+
+
+def records(header: Header, observations: Sequence[Observation]) -> bytes:
+    """The lines of a record file: a run for each launch with rates, a row for each measure."""
+    ordered = sorted(observations, key=lambda one: one.launch.number)
+    return to_jsonl(row for one in ordered for row in _rows(header, one))
+
+
+def _rows(header: Header, one: Observation) -> Iterator[Measurement]:
+    launch, settings = one.launch, header.settings
+    per_host = settings.ranks or 1
+    environment = {
+        "started": header.started,
+        "hosts": list(launch.hosts),
+        "ranks_per_node": [per_host] * len(launch.hosts),
+        "qualify": {"launch": launch.number, "stage": launch.stage.value},
+    }
+    run = Run(
+        "", launch.number, "", program="bench.qualify", hosts=launch.hosts, environment=environment
+    )
+    for measure, values in one.rates.items():
+        test, ways = _TESTS[measure]
+        pairs = per_host if len(launch.hosts) == 2 else 1
+        yield Measurement(
+            run=run,
+            collective=test,
+            algorithm="ring" if measure == ALLREDUCE else measure,
+            transport=settings.transport,
+            dtype="float32" if measure == ALLREDUCE else "uint8",
+            op="sum" if measure == ALLREDUCE else "none",
+            ranks=per_host * len(launch.hosts),
+            size=settings.nbytes,
+            count=settings.nbytes // (4 if measure == ALLREDUCE else 1),
+            root=-1,
+            bus_factor=_bus_factor(measure, per_host * len(launch.hosts)),
+            alg_factor=float(ways * pairs),
+            times_s=tuple(settings.nbytes * pairs / rate for rate in values),
+            timing="each",
+            wrong=sum(report.wrong for report in one.reports),
+        )
+
+
+def _bus_factor(measure: str, ranks: int) -> float:
+    """The bus bandwidth over the algorithm's; between pairs a vector passes its link once."""
+    return catalogue.spec("allreduce").bus_factor(ranks) if measure == ALLREDUCE else 1.0

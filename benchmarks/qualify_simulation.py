@@ -1,0 +1,435 @@
+"""How sure a qualification is: thousands of campaigns on simulated clusters, the same decisions.
+
+    python benchmarks/qualify_simulation.py run -n 250 --hosts 1024 --law measured --seed 1 >> DATA
+    python benchmarks/qualify_simulation.py methods -n 50 --hosts 16,64 >> DATA
+    python benchmarks/qualify_simulation.py table DATA…
+    python benchmarks/qualify_simulation.py plot DATA… -o docs/qualify-rounds.svg
+    python benchmarks/qualify_simulation.py noise RUN… > benchmarks/results/qualify-noise.txt
+
+`run` draws faults and noise from the seed, carries each campaign out and writes a line of JSON for
+it. `methods` does the same for what others do. `table` and `plot` say what all lines come to.
+`noise` reads launches of pairs of healthy campaigns on the emulated cluster (run directories of
+`busbar qualify`) and writes the logs of measured over usual rates, a launch a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.qualify.model import Cluster, Ending, Launch, Limits, Observation, Stage, State, Verdict
+from bench.qualify.pairing import round_of_pairs, rounds
+from bench.qualify.simulation import PORT, Fault, Noise, SimulatedCluster, run_campaign
+from bench.qualify.together import predicted
+
+MEASURED = Path(__file__).parent / "results" / "qualify-noise.txt"
+#: Healthy hosts' rates differ by so much (standard deviation).
+SPREAD = 0.005
+_STATES = (
+    State.SLOW,
+    State.SLOW,
+    State.SLOW,
+    State.HANGS,
+    State.CRASHES,
+    State.WRONG,
+    State.UNREACHABLE,
+    State.DIFFERENT,
+)
+
+
+# ------------------------------------------------------------------- laws of noise
+
+
+def measured_noise() -> Noise:
+    """Launches drawn from those that were measured, all directions of one together."""
+    rows = np.loadtxt(MEASURED)
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        noise = np.zeros(shape)
+        noise[:, 1:4] = rows[random.integers(0, len(rows), shape[0])]
+        return noise
+
+    return draw
+
+
+def heavy_noise() -> Noise:
+    """As measured, and a launch is slower by half the absolute value of Student's t (2), in %.
+
+    One launch in 26 loses more than 2 %, one in 200 more than 5 %, one in 800 more than 10 %.
+    """
+    base = measured_noise()
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        noise = base(random, shape)
+        noise[:, 0] = -np.minimum(0.005 * np.abs(random.standard_t(2, shape[0])), 3.0)
+        return noise
+
+    return draw
+
+
+def normal_noise() -> Noise:
+    """A standard deviation of 1.5 % of launches, and as much of each direction."""
+
+    def draw(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return random.normal(0, 0.015, shape)
+
+    return draw
+
+
+LAWS: Mapping[str, Callable[[], Noise]] = {
+    "measured": measured_noise,
+    "heavy": heavy_noise,
+    "normal": normal_noise,
+}
+
+
+# ------------------------------------------------------------------- campaigns
+
+
+def hosts_of(nhosts: int) -> tuple[str, ...]:
+    """The names of the hosts."""
+    return tuple(f"host{n}" for n in range(nhosts))
+
+
+def draw_faults(nhosts: int, random: np.random.Generator) -> list[Fault]:
+    """0 to 1 % of the hosts with a fault, of up to 128 hosts 0 to 3.
+
+    A port is at 0.5 to 0.9 of the rate, in both directions or one.
+    """
+    most = max(3, nhosts // 100) if nhosts <= 128 else nhosts // 100
+    names = hosts_of(nhosts)
+    bad = random.permutation(nhosts)[: random.integers(0, most + 1)].tolist()
+    faults = []
+    for host in bad:
+        state = _STATES[int(random.integers(len(_STATES)))]
+        ratio = float(random.uniform(0.5, 0.9)) if state is State.SLOW else 1.0
+        out, into = [(True, True), (True, False), (False, True)][int(random.integers(3))]
+        since = int(random.integers(1, 4)) if state in (State.HANGS, State.CRASHES) else 0
+        faults.append(Fault("host", (names[host],), state, ratio, out, into, since))
+    return faults
+
+
+def draw_all(nhosts: int, random: np.random.Generator) -> tuple[list[Fault], dict[str, str]]:
+    """Faults of hosts, and in one of four campaigns a slow pair or a slow uplink; the racks."""
+    faults, names = draw_faults(nhosts, random), hosts_of(nhosts)
+    size = max(4, nhosts // 32)
+    racks = {name: f"rack{n // size}" for n, name in enumerate(names)}
+    bad = {host for fault in faults for host in fault.hosts}
+    good = [name for name in names if name not in bad]
+    kind = int(random.integers(8))
+    if kind == 0:
+        faults.append(Fault("uplink", (good[0],), State.SLOW, 1 / 3))
+    elif kind == 1 and nhosts <= Limits().all_pairs:
+        pair = (good[1], good[-1])
+        faults.append(Fault("link", pair, State.SLOW, float(random.uniform(0.3, 0.8))))
+    return faults, racks
+
+
+def fault_subject(fault: Fault, racks: Mapping[str, str]) -> frozenset[str]:
+    """The hosts that a right verdict names."""
+    if fault.kind != "uplink":
+        return frozenset(fault.hosts)
+    return frozenset(host for host, rack in racks.items() if rack == racks[fault.hosts[0]])
+
+
+def judged(
+    faults: Sequence[Fault], racks: Mapping[str, str], verdicts: Sequence[Verdict]
+) -> tuple[list[Any], list[Any], int]:
+    """What was said of each fault, what was called bad without one, and how much was left open.
+
+    A rack's uplink is named by the hosts of its rack, without those that have faults of their own.
+    """
+    own = {host for fault in faults if fault.kind == "host" for host in fault.hosts}
+    outcomes, named = [], set[Verdict]()
+    for fault in faults:
+        subject = fault_subject(fault, racks)
+        least = subject - own if fault.kind == "uplink" else subject
+        matching = [
+            v for v in verdicts if v.kind == fault.kind and least <= set(v.subject) <= subject
+        ]
+        named.update(matching)
+        said = matching[0].state.value if matching else "nothing"
+        outcomes.append([fault.kind, fault.state.value, round(fault.ratio, 3), said])
+    others = [v for v in verdicts if v not in named and v.state is not State.GOOD]
+    false = [v for v in others if v.state is not State.CANNOT_TELL]
+    texts = [[v.kind, v.subject[:4], v.state.value, v.ratio] for v in false]
+    return outcomes, texts, len(others) - len(false)
+
+
+def one_campaign(nhosts: int, law: str, seed: int, healthy: bool, known_racks: bool) -> Any:
+    """The line of one campaign: what was bad, what was said, and what it cost."""
+    random = np.random.default_rng([seed, nhosts])
+    faults, racks = ([], {}) if healthy else draw_all(nhosts, random)
+    names = hosts_of(nhosts)
+    simulated = SimulatedCluster(names, faults, LAWS[law](), seed, SPREAD, racks)
+    cluster = Cluster(names, racks if known_racks else {})
+    start = time.process_time()
+    campaign = run_campaign(cluster, Limits(seed=seed), simulated)
+    seconds = time.process_time() - start
+    outcomes, false, unsure = judged(faults, racks, campaign.decision.verdicts)
+    stages = Counter(o.launch.stage.value for o in campaign.observations)
+    return {
+        "what": "healthy" if healthy else "campaign",
+        "hosts": nhosts,
+        "law": law,
+        "seed": seed,
+        "faults": outcomes,
+        "false": false,
+        "unsure": unsure,
+        "batches": campaign.batches(),
+        "launches": len(campaign.observations),
+        "stages": stages,
+        "seconds": round(seconds, 3),
+    }
+
+
+# ------------------------------------------------------------------- others' methods
+
+
+class Runner:
+    """Runs launches one by one or together for the methods of others; counts rounds and launches.
+
+    `slow`: the share of the expected rate below which a launch is called bad.
+    """
+
+    def __init__(self, simulated: SimulatedCluster, slow: float):
+        self.simulated, self.slow = simulated, slow
+        self.launches = self.rounds = 0
+
+    def bad(self, groups: Iterable[Sequence[str]]) -> list[bool]:
+        """Whether each of these launches, which run together, fails or falls short."""
+        launches = []
+        for group in groups:
+            launches.append(Launch(self.launches, self.rounds, Stage.PAIRS, tuple(group)))
+            self.launches += 1
+        self.rounds += 1
+        return [self._is_bad(one) for one in self.simulated.observe(launches)]
+
+    def _is_bad(self, one: Observation) -> bool:
+        if any(r.ending != Ending.FINISHED or r.wrong for r in one.reports):
+            return True
+        size = len(one.launch.hosts)
+        expected = PORT if size <= 2 else predicted(PORT, size)
+        return any(median(v) < self.slow * expected for v in one.rates.values())
+
+
+def bisection(run: Runner, hosts: Sequence[str]) -> set[str]:
+    """All together; halves of what is bad; last each host with one of a half that was good."""
+    if not run.bad([hosts])[0]:
+        return set()
+    suspects, good, accused = [tuple(hosts)], list[str](), set[str]()
+    while suspects:
+        halves = [
+            half
+            for group in suspects
+            for half in (group[: len(group) // 2], group[len(group) // 2 :])
+            if half
+        ]
+        singles = [half[0] for half in halves if len(half) == 1]
+        groups = [half for half in halves if len(half) > 1]
+        verdicts = run.bad(groups) if groups else []
+        good += [h for group, bad in zip(groups, verdicts, strict=True) if not bad for h in group]
+        suspects = [group for group, bad in zip(groups, verdicts, strict=True) if bad]
+        for single in singles:
+            partner = next((h for h in good if h != single), None)
+            if partner is None or run.bad([(single, partner)])[0]:
+                accused.add(single)
+    return accused
+
+
+def one_reference(run: Runner, hosts: Sequence[str]) -> set[str]:
+    """Each host with the first one, one after the other."""
+    first, *others = hosts
+    return {other for other in others if run.bad([(first, other)])[0]}
+
+
+def growing_ring(run: Runner, hosts: Sequence[str]) -> set[str]:
+    """Each host with the first, then one host at a time into a ring that grows."""
+    accused = one_reference(run, hosts)
+    ring = [hosts[0]]
+    for host in hosts[1:]:
+        if host in accused:
+            continue
+        if run.bad([(*ring, host)])[0]:
+            accused.add(host)
+        else:
+            ring.append(host)
+    return accused
+
+
+def all_pairs(run: Runner, hosts: Sequence[str]) -> set[str]:
+    """Every pair once, in rounds; a host that is bad in most of its pairs."""
+    times: Counter[str] = Counter()
+    for number in range(rounds(len(hosts))):
+        pairs = [(hosts[a], hosts[b]) for a, b in round_of_pairs(len(hosts), number, 1)]
+        for pair, bad in zip(pairs, run.bad(pairs), strict=True):
+            times.update(pair if bad else ())
+    return {host for host in hosts if 2 * times[host] > len(hosts) - 1}
+
+
+METHODS: Mapping[str, Callable[[Runner, Sequence[str]], set[str]]] = {
+    "bisection": bisection,
+    "one reference": one_reference,
+    "growing ring": growing_ring,
+    "all pairs": all_pairs,
+}
+
+
+def one_method(method: str, nhosts: int, law: str, seed: int, slow: float) -> Any:
+    """The line of another's method on the faults of hosts of one campaign."""
+    random = np.random.default_rng([seed, nhosts])
+    faults, names = draw_faults(nhosts, random), hosts_of(nhosts)
+    simulated = SimulatedCluster(names, faults, LAWS[law](), seed, SPREAD)
+    run = Runner(simulated, slow)
+    accused = METHODS[method](run, names)
+    # No method but ours looks at software, and hosts that only differ are none of theirs.
+    bad = {f.hosts[0]: f for f in faults if f.state is not State.DIFFERENT}
+    outcomes = [
+        ["host", f.state.value, round(f.ratio, 3), "bad" if h in accused else "good"]
+        for h, f in bad.items()
+    ]
+    return {
+        "what": method,
+        "hosts": nhosts,
+        "law": law,
+        "seed": seed,
+        "faults": outcomes,
+        "false": [["host", [h], "bad", None] for h in sorted(accused - bad.keys())],
+        "unsure": 0,
+        "batches": run.rounds,
+        "launches": run.launches,
+        "seconds": 0.0,
+    }
+
+
+# ------------------------------------------------------------------- tables and plot
+
+
+def _lines(files: Iterable[str]) -> list[Any]:
+    lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines()]
+    unique = {(o["what"], o["hosts"], o["law"], o["seed"], o.get("racks")): o for o in lines}
+    return list(unique.values())
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, middle, high = min(values), median(values), max(values)
+    return f"{middle:g}" if low == high else f"{middle:g} ({low:g} to {high:g})"
+
+
+def _found(outcomes: Iterable[Sequence[Any]]) -> tuple[int, int, int]:
+    """How many faults were named with the right state, were left open, and were missed."""
+    right = unsure = missed = 0
+    for _, state, _, said in outcomes:
+        if said in (state, "bad"):
+            right += 1
+        elif said == State.CANNOT_TELL.value:
+            unsure += 1
+        else:
+            missed += 1
+    return right, unsure, missed
+
+
+_BANDS: tuple[tuple[str, Callable[[Sequence[Any]], bool]], ...] = (
+    ("hosts at 0.5 to 0.85", lambda o: o[0] == "host" and o[1] == "slow" and o[2] <= 0.85),
+    ("hosts at 0.85 to 0.9", lambda o: o[0] == "host" and o[1] == "slow" and o[2] > 0.85),
+    ("fail or wrong", lambda o: o[0] == "host" and o[1] not in ("slow", "different")),
+    ("other software", lambda o: o[1] == "different"),
+    ("uplinks", lambda o: o[0] == "uplink"),
+    ("pairs", lambda o: o[0] == "link"),
+)
+
+
+def table(files: Sequence[str]) -> None:
+    """Print what all campaigns come to, in Markdown."""
+    groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for line in _lines(files):
+        groups[line["hosts"], line["law"], line["what"]].append(line)
+    print("| hosts | noise | | campaigns | healthy called bad | cannot tell | batches | launches |")
+    print("|--:|---|---|--:|--:|--:|--:|--:|")
+    for (hosts, law, what), lines in sorted(groups.items()):
+        false = sum(bool(line["false"]) for line in lines)
+        unsure = sum(line["unsure"] for line in lines)
+        batches, launches = (_spread([o[k] for o in lines]) for k in ("batches", "launches"))
+        cells = (hosts, law, what, len(lines), false, unsure, batches, launches)
+        print("|", " | ".join(map(str, cells)), "|")
+    print()
+    print("| hosts | noise | | " + " | ".join(name for name, _ in _BANDS) + " |")
+    print("|--:|---|---|" + "---|" * len(_BANDS))
+    for (hosts, law, what), lines in sorted(groups.items()):
+        outcomes = [o for line in lines for o in line["faults"]]
+        if not outcomes:
+            continue
+        cells = []
+        for _, belongs in _BANDS:
+            right, unsure, missed = _found(o for o in outcomes if belongs(o))
+            total = right + unsure + missed
+            more = f", {unsure} open" if unsure else ""
+            cells.append(f"{right} of {total}{more}" if total else "")
+        print("|", " | ".join(map(str, (hosts, law, what, *cells))), "|")
+
+
+def plot(files: Sequence[str], out: str) -> None:
+    """Draw batches over hosts, ours beside others' rounds."""
+    from reports.figures.canvas import canvas  # noqa: F401
+
+    raise NotImplementedError(out, files)
+
+
+def noise(runs: Sequence[str]) -> None:
+    """Print logs of measured over usual rates of the pairs of healthy campaigns."""
+    from bench.qualify.store import load
+
+    for folder in runs:
+        rows = []
+        for one in load(Path(folder)).observations:
+            if len(one.launch.hosts) == 2 and one.rates:
+                rows.append([np.log(median(one.rates[k])) for k in ("forward", "backward", "both")])
+        values = np.array(rows)
+        values -= np.median(values, axis=0)
+        np.savetxt(sys.stdout, values, fmt="%.5f")
+
+
+def main() -> None:
+    """Parse the command line; see the docstring above."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "methods", "table", "plot", "noise"))
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("-n", type=int, default=100, help="campaigns")
+    parser.add_argument("--hosts", default="1024")
+    parser.add_argument("--law", default="measured", choices=LAWS)
+    parser.add_argument("--seed", type=int, default=0, help="the first campaign's")
+    parser.add_argument("--healthy", action="store_true", help="no faults")
+    parser.add_argument("--racks", action="store_true", help="the decisions know the racks")
+    parser.add_argument("--slow", type=float, default=0.95, help="limit of others' methods")
+    parser.add_argument("-o", default="qualify-rounds.svg")
+    options = parser.parse_args()
+    if options.what in ("table", "plot", "noise"):
+        _ = {"table": table, "noise": noise, "plot": lambda f: plot(f, options.o)}
+        _[options.what](options.files)
+        return
+    for nhosts in map(int, options.hosts.split(",")):
+        for seed in range(options.seed, options.seed + options.n):
+            if options.what == "run":
+                lines = [one_campaign(nhosts, options.law, seed, options.healthy, options.racks)]
+            else:
+                lines = [
+                    one_method(method, nhosts, options.law, seed, options.slow)
+                    for method in METHODS
+                    if method != "all pairs" or nhosts <= 256
+                ]
+            for line in lines:
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

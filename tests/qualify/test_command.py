@@ -1,0 +1,344 @@
+"""``busbar qualify`` over a launcher that acts as hosts with faults: verdicts, files, ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from bench.qualify import launchers
+from bench.qualify.engine import Engine
+from bench.qualify.lines import Line, Outcome, parse
+from bench.qualify.main import QualifyCommand
+from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
+from bench.qualify.store import FILE, RESULT
+from busbar.cli import main as busbar_main
+from busbar.errors import BusbarError, StoreError, Unsupported
+from busbar.status import FOUND, GOOD
+from reports.readers.reading import read
+from tests.qualify.fake_hosts import output
+
+HOSTS = [f"n{number}" for number in range(6)]
+FAKE = Path(__file__).parent / "fake_hosts.py"
+
+
+@pytest.fixture(autouse=True)
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Take the fake hosts' launcher for MPI's, in a folder of the test's own."""
+    script = tmp_path / "mpirun"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(launchers, "mpirun_beside", lambda: str(script))
+    monkeypatch.setattr(launchers, "library_version", lambda mpi: "MPICH 5")
+    monkeypatch.setattr(launchers, "load_mpi", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FAKE_FAULTS", "{}")
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", *launchers.HOST_FILES):
+        monkeypatch.delenv(name, raising=False)
+    return script
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
+    """Have the fake hosts answer at once, without processes; gives the launches that were run."""
+    launches: list[Launch] = []
+
+    async def run(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        launches.append(launch)
+        faults = json.loads(os.environ["FAKE_FAULTS"])
+        texts, error, status = output(launch.hosts, self.ranks(launch), launch.stage.value, faults)
+        return [line for line in map(parse, texts) if line], Outcome(status, error, 1.0)
+
+    monkeypatch.setattr(Engine, "_run", run)
+    return launches
+
+
+def _faults(monkeypatch: pytest.MonkeyPatch, **faults: str) -> None:
+    monkeypatch.setenv("FAKE_FAULTS", json.dumps(faults))
+
+
+def _command(*argv: str, hosts: list[str] = HOSTS) -> QualifyCommand:
+    words = [*argv] if "--resume" in argv else ["--hosts", ",".join(hosts), "-o", "run", *argv]
+    return QualifyCommand.parse(words, QualifyCommand.make_parser())
+
+
+def _verdicts(folder: str = "run") -> dict[str, str]:
+    found = json.loads(Path(folder, RESULT).read_text())["verdicts"]
+    return {" ".join(one["subject"]): one["state"] for one in found}
+
+
+@pytest.mark.usefixtures("launched")
+def test_healthy_hosts_are_good_and_the_status_is_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """No fault, no accusation; the last line of standard output is the answer."""
+    assert _command("--good", "good").run() == GOOD
+    assert capsys.readouterr().out.splitlines()[-1] == "all 6 hosts are good"
+    assert Path("good").read_text().split() == HOSTS
+
+
+@pytest.mark.usefixtures("launched")
+def test_every_fault_is_named_by_its_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slow, refused, crashed, wrong, odd and hanging hosts in one campaign: each by its kind."""
+    hosts = [f"n{number}" for number in range(16)]
+    faults = {"n1": "slow", "n3": "refuse", "n5": "crash", "n6": "wrong", "n8": "old"}
+    _faults(monkeypatch, **faults, n10="hang", n11="silent")
+    assert _command(hosts=hosts).run() == FOUND
+    assert {host: state for host, state in _verdicts().items() if state != "good"} == {
+        "n1": "slow",
+        "n3": "unreachable",
+        "n5": "crashes",
+        "n6": "wrong",
+        "n8": "different",
+        "n10": "hangs",
+        "n11": "unreachable",
+    }
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].startswith("9 of 16 hosts are good; n1 is slow (x0.60), ")
+    assert "ValueError: out of order" in re.sub(r"\s+", " ", shown.out)
+    assert "Connection refused" in (Path("run") / FILE).read_text()
+    assert "stage pairs:" in shown.err
+    assert all(len(line) <= 80 for line in shown.out.splitlines()[:-1])
+
+
+def test_a_host_that_hangs_costs_only_its_own_launch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Real processes, of which the hanging one is ended at its deadline; none stays."""
+    _faults(monkeypatch, b="silent", c="refuse")
+    command = _command("--deadline", "4", "--launcher", "ssh", "--ssh", str(tmp_path / "mpirun"))
+    engine = command._engine(command._new(), launchers.choose(None, (), "", {}))
+    launches = [Launch(n, 0, Stage.ALONE, (host,)) for n, host in enumerate("abc")]
+    watcher = _Batches()
+    engine.campaign(lambda known: Decision((() if known else tuple(launches)), ()), [], watcher, "")
+    endings = {one.launch.hosts[0]: one.reports[0] for one in watcher.seen}
+    assert endings["a"].ending is Ending.FINISHED
+    assert endings["a"].facts == {"kernel": "6"}
+    assert endings["b"].ending is Ending.UNREACHABLE
+    assert endings["b"].detail.startswith("nothing came from it in 4")
+    assert endings["c"].ending is Ending.UNREACHABLE
+    assert endings["c"].detail.endswith("Connection refused")
+    assert not _alive(tmp_path / "log")
+
+
+class _Batches:
+    """Keeps observations in memory; see `bench.qualify.engine.Watcher`."""
+
+    def __init__(self) -> None:
+        self.seen: list[Observation] = []
+
+    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+        """Nothing to do."""
+
+    def observed(self, observation: Observation) -> None:
+        """Keep it."""
+        self.seen.append(observation)
+
+
+@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
+@given(share=st.floats(0, 1), torn=st.integers(0, 200))
+def test_an_interrupted_campaign_resumes_to_the_same_verdicts(
+    launched: list[Launch],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    share: float,
+    torn: int,
+) -> None:
+    """Cut after any observation, or inside one, it ends the same and repeats no other launch."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("campaign"))
+    _faults(monkeypatch, n1="slow", n4="crash")
+    _command().run()
+    lines = Path("run", FILE).read_bytes().splitlines(keepends=True)
+    kept = 1 + int(share * (len(lines) - 1))
+    Path("cut").mkdir()
+    rest = lines[kept][: min(torn, len(lines[kept]) - 1)] if kept < len(lines) else b""
+    Path("cut", FILE).write_bytes(b"".join(lines[:kept]) + rest)
+    launched.clear()
+    assert _command("--resume", "cut").run() == FOUND
+    assert _verdicts("cut") == _verdicts("run")
+    assert len(launched) == len(lines) - kept
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int) -> None:
+    """Whatever ends the command, its launches end within seconds, and it says how to go on."""
+    log = tmp_path / "log"
+    start = (
+        "from bench.qualify import launchers as l, main;"
+        f"l.mpirun_beside = lambda: {str(tmp_path / 'mpirun')!r};"
+        "l.library_version = lambda mpi: 'MPICH 5';"
+        "from busbar.process import serve; import sys;"
+        "sys.exit(serve('busbar', lambda: main.QualifyCommand.start('q', sys.argv[1:])))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "--hosts", "a,b", "-o", "run"],
+        env={**os.environ, "FAKE_FAULTS": '{"a": "hang", "b": "hang"}'},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
+    process.send_signal(number)
+    said = process.communicate(timeout=30)[1]
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].startswith("busbar: interrupted; ")
+        assert "--resume run goes on" in said
+    _until(lambda: not _alive(log))
+
+
+@pytest.mark.usefixtures("launched")
+def test_files_for_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file has what its reader takes; scripts have a command a bad host, and run nothing."""
+    _faults(monkeypatch, n1="slow", n4="crash")
+    names = ("good", "exclude", "drain", "cordon", "metrics", "page")
+    _command(*(word for name in names for word in (f"--{name}", name))).run()
+    assert Path("good").read_text() == "n0\nn2\nn3\nn5\n"
+    assert Path("exclude").read_text() == "n1\nn4\n"
+    drains = [shlex.split(line) for line in Path("drain").read_text().splitlines()[2:]]
+    assert [words[:4] for words in drains] == [
+        ["scontrol", "update", f"NodeName={host}", "State=DRAIN"] for host in ("n1", "n4")
+    ]
+    assert drains[0][4].startswith("Reason=busbar: slow (x0.6")
+    assert "kubectl cordon n1\nkubectl cordon n4\n" in Path("cordon").read_text()
+    metrics = Path("metrics").read_text()
+    assert 'busbar_qualify_host_good{host="n1",state="slow"} 0\n' in metrics
+    assert 'busbar_qualify_subjects{kind="host",state="good"} 4\n' in metrics
+    assert "n1" in Path("page").read_text()
+
+
+def test_a_campaign_that_is_over_is_shown_without_launches(launched: list[Launch]) -> None:
+    """--resume of a finished campaign starts nothing and gives the same answer."""
+    _command().run()
+    launched.clear()
+    assert _command("--resume", "run").run() == GOOD
+    assert not launched
+
+
+def test_a_dry_run_starts_nothing(
+    launched: list[Launch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--dry-run prints launches with their hosts and a bound of the time, and leaves no file."""
+    assert _command("--dry-run").run() == GOOD
+    lines = capsys.readouterr().out.splitlines()
+    assert not launched
+    assert not Path("run").exists()
+    assert sum(line.split()[1:] == HOSTS for line in lines) == 1
+    assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
+
+
+def test_two_names_of_one_machine_are_refused(
+    launched: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that resolves to another would be measured against itself."""
+    run = Engine._run
+
+    async def same(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        lines, outcome = await run(self, launch)
+        return [replace(one, host="x", boot="x") for one in lines], outcome
+
+    monkeypatch.setattr(Engine, "_run", same)
+    with pytest.raises(Unsupported, match="are one machine, which calls itself x; leave one"):
+        _command().run()
+    assert len(launched) <= len(HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("".join(f"n{number}\n" for number in range(100_000)), "100,000 hosts; a campaign has at"),
+        ("a\nb\na\n", "hosts, line 3: a stands there already .*line 1"),
+        ("a\nb;rm -rf\n", "line 2: 'b;rm' is no host name"),
+        ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no host name"),
+        ("\x00\x01\n", "is no host name"),
+        ("# none\n", "hosts: 0; a qualification compares two or more"),
+        ("a\n", "hosts: 1; a qualification compares two or more"),
+    ],
+)
+def test_a_bad_host_file_is_one_clear_line(text: str, message: str) -> None:
+    """Nonsense, duplicates, options and far too many lines are refused before anything runs."""
+    Path("hosts").write_text(text)
+    command = QualifyCommand.parse(["--hostfile", "hosts"], QualifyCommand.make_parser())
+    with pytest.raises(BusbarError, match=message) as caught:
+        command.run()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_run_directory_that_cannot_be_written_is_one_clear_line() -> None:
+    """A file in the folder's place, and a disk that is full when the first launch ends."""
+    Path("run").write_text("")
+    with pytest.raises(StoreError, match="run: cannot be made"):
+        _command().run()
+    Path("run").unlink()
+    with pytest.raises(StoreError, match="no folder"):
+        _command("--good", "nowhere/good").run()
+    if Path("/dev/full").exists():
+        Path("run").mkdir()
+        Path("run", FILE).symlink_to("/dev/full")
+        with pytest.raises(StoreError, match=r"campaign\.ndjson: cannot be written: No space"):
+            _command().run()
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_run_directory_of_another_campaign_is_not_overwritten() -> None:
+    """A new campaign does not take the folder of one that is there; --resume goes on with it."""
+    _command().run()
+    with pytest.raises(StoreError, match="--resume"):
+        _command().run()
+    with pytest.raises(Unsupported, match="--seed: the campaign in run has it already"):
+        _command("--resume", "run", "--seed", "3")
+
+
+@pytest.mark.usefixtures("launched")
+def test_reports_read_the_launches_and_say_what_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`reports show` reads the rates; `reports history` names verdicts that are not as before."""
+    _command().run()
+    _faults(monkeypatch, n1="slow")
+    words = ["--hosts", ",".join(HOSTS), "-o", "later"]
+    QualifyCommand.parse(words, QualifyCommand.make_parser()).run()
+    rows = read(Path("later")).rows
+    slow = [row for row in rows if "n1" in row.run.hosts and row.collective == "bandwidth"]
+    assert len(slow) == 2 * (len(HOSTS) - 1)
+    assert all(row.time_s == pytest.approx(2**20 / 6e8, rel=0.02) for row in slow)
+    capsys.readouterr()
+    assert busbar_main(["reports", "history", "run", "later"]) == FOUND
+    shown = capsys.readouterr().out
+    assert re.search(r"n1 +good +slow \(x0\.60\)", shown)
+    assert "n2" not in shown
+    assert shown.splitlines()[-1] == "5 of 6 hosts are good; n1 is slow (x0.60)"
+
+
+def _alive(log: Path) -> list[int]:
+    """The launches in the log whose process still runs."""
+    pids = [int(line.split()[0]) for line in log.read_text().splitlines()]
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and _state(pid) not in "ZX"]
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until a condition holds; fails after a while."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
