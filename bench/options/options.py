@@ -82,6 +82,20 @@ def mpi_threads() -> Any:
     )
 
 
+def appending() -> Any:
+    """The option that keeps the results of a file of ``--out``."""
+    return switch("--append  add to the results in --out's files", alternatives="results")
+
+
+def overwriting() -> Any:
+    """The option that replaces the results of a file of ``--out``."""
+    return switch(
+        "--overwrite  replace the results in --out's files; without either a file that has results"
+        " is refused",
+        alternatives="results",
+    )
+
+
 class RunOptions(OptionGroup):
     """What every run has: of collectives, of pairs, of training steps.
 
@@ -98,6 +112,8 @@ class RunOptions(OptionGroup):
         budget: float
         timeout: float | None
         out: tuple[str, ...]
+        append: bool
+        overwrite: bool
         tuning: Path
         launches: int
         seed: int | None
@@ -329,6 +345,8 @@ class Options(RunOptions):
         (),
         action="append",
     )
+    append: bool = appending()
+    overwrite: bool = overwriting()
     # For bench.selfcheck: slow what is timed by these shares, each in every cycle (-N).
     inject: tuple[float, ...] = option("--inject", (), types.shares)
     per_rank: bool = switch("--per-rank  keep every rank's own times in the records")

@@ -18,7 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.options import AFFINITIES, TUNING, RunOptions, mpi_threads, transport_names
+from bench.options.options import (
+    AFFINITIES,
+    TUNING,
+    RunOptions,
+    appending,
+    mpi_threads,
+    overwriting,
+    transport_names,
+)
 from bench.steps import buckets
 from bench.steps.buckets import Fusion, GradientLayout
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
@@ -221,6 +229,8 @@ class StepOptions(RunOptions):
         action="append",
         title="what is kept",
     )
+    append: bool = appending()
+    overwrite: bool = overwriting()
     json: bool = switch("--json  print the records as JSON lines instead of a table")
     trace: Path | None = option(
         "--trace FILE.json  write a timeline for Perfetto or chrome://tracing; for one --update"
