@@ -15,10 +15,7 @@ from bench.qualify.model import (
     Cluster,
     Decision,
     Limits,
-    Observation,
-    Stage,
     State,
-    Verdict,
 )
 from bench.qualify.pairing import round_of_pairs, rounds
 from bench.qualify.simulation import Campaign, Fault, SimulatedCluster, run_campaign
@@ -29,6 +26,7 @@ SLOW = settings(
 
 
 def names(nhosts: int) -> tuple[str, ...]:
+    """The names of hosts."""
     return tuple(f"host{n}" for n in range(nhosts))
 
 
@@ -77,6 +75,7 @@ def clusters(draw: st.DrawFn, most: int = 3) -> tuple[tuple[str, ...], list[Faul
 def campaign(
     hosts: tuple[str, ...], faults: Sequence[Fault], limits: Limits | None = None
 ) -> Campaign:
+    """A campaign without noise."""
     return run_campaign(Cluster(hosts), limits or Limits(), SimulatedCluster(hosts, faults))
 
 
@@ -89,6 +88,7 @@ def accused(decision: Decision) -> set[tuple[str, frozenset[str], State]]:
 
 
 def expected(faults: Sequence[Fault]) -> set[tuple[str, frozenset[str], State]]:
+    """What has to be called bad, and as what."""
     return {(f.kind, frozenset(f.hosts), f.state) for f in faults}
 
 
