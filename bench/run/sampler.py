@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from reports.records.measurement import GpuSample
+from reports.records.measurement import GpuSample, Record
 
 if TYPE_CHECKING:
     from topology.sources.nvml import Gauge, State
@@ -170,12 +169,12 @@ class Gauges:
         if self._mine is not None:
             self._mine.begin()
 
-    def more(self, timed: Timed) -> int:
+    def more(self, timed: Record) -> int:
         """How many iterations more it takes until energy can be told; the same on all ranks."""
-        if not (self._energy and self.active and timed.times):
+        if not (self._energy and self.active and timed.times_s):
             return 0
-        each = max(median(timed.times), 1e-7)
-        return max(0, ceil(1.1 * LONG / each) - timed.iterations)
+        each = max(median(timed.times_s), 1e-7)
+        return max(0, ceil(1.1 * LONG / each) - (timed.iterations or 0))
 
     def end(self, operations: int) -> tuple[GpuSample, ...]:
         """Stop sampling for this row and placement; gives the sample of each GPU."""
