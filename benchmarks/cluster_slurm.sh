@@ -2,16 +2,19 @@
 # A real Slurm on emulated hosts (docs/cluster.md):
 #
 #   python -m bench.cluster --racks 2x2 --once -- sh benchmarks/cluster_slurm.sh ROOT TOPOLOGY.conf 4 GRES.conf
+#   python -m bench.cluster --racks 2x2 --once -- sh benchmarks/cluster_slurm.sh ROOT TOPOLOGY.conf 4 '' sbatch --wait job.sh
 #
 # ROOT: where the distribution's packages are unpacked (dpkg -x), or / where they are installed:
 # slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, munge, libmunge2 and what they need. Tried
 # with Debian's 22.05.8. TOPOLOGY.conf: what `python -m topology export topology-conf` wrote; 4: hosts.
 # GRES.conf, if given: what `python -m topology export gres-conf` wrote of a host's GPUs. Every host has
 # its cores and GPUs then, as Slurm is told; its /dev/nvidiaN are /dev/null.
+# Words behind it are a command to run in place of the benchmark, with Slurm's programs on its PATH.
 # Where ROOT has munged, it vouches for users (auth/munge); all hosts are one machine's, so one daemon
 # serves them. Without it there is auth/none, for all daemons run as the one user of the cluster.
 set -eu
 root=$1 topology=$2 hosts=$3 gres=${4:-}
+shift $(($# < 4 ? $# : 4))
 lib=$root/usr/lib/x86_64-linux-gnu
 run=/run/slurm
 auth=none cred=none
@@ -77,15 +80,19 @@ done
 for i in $(seq 0 $((hosts - 1))); do
     /run/enter host$i "SLURM_CONF=$SLURM_CONF LD_LIBRARY_PATH=$LD_LIBRARY_PATH /usr/sbin/slurmd -N host$i"
 done
-"$root/usr/bin/scontrol" show topology
-until [ "$("$root/usr/bin/sinfo" -h -t idle -o %D)" = "$hosts" ]; do sleep 1; done
+export PATH=$root/usr/bin:$PATH
+scontrol show topology
+until [ "$(sinfo -h -t idle -o %D)" = "$hosts" ]; do sleep 1; done
+if [ $# -gt 0 ]; then
+    exec "$@"
+fi
 # Slurm's pmi2 speaks to MPICH 5 in the first version of its protocol.
 export MPIR_CVAR_PMI_VERSION=1
-"$root/usr/bin/srun" --mpi=pmi2 -N "$hosts" -n "$hosts" python -m bench.allreduce -A ring,library -b 64K -e 64K -n 6
+srun --mpi=pmi2 -N "$hosts" -n "$hosts" python -m bench.allreduce -A ring,library -b 64K -e 64K -n 6
 if [ -n "$gres" ]; then
-    "$root/usr/bin/sinfo" -N -o '%N %T %G'
+    sinfo -N -o '%N %T %G'
     # Which GPUs a job gets, for every count there is.
     for n in $(seq 1 "$gpus"); do
-        "$root/usr/bin/srun" --mpi=none -N 1 -n 1 --gres=gpu:"$n" sh -c 'echo "$(hostname): GPUs $CUDA_VISIBLE_DEVICES"'
+        srun --mpi=none -N 1 -n 1 --gres=gpu:"$n" sh -c 'echo "$(hostname): GPUs $CUDA_VISIBLE_DEVICES"'
     done
 fi

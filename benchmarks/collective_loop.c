@@ -7,8 +7,8 @@
    Prints a line a size: bytes, the microseconds of one call (the slowest rank's, the median of 21
    loops), and the thread level that MPI provides.
 
-   mpicc -shared -fPIC: the self-check calls time_calls and time_schedule in the processes of its
-   ranks, in turns with Busbar's own loops. */
+   mpicc -shared -fPIC: the self-check calls time_calls, time_schedule, time_messages and
+   time_reach in the processes of its ranks, in turns with Busbar's own loops. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +92,72 @@ double time_schedule(char kind, int calls, float *in, float *out, int count) {
     const double seconds = (MPI_Wtime() - begin) / calls;
     for (int i = 0; i < (kind == 'd' ? 2 : 4); ++i) MPI_Request_free(requests + i);
     free(staging);
+    return seconds;
+}
+
+static void start_and_wait(MPI_Request *requests, int count) {
+    MPI_Startall(count, requests);
+    for (int done, i = 0; i < count; ++i)
+        do MPI_Test(requests + i, &done, MPI_STATUS_IGNORE);
+        while (!done);
+}
+
+/* Seconds of one of so many exchanges of persistent requests, on this rank of two. kind: s (a window
+   of messages from rank 0, which rank 1 answers with 4 bytes) or l (so many messages there and back,
+   each sending on what has just arrived). out: room for a window, or for one message. */
+double time_messages(char kind, int calls, char *in, char *out, int bytes, int messages) {
+    const int window = kind == 's', count = window ? messages : 1;
+    MPI_Request *there = malloc(2 * count * sizeof *there), *back = there + count;
+    char token[4] = {0}, *answer = window ? token : out;
+    const int answers = window ? (int)sizeof token : bytes;
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < count; ++i)
+        if (rank) MPI_Recv_init(out + (size_t)i * bytes, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, there + i);
+        else MPI_Send_init(window ? in : out, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD, there + i);
+    if (rank) MPI_Send_init(answer, answers, MPI_BYTE, 0, 2, MPI_COMM_WORLD, back);
+    else MPI_Recv_init(answer, answers, MPI_BYTE, 1, 2, MPI_COMM_WORLD, back);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (int i = 0; i < calls; ++i)
+        for (int trip = 0; trip < (window ? 1 : messages); ++trip) {
+            start_and_wait(there, count);
+            start_and_wait(back, 1);
+        }
+    const double seconds = (MPI_Wtime() - begin) / calls;
+    for (int i = 0; i < count; ++i) MPI_Request_free(there + i);
+    MPI_Request_free(back);
+    free(there);
+    return seconds;
+}
+
+/* Seconds of one of so many windows of puts or gets by rank 0, on this rank of two. kind: p or g, with
+   a flush after a window of messages, each in memory of its own; P or G, with one after each, all in
+   the same memory. mine: rank 0's memory, for a window of them if it gets. */
+double time_reach(char kind, int calls, char *mine, int bytes, int messages) {
+    const int put = kind == 'p' || kind == 'P', each = kind == 'P' || kind == 'G';
+    const int apart = each ? 0 : bytes;
+    char *base;
+    int rank;
+    MPI_Win win;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Win_allocate((MPI_Aint)bytes * messages, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    memset(base, 1, (size_t)bytes * messages);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    for (int n = 0; n < calls && !rank; ++n) {
+        for (int i = 0; i < messages; ++i) {
+            const MPI_Aint at = (MPI_Aint)i * apart;
+            if (put) MPI_Put(mine, bytes, MPI_BYTE, 1, at, bytes, MPI_BYTE, win);
+            else MPI_Get(mine + at, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, win);
+            if (each) MPI_Win_flush(1, win);
+        }
+        if (!each) MPI_Win_flush(1, win);
+    }
+    const double seconds = (MPI_Wtime() - begin) / calls;
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
     return seconds;
 }
 

@@ -22,6 +22,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "collectives": ("see, prove, cost and simulate", "collectives.commands:TABLE"),
     "reports": ("show, compare and draw what was measured", "reports.commands:TABLE"),
     "cluster": ("run a command on emulated hosts and links", "bench.cluster.main:TABLE"),
+    "qualify": (
+        "say which hosts, links and racks of a cluster are good",
+        "bench.qualify.main:QualifyCommand",
+    ),
     "step": ("measure training steps of a model", "bench.launch.rank:step"),
     "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
@@ -29,6 +33,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "bench.trials.selfcheck:SelfcheckCommand",
     ),
     "tune": ("find the best algorithm for each size", "bench.tuning.cli:TuneCommand"),
+    "recipe": (
+        "write a Slurm job, an MPIJob or a container",
+        "bench.launch.recipe_commands:TABLE",
+    ),
     "doctor": ("what is installed, what is missing, what to do", "bench.cli.doctor:DoctorCommand"),
 }
 

@@ -117,6 +117,22 @@ class OptionGroup:
         return self
 
 
+class CommandWords(OptionGroup):
+    """The words after ``--``: a ``command`` with options of its own."""
+
+    command: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
+        """The options and the command of a command line. Raises Unsupported."""
+        own, command = list(argv), list[str]()
+        if "--" in own:
+            at = own.index("--")
+            own, command = own[:at], own[at + 1 :]
+        parsed = super().parse(own, parser, command=tuple(command), **more)
+        return parsed.replace(argv=tuple(argv))
+
+
 def _add(parser: Parser, title: str, one: Field[Any]) -> None:
     """Add a field's option to a parser."""
     more = {key: value for key, value in one.metadata.items() if value is not None}

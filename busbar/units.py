@@ -155,8 +155,8 @@ def format_percent(value: float | None, digits: Digits = ".1f") -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Return a ratio as a change in per cent: ``+12.3%`` of 1.123."""
-    return f"{100 * (ratio - 1):+.1f}%"
+    """Return a ratio as a change in per cent: ``+12.3%`` of 1.123; from ten times on ``12.3x``."""
+    return f"{100 * (ratio - 1):+.1f}%" if ratio < 10 else f"{three_digits(ratio)}x"
 
 
 def format_p_value(p: float) -> str:
@@ -165,12 +165,16 @@ def format_p_value(p: float) -> str:
 
 
 def format_interval(low: float | None, high: float | None, middle: float | None) -> str:
-    """Return an interval as per cent below and above the figure; empty when unknown."""
+    """Return an interval as per cent below and above the figure; empty when unknown.
+
+    An end of ten times the figure or more is a factor: ``-1.2% +16x``.
+    """
     if low is None or high is None or not middle:
         return ""
-    shares = (100 * (middle - low) / middle, 100 * (high - middle) / middle)
-    below, above = (f"{share:.1f}" if share < 99.95 else f"{share:.0f}" for share in shares)
-    return f"-{below} +{above}%"
+    below, above = 100 * (middle - low) / middle, 100 * (high - middle) / middle
+    if high >= 10 * middle:
+        return f"-{below:.1f}% +{three_digits(high / middle)}x"
+    return f"-{below:.1f} +{above:.{'1f' if above < 99.95 else '0f'}}%"
 
 
 # Bytes.

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 #: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
-_INTERFACE = 11
+_INTERFACE = 12
 
 #: Element types and operations (NumPy's names of both) by the kernels' numbers (src/kernels.hpp).
 TYPES = (

@@ -35,7 +35,8 @@ COPY: np.dtype[np.void]
 EAGER_MESSAGE: np.dtype[np.void]
 #: A call of MPI, or work inside a rank: its shape's number, its function (0: work inside a rank),
 #: three addresses (source, other source, target), elements sent and received (bytes of a copy, the
-#: displacement of a put), the root or two peers, and the handles of type and operation.
+#: displacement of a put; of a word in shared memory the step and how many there are), the root or
+#: two peers, and the handles of type and operation.
 CALL: np.dtype[np.void]
 #: Calls of MPI that have the same arguments, by their numbers.
 SHAPES: tuple[str, ...]
@@ -76,6 +77,15 @@ class Plan(Timed):
     def traced(self) -> list[tuple[bool, int, int, int, float, float]]:
         """Run once; loads (or stores), peer, bytes, number of the pass, begin and end."""
 
+class Calls(Timed):
+    """Calls of MPI. Raises CallFailed."""
+
+    def part(self, start: int, stop: int, /) -> None:
+        """Make some of the calls; the last one ends the iteration."""
+
+    def test(self, index: int, /) -> bool:
+        """Whether the request that a call waits for is complete."""
+
 def direct(
     watch: Watch,
     lines: int,
@@ -113,7 +123,7 @@ def sweep(
 ) -> Plan: ...
 def calls(
     list: NDArray[np.void], parts: Sequence[int], barrier: int, comm: int, wide: bool, /
-) -> Timed: ...
+) -> Calls: ...
 def reduce(
     type: int,
     op: int,

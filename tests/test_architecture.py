@@ -52,6 +52,11 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar native collectives.schedule collectives.execution collectives.execution.gpu",
     ),
     (
+        "collectives.execution.shm_mpi",
+        "busbar native collectives.schedule collectives.execution collectives.execution.shm"
+        " collectives.execution.mpi",
+    ),
+    (
         "collectives.execution.nccl",
         "busbar collectives.schedule collectives.execution collectives.execution.gpu",
     ),
@@ -106,6 +111,12 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " reports.* bench.launch bench.options bench.run",
     ),
     (
+        "bench.qualify",
+        "busbar topology.model topology.sources topology.diagnostics collectives.schedule"
+        " collectives.execution* reports.* bench.launch bench.options bench.timing bench.links"
+        " bench.run bench.cli",
+    ),
+    (
         "bench.tuning",
         "busbar collectives.schedule collectives.formats collectives.predict reports.*"
         " bench.launch bench.options bench.run bench.cli",
@@ -131,7 +142,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.trials",
         "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
-        " bench.timing bench.run bench.cli",
+        " bench.timing bench.links bench.run bench.cli",
     ),
     (
         "bench.api",

@@ -307,6 +307,7 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("step", "bench/step.py"),
         ("cluster", "bench/cluster/__main__.py"),
         ("doctor", "bench/doctor.py"),
+        ("recipe", "bench/recipe.py"),
     ):
         door = "bench.launch.rank:step" if name == "step" else f'busbar.cli:main", "{name}'
         prefix = name if name in ROOMS else "busbar"

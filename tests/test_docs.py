@@ -22,13 +22,17 @@ SHORT = re.compile(r"(?<![\w./-])busbar ([a-z_]+)((?: [^#|`\n]+)?)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[A-Za-z])(?![\w-])")
 
 
+# Commands whose own commands have options that pages show.
+_COMMANDS = {"cluster": ([], ["law"]), "recipe": (["slurm"], ["mpijob"], ["container"])}
+
+
 @cache
 def _help(program: str, command: str) -> str:
     """What a command's --help prints."""
     words = [command] if program == "bench" else [program, *command.split()]
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        for more in ([], ["law"]) if command == "cluster" else ([],):
+        for more in _COMMANDS.get(command, ([],)):
             busbar_main([*words, *more, "--help"])
     return out.getvalue()
 

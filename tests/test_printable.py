@@ -14,6 +14,7 @@ import pytest
 
 from bench.cli import checks
 from bench.cli.main import commands
+from bench.launch.recipe_commands import TABLE as RECIPES
 from bench.links import measure as measuring
 from bench.run import tuning_file
 from bench.steps.workloads import file as model
@@ -45,7 +46,8 @@ EVERY = [
     *(["topology", name] for name in TOPOLOGY.entries),
     *(["collectives", name] for name in COLLECTIVES.entries),
     *(["reports", name] for name in REPORTS.entries),
-    *([name] for name in DOORS if name not in ("topology", "collectives", "reports")),
+    *([name] for name in DOORS if name not in ("topology", "collectives", "reports", "recipe")),
+    *(["recipe", name] for name in RECIPES.entries),
     ["cluster", "law"],
     *([name] for name in commands()),
 ]
@@ -118,6 +120,12 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "ab": ("ab --most 1 -- cat LOG -- cat LOG", "ab --most 1 -- cat GARBLED -- cat LOG"),
     "selfcheck": ("selfcheck --transport EVIL",),
     "tune": ("tune --from RECORD --out FOLDER/t.json", "tune --from GARBLED"),
+    "recipe slurm": (
+        "recipe slurm --apptainer EVIL -- allreduce EVIL",
+        "recipe slurm --name EVIL -- allreduce",
+    ),
+    "recipe mpijob": ("recipe mpijob -- allreduce EVIL", "recipe mpijob --image EVIL -- all"),
+    "recipe container": ("recipe container --cuda EVIL", "recipe container"),
     "doctor": ("doctor",),
     **{name: (f"{name} {ONE_ROW} -A EVIL",) for name in commands()},
     "allreduce": (

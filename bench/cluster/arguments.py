@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from bench.cluster import text
+from bench.cluster.faults import Faults, OtherFile, RankSignal, Shell, Variable
 from bench.cluster.network import MOST_HOSTS, Network
-from busbar.arguments import Parser, program, whole
+from busbar.arguments import program, whole
 from busbar.errors import Unsupported
-from busbar.options import OptionGroup, Self, option, switch
+from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.units import MOST_RANKS
 
 _HOSTS = 4
@@ -27,10 +27,23 @@ class NetworkOptions(OptionGroup):
         " its hosts' rates",
         parse=text.racks,
     )
-    slow: tuple[tuple[int, float], ...] = option(
-        "--slow HOST:RATE  give a host's link another rate; repeatable",
+    slow: tuple[text.Slow, ...] = option(
+        "--slow HOST:RATE[:out|:in]  give a host's link another rate, or only what it sends (out)"
+        " or receives (in); repeatable",
         (),
         text.slow,
+        action="append",
+    )
+    uplink: tuple[tuple[int, float], ...] = option(
+        "--uplink RACK:RATE  give a rack's uplink another rate; repeatable",
+        (),
+        text.uplink,
+        action="append",
+    )
+    pair: tuple[tuple[tuple[int, int], float], ...] = option(
+        "--pair HOST-HOST:RATE  limit the rate between two hosts, each way; repeatable",
+        (),
+        text.pair,
         action="append",
     )
     latency: float = option(
@@ -65,7 +78,11 @@ class NetworkOptions(OptionGroup):
             rate=self.rate,
             per_rack=racks.hosts if racks else 0,
             taper=racks.taper if racks else 1.0,
-            slow=dict(self.slow),
+            slow={one.host: one.rate for one in self.slow if not one.way},
+            slow_out={one.host: one.rate for one in self.slow if one.way == "out"},
+            slow_in={one.host: one.rate for one in self.slow if one.way == "in"},
+            uplinks=dict(self.uplink),
+            pairs=dict(self.pair),
             latency=self.latency,
             loss=self.loss,
             mtu=self.mtu,
@@ -73,10 +90,9 @@ class NetworkOptions(OptionGroup):
         )
 
 
-class ClusterOptions(NetworkOptions):
+class ClusterOptions(CommandWords, NetworkOptions):
     """The options before ``--`` and the ``command`` after it."""
 
-    command: tuple[str, ...] = ()
     hosts: int | None = option(
         f"--hosts H  how many (default {_HOSTS}, or as many as --racks say)",
         parse=whole(1, "hosts", MOST_HOSTS),
@@ -89,6 +105,39 @@ class ClusterOptions(NetworkOptions):
         " again after +TIME; repeatable",
         (),
         text.down,
+        action="append",
+    )
+    shell: tuple[Shell, ...] = option(
+        "--shell HOST:TIME|hang|refuse  let a host's remote shell answer after this time, never, or"
+        " refuse; repeatable",
+        (),
+        text.shell,
+        action="append",
+    )
+    env: tuple[Variable, ...] = option(
+        "--env HOST:NAME=VALUE  set a variable in what a host's remote shell starts; repeatable",
+        (),
+        text.variable,
+        action="append",
+    )
+    file: tuple[OtherFile, ...] = option(
+        "--file HOST:PATH=FILE  show FILE in place of PATH to what a host's remote shell starts;"
+        " repeatable",
+        (),
+        text.other_file,
+        action="append",
+    )
+    crash: tuple[RankSignal, ...] = option(
+        "--crash HOST[@TIME]  let a host's ranks crash (SIGSEGV) this long after their start, or"
+        " at once; repeatable",
+        (),
+        text.crash,
+        action="append",
+    )
+    stop: tuple[RankSignal, ...] = option(
+        "--stop HOST@TIME  stop a host's ranks (SIGSTOP) this long after their start; repeatable",
+        (),
+        text.stop,
         action="append",
     )
     clocks: text.Skews | None = option(
@@ -107,19 +156,23 @@ class ClusterOptions(NetworkOptions):
         """The network. Raises Unsupported."""
         return self.plan(self.hosts)
 
-    @classmethod
-    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options and the command of a command line. Raises Unsupported."""
-        own, command = list(argv), []
-        if "--" in own:
-            at = own.index("--")
-            own, command = own[:at], own[at + 1 :]
-        return super().parse(own, parser, command=tuple(command), **more)
+    @property
+    def faults(self) -> Faults:
+        """What is wrong with hosts, apart from links."""
+        return Faults((*self.env, *self.file, *self.shell), (*self.crash, *self.stop))
 
     def checked(self) -> Self:
         """These options. Raises Unsupported for hosts that there are not, and without a command."""
-        for one in self.down:
-            self.network.check(one.host, "--down")
+        for option_, faults in (
+            ("--down", self.down),
+            ("--shell", self.shell),
+            ("--env", self.env),
+            ("--file", self.file),
+            ("--crash", self.crash),
+            ("--stop", self.stop),
+        ):
+            for fault in faults:
+                self.network.check(fault.host, option_)
         if not self.command and not self.dry_run and self.svg is None:
             own = program("bench.cluster")
             raise Unsupported(f"no command; write it after --, as {own} --hosts 4 -- COMMAND")

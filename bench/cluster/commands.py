@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.network import Cable, Network
 
 #: Where launchers run: it has a link to every host's control network and to no shaped one.
@@ -17,6 +18,8 @@ HEAD = "head"
 _HEAD_ADDRESS = "10.2.0.254"
 #: Takes the place of ssh: enters the host that is named.
 ENTER = "/run/enter"
+#: Comes first on the PATH of commands in the cluster: `ssh` there is `ENTER`.
+PROGRAMS = "/run/bin"
 HOSTFILE = "/run/hostfile"
 
 #: Bytes in a socket buffer; MPI counts them as sent.
@@ -25,10 +28,19 @@ SOCKET = 1 << 18
 _KINDS = ("--net", "--mount", "--uts", "--ipc", "--pid")
 _SCRIPT = """#!/bin/sh
 # In ssh's place: options, a host's name, and what its shell is to run.
-while [ "${1#-}" != "$1" ]; do shift; done
-host=$1
+while [ "${1#-}" != "$1" ]; do
+    case $1 in -[BbcDEeFIiJLlmOopQRSWw]) shift ;; esac
+    shift
+done
+host=${1#*@}
 shift
-exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
+if [ ! -e "/run/netns/$host" ]; then
+    echo "ssh: Could not resolve hostname $host: Name or service not known" >&2
+    exit 255
+fi
+inside=
+[ ! -e "/run/faults/$host" ] || . "/run/faults/$host"
+exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$inside$*"
 """
 # A fabric has no slow start after a pause and little data in flight. MPI counts bytes in a socket
 # buffer as sent, so the next step's messages would share the port with them. Every kernel has this
@@ -76,16 +88,19 @@ def _file(path: str, text: str, mode: str = "644") -> Command:
     return Command(("install", "-m", mode, "/dev/stdin", path), text)
 
 
-def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
+def making(network: Network, ranks_per_host: int, faults: Faults = NO_FAULTS) -> Iterator[Command]:
     """The commands, in order, that build the network in namespaces that are open."""
     hosts = range(network.hosts)
     names = [network.name(host) for host in hosts]
     yield _words("mount -t tmpfs tmpfs /run")
     yield _words("mount -t tmpfs tmpfs /dev/shm")
-    yield _words("mkdir /run/netns /run/uts /run/ipc /run/tmp")
+    yield _words(f"mkdir /run/netns /run/uts /run/ipc /run/tmp /run/faults {PROGRAMS}")
     files = [f"/run/{kind}/{name}" for name in names for kind in ("netns", "uts", "ipc")]
     yield Command(("touch", *files))
     yield _file(ENTER, _SCRIPT, "755")
+    yield _words(f"ln -s {ENTER} {PROGRAMS}/ssh")
+    for host, script in faults.scripts().items():
+        yield _file(f"/run/faults/{network.name(host)}", script)
     yield _file(HOSTFILE, "".join(f"{name}:{ranks_per_host}\n" for name in names))
     slots = f" slots={ranks_per_host}\n"
     yield _file(f"{HOSTFILE}.slots", "".join(name + slots for name in names))
@@ -129,8 +144,9 @@ def _host(network: Network, cable: Cable, host: int) -> Iterator[Command]:
             f" src {network.address(host)} rto_min 2s"
         )
     yield Command((*f"ip netns exec {name} sysctl -q -w".split(), *_TCP))
-    yield _shaped(network, "tc", cable.device, cable.rate)
-    yield _shaped(network, f"tc -n {name}", "eth0", cable.rate)
+    yield _shaped(network, "tc", cable.device, cable.down)
+    yield _shaped(network, f"tc -n {name}", "eth0", cable.up)
+    yield from _limited(network, host, cable.up)
     if network.latency or network.loss:
         delay = f" delay {network.latency * 1e6:g}us" if network.latency else ""
         loss = f" loss {network.loss * 100:g}%" if network.loss else ""
@@ -144,8 +160,8 @@ def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
     yield _words(f"ip link add {cable.device} mtu {network.mtu} type veth peer name {down}")
     yield _words(f"ip link set {cable.device} mtu {network.mtu} master {leaf} up")
     yield _words(f"ip link set {down} mtu {network.mtu} master spine up")
-    yield _shaped(network, "tc", cable.device, cable.rate)
-    yield _shaped(network, "tc", down, cable.rate)
+    yield _shaped(network, "tc", cable.device, cable.up)
+    yield _shaped(network, "tc", down, cable.down)
 
 
 def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
@@ -154,6 +170,33 @@ def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
         f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
         f" burst {network.burst(rate)} limit {network.buffer}"
     )
+
+
+def _limited(network: Network, host: int, rate: float) -> Iterator[Command]:
+    """Limit what a host sends to single others: a class of HTB for each, below the port's bucket.
+
+    ``rate``: bytes/s of the port. Everything else is in a class of twice that, which limits
+    nothing.
+    """
+    limits = {network.address(peer): limit for peer, limit in network.limits(host).items()}
+    if not limits:
+        return
+    tc = f"tc -n {network.name(host)}"
+    # HTB lets a packet of 64 KiB pass at once; the bucket above it cuts what is longer than itself.
+    yield _words(f"ip -n {network.name(host)} link set eth0 gso_max_segs 1")
+    yield _words(f"{tc} qdisc add dev eth0 parent 1:1 handle 2: htb default 1")
+    for minor, (address, most) in enumerate([("", 2 * rate), *limits.items()], 1):
+        depth = network.burst(most)
+        yield _words(
+            f"{tc} class add dev eth0 parent 2: classid 2:{minor} htb rate {round(8 * most)}bit"
+            f" burst {depth} cburst {depth} quantum {network.mtu}"
+        )
+        yield _words(f"{tc} qdisc add dev eth0 parent 2:{minor} bfifo limit {network.buffer}")
+        if address:
+            yield _words(
+                f"{tc} filter add dev eth0 parent 2: protocol ip u32 match ip dst {address}"
+                f" flowid 2:{minor}"
+            )
 
 
 def raised(network: Network, host: int, up: bool) -> Command:

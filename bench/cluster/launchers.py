@@ -5,10 +5,11 @@ With them ``mpirun`` and ``--ranks`` start their ranks on the cluster's hosts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.cluster.commands import ENTER, HOSTFILE
+from bench.cluster.commands import ENTER, HOSTFILE, PROGRAMS
 from busbar.errors import Unavailable
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside
@@ -56,7 +57,8 @@ _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_
 def variables(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command in the cluster. What ``env`` has overrides ours."""
     kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
-    return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED}
+    path = {"PATH": f"{PROGRAMS}:{env.get('PATH', os.defpath)}"}
+    return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED, **path}
 
 
 def launching(command: list[str], ranks: int) -> list[str]:

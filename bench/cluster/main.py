@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from bench.cluster import use
 from bench.cluster.arguments import ClusterOptions
@@ -60,11 +61,14 @@ def plan(wanted: ClusterOptions) -> Iterator[str]:
         ends = f"{cable.device} to spine"
         if cable.host is not None:
             ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
-        yield f"#   {ends}: {format_link_rate(cable.rate)} each way"
+        yield f"#   {ends}: {cable.rates}"
+    for (a, b), rate in network.pairs.items():
+        between = f"{network.name(a)} and {network.name(b)}"
+        yield f"#   between {between}: at most {format_link_rate(rate)} each way"
     for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
-    for command in making(network, wanted.ranks_per_host):
+    for command in making(network, wanted.ranks_per_host, wanted.faults):
         line = shlex.join(command.words)
         yield f"{line} <<'.'\n{command.text}." if command.text else line
     if wanted.clocks is not None:
@@ -81,7 +85,7 @@ def _started(wanted: ClusterOptions) -> list[str]:
 
 def _run(wanted: ClusterOptions) -> int:
     words, network = _started(wanted), wanted.network
-    with Cluster(network, wanted.ranks_per_host) as cluster, watched(cluster):
+    with Cluster(network, wanted.ranks_per_host, wanted.faults) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.down):
             try:
@@ -112,8 +116,11 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
-    """Meanwhile take links down, and up again, at their times."""
-    timers = [_later(down.after, cluster, down.host, False) for down in downs]
+    """Meanwhile take links down, and up again, at their times; at 0 s that is done at once."""
+    for down in downs:
+        if not down.after:
+            _raise(cluster, down.host, False)
+    timers = [_later(down.after, cluster, down.host, False) for down in downs if down.after]
     timers += [
         _later(down.after + down.lasting, cluster, down.host, True)
         for down in downs
@@ -131,11 +138,12 @@ def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
 
 
 def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Timer:
-    def act() -> None:
-        cluster.call(raised(cluster.network, host, up).words)
-        print_note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
+    return threading.Timer(after, partial(_raise, cluster, host, up))
 
-    return threading.Timer(after, act)
+
+def _raise(cluster: Cluster, host: int, up: bool) -> None:
+    cluster.call(raised(cluster.network, host, up).words)
+    print_note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
 
 
 TABLE = CommandTable(

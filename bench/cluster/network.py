@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from busbar.errors import Unsupported
+from busbar.units import format_link_rate
 
 #: Addresses are 10.1.0.1 to 10.1.0.250.
 MOST_HOSTS = 250
@@ -20,13 +21,22 @@ _BUFFER = 1 << 26
 class Cable:
     """A full-duplex link: its device in the switches' namespace, and bytes/s each way.
 
-    ``host``: the number of the host at its lower end; None for the uplink of a rack's switch.
+    ``up``: from its lower end, which is a host or a rack's switch; ``down``: towards it. ``host``:
+    the number of the host at its lower end; None for the uplink of a rack's switch.
     """
 
     device: str
-    rate: float
+    up: float
+    down: float
     rack: int
     host: int | None = None
+
+    @property
+    def rates(self) -> str:
+        """Its rates as text: one number where both directions are alike."""
+        if self.up == self.down:
+            return f"{format_link_rate(self.up)} each way"
+        return f"{format_link_rate(self.up)} up, {format_link_rate(self.down)} down"
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,11 @@ class Network:
 
     ``rate``: bytes/s of a host's link, each way. ``per_rack``: hosts on a switch, 0 for all.
     ``taper``: the sum of a rack's host rates over its uplink's. ``slow``: bytes/s of
-    single hosts' links. ``latency``: seconds added to what a host sends; ``loss``: the share of
-    packets that are lost. ``buffer``: bytes that a port holds before it drops.
+    single hosts' links, each way; ``slow_out`` and ``slow_in``: of one direction alone, as the host
+    sees it. ``uplinks``: bytes/s of single racks' uplinks. ``pairs``: the most bytes/s, each way,
+    between two hosts (least number first). ``latency``: seconds added to what a host sends;
+    ``loss``: the share of packets that are lost. ``buffer``: bytes that a port holds before it
+    drops.
     """
 
     hosts: int
@@ -44,6 +57,10 @@ class Network:
     per_rack: int = 0
     taper: float = 1.0
     slow: Mapping[int, float] = field(default_factory=dict)
+    slow_out: Mapping[int, float] = field(default_factory=dict)
+    slow_in: Mapping[int, float] = field(default_factory=dict)
+    uplinks: Mapping[int, float] = field(default_factory=dict)
+    pairs: Mapping[tuple[int, int], float] = field(default_factory=dict)
     latency: float = 0.0
     loss: float = 0.0
     mtu: int = 9000
@@ -54,8 +71,17 @@ class Network:
             raise Unsupported(f"{self.hosts} hosts; a cluster has 1 to {MOST_HOSTS}")
         if self.per_rack and self.hosts % self.per_rack:
             raise Unsupported(f"{self.hosts} hosts do not fill racks of {self.per_rack}")
-        for host in self.slow:
+        for host in {*self.slow, *self.slow_out, *self.slow_in}:
             self.check(host, "--slow")
+        for host in {host for pair in self.pairs for host in pair}:
+            self.check(host, "--pair")
+        if self.uplinks and self.racks == 1:
+            raise Unsupported("--uplink: one switch has no uplink; give --racks")
+        for rack in self.uplinks:
+            if not 0 <= rack < self.racks:
+                raise Unsupported(f"--uplink {rack}: racks are 0 to {self.racks - 1}")
+        if self.pairs and (self.latency or self.loss):
+            raise Unsupported("--pair does not go with --latency or --loss")
 
     def check(self, host: int, option: str) -> None:
         """Raise Unsupported where there is no such host."""
@@ -71,14 +97,13 @@ class Network:
         """The rack of a host."""
         return host // self.per_rack if self.per_rack else 0
 
-    def rate_of(self, host: int) -> float:
-        """Bytes/s of a host's link, each way."""
-        return self.slow.get(host, self.rate)
+    def limits(self, host: int) -> dict[int, float]:
+        """Bytes/s to other hosts by their numbers, where ``pairs`` limits it."""
+        return {sum(pair) - host: rate for pair, rate in self.pairs.items() if host in pair}
 
-    @property
-    def uplink(self) -> float:
+    def uplink(self, rack: int) -> float:
         """Bytes/s between a rack's switch and the spine, each way."""
-        return self.per_rack * self.rate / self.taper
+        return self.uplinks.get(rack, self.per_rack * self.rate / self.taper)
 
     def burst(self, rate: float) -> int:
         """Bytes that a link of this rate sends at once after a pause."""
@@ -110,10 +135,11 @@ class Network:
 
     def cables(self) -> list[Cable]:
         """All links that have a rate: the hosts', then the racks'."""
-        found = [
-            Cable(self.name(host), self.rate_of(host), self.rack(host), host)
-            for host in range(self.hosts)
-        ]
-        if self.racks > 1:
-            found += [Cable(f"up{rack}", self.uplink, rack) for rack in range(self.racks)]
-        return found
+        cables = []
+        for host in range(self.hosts):
+            rate = self.slow.get(host, self.rate)
+            up, down = self.slow_out.get(host, rate), self.slow_in.get(host, rate)
+            cables.append(Cable(self.name(host), up, down, self.rack(host), host))
+        for rack in range(self.racks) if self.racks > 1 else ():
+            cables.append(Cable(f"up{rack}", self.uplink(rack), self.uplink(rack), rack))
+        return cables

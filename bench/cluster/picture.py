@@ -28,8 +28,8 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
         for rack in range(network.racks)
     ]
     middle = fmean(leaves)
-    lines, boxes = [], []
-    for cable in network.cables():
+    lines, boxes, cables = [], [], network.cables()
+    for cable in cables:
         if cable.host is not None:
             ends = (place[cable.host], _ROWS["host"]), (leaves[cable.rack], _ROWS["leaf"])
         else:
@@ -40,10 +40,11 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
     for rack, x in enumerate(leaves):
         boxes += _box(x, _ROWS["leaf"], network.leaf(rack), "#b8d98a")
     for host, x in enumerate(place):
-        colour = "#f3b6ab" if host in network.slow else "#dfe7f2"
-        boxes += _box(x, _ROWS["host"], network.name(host), colour)
-        rate = format_link_rate(network.rate_of(host))
-        boxes.append(_text(x, _ROWS["host"] + 32, rate, 10))
+        cable = cables[host]
+        slow = min(cable.up, cable.down) < network.rate
+        boxes += _box(x, _ROWS["host"], network.name(host), "#f3b6ab" if slow else "#dfe7f2")
+        for line, rate in enumerate(dict.fromkeys((cable.up, cable.down))):
+            boxes.append(_text(x, _ROWS["host"] + 32 + 12 * line, format_link_rate(rate), 10))
     width, height = 2 * _MARGIN + network.hosts * _WIDE, _ROWS["host"] + 90
     return "\n".join(
         [
@@ -64,11 +65,11 @@ def _cable(
     """Two lines side by side: up on the left, down on the right."""
     use = busy.get(cable.device)
     found = []
-    for shift, way, share in (
-        (-2.5, "up", use.up if use else None),
-        (2.5, "down", use.down if use else None),
+    for shift, way, rate, share in (
+        (-2.5, "up", cable.up, use.up if use else None),
+        (2.5, "down", cable.down, use.down if use else None),
     ):
-        title = f"{cable.device} {way}, {format_link_rate(cable.rate)}"
+        title = f"{cable.device} {way}, {format_link_rate(rate)}"
         title += f": {100 * share:.3g} %" if share is not None else ""
         found.append(
             f'<line x1="{low[0] + shift:.1f}" y1="{low[1]}" x2="{high[0] + shift:.1f}"'

@@ -20,8 +20,10 @@ from typing import Any
 
 from bench.cluster import cpu
 from bench.cluster.commands import Command, inside, making, opening
+from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
+from bench.cluster.signals import RankSignals
 from bench.launch import child
 from busbar.counters import look
 from busbar.errors import Unavailable
@@ -34,7 +36,7 @@ _TOOLS = {
     "util-linux": ("unshare", "nsenter", "mount"),
     "procps": ("sysctl",),
     "hostname": ("hostname",),
-    "coreutils": ("cat", "install", "touch", "mkdir", "env"),
+    "coreutils": ("cat", "install", "touch", "mkdir", "ln", "env"),
 }
 _PATIENCE_S = 60.0
 # A command that is told to end has so long to do so.
@@ -56,11 +58,14 @@ class Cluster:
     where namespaces or shapers cannot be made.
     """
 
-    def __init__(self, network: Network, ranks_per_host: int = 1) -> None:
-        self.network, self.ranks_per_host = network, ranks_per_host
+    def __init__(
+        self, network: Network, ranks_per_host: int = 1, faults: Faults = NO_FAULTS
+    ) -> None:
+        self.network, self.ranks_per_host, self.faults = network, ranks_per_host, faults
         self._first: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._user = False
+        self._signals: RankSignals | None = None
 
     def __enter__(self) -> Cluster:
         _tools()
@@ -75,8 +80,11 @@ class Cluster:
                 f" namespaces (unshare -Urnm): {refused}"
             )
         try:
-            for command in making(self.network, self.ranks_per_host):
+            for command in making(self.network, self.ranks_per_host, self.faults):
                 self._make(command)
+            if self.faults.signals:
+                self._signals = RankSignals(self._pid, list(self.faults.signals))
+                self._signals.start()
         except BaseException:
             self.close()
             raise
@@ -184,6 +192,9 @@ class Cluster:
 
     def close(self) -> None:
         """Remove everything; done when this returns."""
+        if self._signals is not None:
+            self._signals.end()
+            self._signals = None
         first, self._first = self._first, None
         if first is None:
             return

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import signal
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from bench.cluster.faults import REFUSE, OtherFile, RankSignal, Shell, Variable
 
 _BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -19,6 +24,14 @@ class Racks(NamedTuple):
     racks: int
     hosts: int
     taper: float
+
+
+class Slow(NamedTuple):
+    """A host's link and its bytes/s: each way, or of what the host sends or receives alone."""
+
+    host: int
+    rate: float
+    way: Literal["", "out", "in"] = ""
 
 
 class Skews(NamedTuple):
@@ -92,12 +105,30 @@ def clocks(text: str) -> Skews:
     return Skews(seconds, float(found[2]))
 
 
-def slow(text: str) -> tuple[int, float]:
-    """A host and its rate from ``3:20Mbit``."""
-    host, colon, of = text.partition(":")
-    if not colon or not re.fullmatch("[0-9]{1,4}", host):
-        raise _refused(text, ": write HOST:RATE, such as 3:20Mbit")
-    return int(host), rate(of)
+def slow(text: str) -> Slow:
+    """A host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
+    found = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
+    if found is None:
+        raise _refused(text, ": write HOST:RATE[:out|:in], such as 3:20Mbit or 3:20Mbit:out")
+    way: Any = found[3] or ""
+    return Slow(int(found[1]), rate(found[2]), way)
+
+
+def uplink(text: str) -> tuple[int, float]:
+    """A rack and its uplink's bytes/s from ``1:50Mbit``."""
+    found = re.fullmatch("([0-9]{1,4}):(.*)", text)
+    if found is None:
+        raise _refused(text, ": write RACK:RATE, such as 1:50Mbit")
+    return int(found[1]), rate(found[2])
+
+
+def pair(text: str) -> tuple[tuple[int, int], float]:
+    """Two hosts, least number first, and the bytes/s between them from ``2-5:20Mbit``."""
+    found = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
+    if found is None or int(found[1]) == int(found[2]):
+        raise _refused(text, ": write HOST-HOST:RATE of two hosts, such as 2-5:20Mbit")
+    least, most = sorted((int(found[1]), int(found[2])))
+    return (least, most), rate(found[3])
 
 
 def racks(text: str) -> Racks:
@@ -120,3 +151,51 @@ def down(text: str) -> Down:
     if found is None or after is None or (found[3] is not None and lasting is None):
         raise _refused(text, ": write HOST@TIME or HOST@TIME+TIME, such as 5@2s or 5@2s+500ms")
     return Down(int(found[1]), after, lasting)
+
+
+def shell(text: str) -> Shell:
+    """A host's remote shell from ``3:5s``, ``3:hang`` or ``3:refuse``."""
+    found = re.fullmatch("([0-9]{1,4}):(.*)", text)
+    answers: dict[str, float | str] = {"hang": math.inf, REFUSE: REFUSE}
+    answer = answers.get(found[2], _time(found[2])) if found else None
+    if found is None or answer is None:
+        raise _refused(text, ": write HOST:TIME, HOST:hang or HOST:refuse, such as 3:5s")
+    return Shell(int(found[1]), answer)
+
+
+def variable(text: str) -> Variable:
+    """A variable of a host from ``3:LD_PRELOAD=/tmp/wrong.so``."""
+    found = re.fullmatch("([0-9]{1,4}):([A-Za-z_][A-Za-z0-9_]*)=([^\0]*)", text)
+    if found is None:
+        raise _refused(text, ": write HOST:NAME=VALUE, such as 3:LD_PRELOAD=/tmp/wrong.so")
+    return Variable(int(found[1]), found[2], found[3])
+
+
+def other_file(text: str) -> OtherFile:
+    """A file that a host sees in place of another from ``3:/etc/os-release=/tmp/other``."""
+    found = re.fullmatch("([0-9]{1,4}):([^=]+)=(.+)", text)
+    if found is None:
+        raise _refused(text, ": write HOST:PATH=FILE, such as 3:/etc/os-release=/tmp/other")
+    for path in (Path(found[2]), Path(found[3])):
+        if not path.exists():
+            raise _refused(text, f": there is no {path}")
+    return OtherFile(int(found[1]), Path(found[2]).absolute(), Path(found[3]))
+
+
+def crash(text: str) -> RankSignal:
+    """A host whose ranks crash from ``3`` or ``3@2s``."""
+    host, _, after = text.partition("@")
+    return _signal(text, host, after or "0s", signal.SIGSEGV, "HOST or HOST@TIME, such as 3@2s")
+
+
+def stop(text: str) -> RankSignal:
+    """A host whose ranks stop from ``3@2s``."""
+    host, _, after = text.partition("@")
+    return _signal(text, host, after, signal.SIGSTOP, "HOST@TIME, such as 3@2s")
+
+
+def _signal(text: str, host: str, after: str, number: int, form: str) -> RankSignal:
+    seconds = _time(after)
+    if not re.fullmatch("[0-9]{1,4}", host) or seconds is None or text.endswith("@"):
+        raise _refused(text, f": write {form}")
+    return RankSignal(int(host), seconds, number)

@@ -44,12 +44,11 @@ def used(
     found = []
     for cable in network.cables():
         rx, tx = (
-            (after[cable.device][way] - before[cable.device][way]) / seconds / cable.rate
-            for way in (0, 1)
+            (after[cable.device][way] - before[cable.device][way]) / seconds for way in (0, 1)
         )
         # An uplink's device is at its lower end, a host's at its upper.
         up, down = (rx, tx) if cable.host is not None else (tx, rx)
-        found.append(Use(cable, up, down))
+        found.append(Use(cable, up / cable.up, down / cable.down))
     return found
 
 
@@ -58,9 +57,11 @@ def said(uses: Sequence[Use], seconds: float) -> str:
     shares = [max(use.up, use.down) for use in uses]
     most = max(shares)
     busiest = uses[shares.index(most)]
-    way = "out of" if busiest.up >= busiest.down else "into"
+    sends = busiest.up >= busiest.down
+    way = "out of" if sends else "into"
+    rate = busiest.cable.up if sends else busiest.cable.down
     return (
         f"links, in {seconds:.3g} s with start and end: busiest {way} {busiest.cable.device},"
-        f" {100 * most:.3g} % of {format_link_rate(busiest.cable.rate)};"
+        f" {100 * most:.3g} % of {format_link_rate(rate)};"
         f" median {100 * median(shares):.3g} %"
     )

@@ -181,12 +181,20 @@ def popen(
         command,
         env=dict(env),
         stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=partial(_end_with, os.getpid(), orphaned) if sys.platform == "linux" else None,
         text=True,
         errors="replace",
+        **owned(orphaned),
         **streams,
     )
+
+
+def owned(orphaned: signal.Signals = signal.SIGTERM) -> dict[str, Any]:
+    """Keywords of `subprocess.Popen`, and of asyncio's, for a process as `popen` starts it.
+
+    Called in the main thread: the kernel takes the end of the starting thread for this process's.
+    """
+    ending = partial(_end_with, os.getpid(), orphaned) if sys.platform == "linux" else None
+    return {"start_new_session": True, "preexec_fn": ending}
 
 
 def shell(status: int) -> int:

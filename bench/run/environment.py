@@ -40,7 +40,7 @@ def place(world: World, transport: Transport) -> dict[str, Any]:
         "gpu": transport.device_busid or transport.device_uuid,
         "device": transport.device_name,
         "index": transport.device_index,
-        "fingerprint": _fingerprint() if first else None,
+        "fingerprint": topology_fingerprint() if first else None,
     }
 
 
@@ -72,7 +72,7 @@ def machine() -> str | None:
         return None
 
 
-def _fingerprint() -> str | None:
+def topology_fingerprint() -> str | None:
     """The fingerprint of this node as Linux describes it; None where it does not."""
     from busbar.errors import ProbeError
     from topology.model.topology import fingerprint
@@ -84,7 +84,7 @@ def _fingerprint() -> str | None:
         return None
 
 
-def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """The version of NVIDIA's driver that is loaded."""
     try:
         found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", path.read_text())
@@ -114,7 +114,7 @@ def describe(
         "python": platform.python_version(),
         "numpy": version("numpy"),
         "kernel": platform.release(),
-        "driver": _driver(),
+        "driver": driver(),
         "cpu": ", ".join(dict.fromkeys(places[rank]["cpu"] for rank in firsts)),
         "cpus": len(cores()),
         "devices": list(dict.fromkeys(p["device"] for p in places if p["device"])) or None,

@@ -3,7 +3,8 @@
     mpirun -n 2 python -m bench.trials.harness [LIBRARY [NAME ...]]
 
 LIBRARY: ``benchmarks/collective_loop.c`` as a shared library for the same MPI. NAME: a collective,
-or a schedule of all-reduce on two ranks; all without.
+or on two ranks a schedule of all-reduce or a test of point-to-point messages (send, ping_pong, put,
+get, put_latency, get_latency); all collectives and schedules without.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from statistics import median
 from typing import Any
@@ -20,24 +21,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.links.exchange import ExchangePattern, exchange
 from bench.timing.measure import Timing, measure
 from bench.timing.starts import BarrierStart
+from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, Counted, LibraryCall
+from collectives.execution.transport import Action, Counted, LibraryCall, Reach
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
-Floats = NDArray[np.float32]
 _READINGS, _BARRIERS, _FIRINGS = 20_000, 2_000, 2_000
 # Bytes of what is held against C.
 _SIZES = (8, 4096, 65536, 1 << 20)
 # The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
 _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
 _SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
+#: The letter in C's loop of each test of point-to-point messages, and whether it waits for each.
+PAIR_TESTS = {
+    "send": (b"s", False),
+    "ping_pong": (b"l", True),
+    "put": (b"p", False),
+    "get": (b"g", False),
+    "put_latency": (b"P", True),
+    "get_latency": (b"G", True),
+}
+_WINDOW, _TRIPS = 64, 10  # messages of an iteration
 # Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
 # machine's own clock change what both take from one tenth of a second to the next.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
@@ -100,7 +113,12 @@ class CLoop:
         call = LibraryCall(spec(name), buffers, addition, part, in_place=in_place)
         ours = self._transport.library(call)
         return self._turns(
-            ours, self._library.time_calls, _COLLECTIVES[name], source, target, self._world.size
+            ours,
+            self._library.time_calls,
+            _COLLECTIVES[name],
+            [source, target],
+            count,
+            self._world.size,
         )
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
@@ -110,16 +128,51 @@ class CLoop:
         ours = Plan(
             schedule, spec("allreduce"), self._transport, rank, source, target, op("sum"), size // 4
         )
-        return self._turns(ours, self._library.time_schedule, _SCHEDULES[name], source, target)
+        function, kind = self._library.time_schedule, _SCHEDULES[name]
+        return self._turns(ours, function, kind, [source, target], target.size)
+
+    def pair(self, name: str, size: int) -> tuple[float, float, float]:
+        """A window of messages, or trips, between two ranks; see `PAIR_TESTS`."""
+        kind, waits = PAIR_TESTS[name]
+        how, times = name.partition("_")[0], _TRIPS if waits else _WINDOW
+        messages = 1 if waits else times
+        if how == "ping":
+            schedule, spec = exchange(ExchangePattern(chained=True), [(0, 1)], 2, times)
+        else:
+            ends = [(1, 0)] if how == "get" else [(0, 1)]
+            pattern = ExchangePattern(messages=messages, answered=how == "send")
+            schedule, spec = exchange(pattern, ends, 2)
+        reached = how in ("put", "get")
+        transport = MpiTransport(self._world, reached=True) if reached else self._transport
+        elements, rank = spec.size(2, size, 1).elements, self._world.rank
+        program = lower(schedule, Layout.of(schedule, spec, 0), rank, elements, in_place=False)
+        counts = program.elements
+        source, target = (transport.allocate(max(counts[b], 1)) for b in (Buffer.IN, Buffer.OUT))
+        source[:], target[:] = 1, 0
+        try:
+            if reached:
+                reach, buffers = (
+                    Reach(how, times // messages),
+                    {Buffer.IN: source, Buffer.OUT: target},
+                )
+                action = transport.one_sided(program, buffers, reach)
+                mine, function = source if how == "put" else target, self._library.time_reach
+                return self._turns(action, function, kind, [mine], size, times)
+            ours = Plan(schedule, spec, transport, rank, source, target, None, elements)
+            arrays = [source, target if how == "send" else np.ones(size, np.uint8)]
+            return self._turns(ours, self._library.time_messages, kind, arrays, size, times)
+        finally:
+            if reached:
+                transport.close()
 
     def _turns(
-        self, action: Action, function: Any, kind: bytes, source: Floats, target: Floats, *more: int
+        self, action: Action, function: Any, kind: bytes, arrays: Sequence[NDArray[Any]], *more: int
     ) -> tuple[float, float, float]:
         function.restype = ctypes.c_double
-        pointers = [ctypes.c_void_p(one.ctypes.data) for one in (source, target)]
+        pointers = [ctypes.c_void_p(one.ctypes.data) for one in arrays]
 
         def in_c(calls: int) -> float:
-            return float(function(ctypes.c_char(kind), calls, *pointers, target.size, *more))
+            return float(function(ctypes.c_char(kind), calls, *pointers, *more))
 
         def of_ours(calls: int) -> float:
             return _loop(action, self._world, calls)
@@ -153,6 +206,9 @@ def main(argv: list[str]) -> None:
         tables = {name: (loop.collective, f"MPI's {name}") for name in _COLLECTIVES}
         if world.size == 2:
             tables |= {name: (loop.schedule, f"{name} over mpi") for name in _SCHEDULES}
+            tables |= {
+                name: (loop.pair, f"{name} over mpi") for name in PAIR_TESTS if name in argv[1:]
+            }
         printed["against_c"] = {
             text: {size: measured(name, size) for size in _SIZES}
             for name, (measured, text) in tables.items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from secrets import randbelow
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.launch import child
 from bench.launch.launch import Interrupted, launcher
@@ -31,6 +31,7 @@ from bench.trials.checks import (
     equal_sides,
     words,
 )
+from bench.trials.harness import PAIR_TESTS
 from bench.trials.sides import launch, side
 from bench.trials.stopping import stopping_lines
 from busbar.arguments import unknown
@@ -51,6 +52,7 @@ _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
 _LONG = 3  # launches of long rows
 _PARTS = ("stopping", "equal", "slowed", "coverage", "harness")
+_MESSAGES = "messages"  # a part that runs only where it is named
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
 # Additions of a schedule by the widest vectors that the processor has, as the extension does them.
@@ -93,7 +95,8 @@ class SelfcheckCommand(Command):
         parse=seconds,
     )
     parts: tuple[str, ...] = option(
-        f"--parts NAMES  these parts only, joined by commas: {', '.join(_PARTS)}",
+        f"--parts NAMES  these parts only, joined by commas: {', '.join(_PARTS)}; or {_MESSAGES}:"
+        " point-to-point messages against C, on two ranks",
         (),
         lambda text: tuple(text.split(",")),
     )
@@ -104,8 +107,10 @@ class SelfcheckCommand(Command):
         if launched() is not None:
             raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
         for name in self.parts or _PARTS:
-            if name not in _PARTS:
-                raise unknown("part", name, _PARTS)
+            if name not in (*_PARTS, _MESSAGES):
+                raise unknown("part", name, (*_PARTS, _MESSAGES))
+        if _MESSAGES in self.parts and self.ranks != 2:
+            raise Unsupported(f"--parts {_MESSAGES} takes two ranks, and --ranks is {self.ranks}")
         form = _QUICK if self.quick else _WHOLE
         form = form if self.budget is None else form._replace(budget=self.budget)
         seed = randbelow(MOST_SEED) if self.seed is None else self.seed
@@ -115,7 +120,7 @@ class SelfcheckCommand(Command):
             check.screen.lines([f"{self.ranks} ranks, {', '.join(transports)}, seed {seed}"])
             try:
                 checks = (check.ends, check.equal, check.slowed, check.covers, check.harness)
-                parts = dict(zip(_PARTS, checks, strict=True))
+                parts = dict(zip(_PARTS, checks, strict=True)) | {_MESSAGES: check.messages}
                 for name in self.parts or _PARTS:
                     for line in parts[name]():
                         check.screen.lines([str(line)])
@@ -212,29 +217,36 @@ class _Check:
 
     def harness(self) -> Iterator[CheckLine]:
         """What the harness costs, subtracted nowhere; and MPI's collectives against a loop in C."""
-        command, library = python("bench.trials.harness"), self._folder / "collective_loop.so"
-        beside = str(Path(sys.executable).parent)
-        compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
-        reason = "no mpicc, or no source for it"
-        if compiler is not None and _LOOP.exists():
-            build = [compiler, *_FLAGS, "-o", str(library), str(_LOOP)]
-            done = subprocess.run(build, capture_output=True, check=False)
-            reason = "mpicc failed" if done.returncode else ""
-        words_ = [] if reason else [str(library)]
-        launches = [
-            json.loads(self._ranks_of([*command, *words_]))
-            for _ in range(1 if reason else self._form.launches)
-        ]
+        library, reason = self._c_loop()
+        launches = self._harness(library)
         yield CheckLine("a reading of the clock", shown(launches[0]["clock"]))
         yield CheckLine("a barrier, the slowest rank's", shown(launches[0]["barrier"]))
         yield CheckLine("an empty plan", shown(launches[0]["empty"]))
-        if reason:
-            yield CheckLine("against C", f"not measured: {reason}")
-            return
-        for what, by_size in launches[0]["against_c"].items():
-            for size in by_size:
-                name = f"{what} of {format_size(int(size))} against C"
-                yield against_c(name, [one["against_c"][what][size] for one in launches])
+        yield from _lines_against_c(launches, reason)
+
+    def messages(self) -> Iterator[CheckLine]:
+        """Point-to-point messages, puts and gets against a loop in C."""
+        library, reason = self._c_loop()
+        launches = self._harness([*library, *PAIR_TESTS]) if library else []
+        yield from _lines_against_c(launches, reason, faster=True)  # puts reach aligned memory
+
+    def _harness(self, words_: Sequence[str]) -> list[Any]:
+        """What launches of `bench.trials.harness` print: one, or several against C."""
+        command = [*python("bench.trials.harness"), *words_]
+        count = self._form.launches if words_ else 1
+        return [json.loads(self._ranks_of(command)) for _ in range(count)]
+
+    def _c_loop(self) -> tuple[list[str], str]:
+        """The loop in C as a shared library, or nothing, and the reason."""
+        library = self._folder / "collective_loop.so"
+        beside = str(Path(sys.executable).parent)
+        compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
+        if compiler is None or not _LOOP.exists():
+            return [], "no mpicc, or no source for it"
+        build = [compiler, *_FLAGS, "-o", str(library), str(_LOOP)]
+        if subprocess.run(build, capture_output=True, check=False).returncode:
+            return [], "mpicc failed"
+        return [str(library)], ""
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""
@@ -251,6 +263,19 @@ class _Check:
             last = (ended.err.strip().splitlines() or ["nothing said"])[-1]
             raise Unavailable(f"{command[-1]}: exit status {ended.status}: {last}")
         return file.read_text()
+
+
+def _lines_against_c(
+    launches: Sequence[Any], reason: str, *, faster: bool = False
+) -> Iterator[CheckLine]:
+    """A line for each thing and size; ``reason``: why nothing was measured; see `against_c`."""
+    if reason:
+        yield CheckLine("against C", f"not measured: {reason}")
+        return
+    for what, by_size in launches[0]["against_c"].items():
+        for size in by_size:
+            name = f"{what} of {format_size(int(size))} against C"
+            yield against_c(name, [one["against_c"][what][size] for one in launches], faster=faster)
 
 
 def _rows(file: Path) -> Mapping[float, Sequence[Measurement]]:

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <type_traits>
@@ -23,9 +24,9 @@ constexpr double kSwitch = 0.7e-6;
 
 // Handle: int or void*, as the library declares its own.
 template <class Handle>
-class Calls final : public Timed {
+class CallList final : public Calls {
 public:
-    Calls(
+    CallList(
         std::vector<MpiCall> list, void* barrier, std::uint64_t comm,
         std::function<bool()> interrupted)
         : list_(std::move(list)),
@@ -33,9 +34,12 @@ public:
           comm_(handle(comm)),
           interrupted_(std::move(interrupted)) {}
 
-    void run() override {
-        for (MpiCall& c : list_) carry_out(c);
+    void run() override { part(0, list_.size()); }
+    void part(std::size_t from, std::size_t to) override {
+        for (std::size_t i = from; i < to; ++i) carry_out(list_.at(i));
+        done_ += to == list_.size();
     }
+    bool test(std::size_t index) override { return complete(list_.at(index)); }
     void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
 
 protected:
@@ -62,15 +66,30 @@ private:
     static void kept(int code, int peer = -1) {
         if (code != kSuccess) throw CallFailed{code, peer};
     }
-    // A blocking wait of MPI would hear of no signal, and keep the core.
-    void wait(MpiCall& c) {
-        const auto test = as<int(Handle*, int*, void*)>(c.function);
-        const auto request = static_cast<Handle*>(c.source);
+    bool complete(MpiCall& c) {
         int flag = 0;
-        kept(test(request, &flag, status_), c.to);
-        if (flag) return;
-        waits_for(c.to);
-        for (int left = spins_; !flag; --left) {
+        kept(
+            as<int(Handle*, int*, void*)>(c.function)(static_cast<Handle*>(c.source), &flag, status_),
+            c.to);
+        return flag;
+    }
+    void progress(const MpiCall& c) {
+        int flag = 0;
+        kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_));
+    }
+    // What a word shows at a step of this iteration.
+    std::uint64_t mark(const MpiCall& c) const {
+        return done_ * static_cast<std::uint64_t>(c.receives) + static_cast<std::uint64_t>(c.sends);
+    }
+    static std::atomic<std::uint64_t>& word(const MpiCall& c) {
+        return static_cast<Word*>(c.source)->value;
+    }
+    // A blocking wait of MPI would hear of no signal, and keep the core.
+    template <class Done>
+    void wait(int peer, Done done) {
+        if (done()) return;
+        waits_for(peer);
+        for (int left = spins_;; --left) {
             if (left <= 0) {
                 const double before = now();
                 sched_yield();
@@ -78,9 +97,18 @@ private:
                 left = spins_;
                 look();
             }
-            kept(test(request, &flag, status_), c.to);
+            if (done()) break;
         }
         waits_for(-1);
+    }
+    void await(const MpiCall& c) {
+        const std::uint64_t value = mark(c);
+        const auto reached = [&] { return word(c).load(std::memory_order_acquire) >= value; };
+        if (reached()) return;
+        wait(c.to, [&] {
+            progress(c);
+            return reached();
+        });
     }
     void carry_out(MpiCall& c) {
         const Handle type = handle(c.type), op = handle(c.op);
@@ -117,7 +145,7 @@ private:
             case Shape::start:
                 return kept(as<int(int, Handle*)>(c.function)(n, static_cast<Handle*>(c.source)));
             case Shape::wait:
-                return wait(c);
+                return wait(c.to, [&] { return complete(c); });
             case Shape::one_sided:
                 return kept(
                     as<int(void*, int, Handle, int, std::intptr_t, int, Handle, Handle)>(
@@ -126,6 +154,12 @@ private:
                     c.to);
             case Shape::flush:
                 return kept(as<int(int, Handle)>(c.function)(c.to, op), c.to);
+            case Shape::await:
+                return await(c);
+            case Shape::progress:
+                return progress(c);
+            case Shape::publish:
+                return word(c).store(mark(c), std::memory_order_release);
             case Shape::reduce: {
                 const Target target{c.target, false};
                 const void* sources[] = {c.source, c.other};
@@ -143,6 +177,7 @@ private:
     Handle comm_;
     std::function<bool()> interrupted_;
     const Kernels& kernels_ = kernels();
+    std::uint64_t done_ = 0;  // iterations
     double looked_ = now();
     int spins_ = kSpins;
     // An MPI_Status is 20 bytes in MPICH, 24 in Open MPI, 32 in the MPI ABI.
@@ -151,17 +186,17 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Timed> calls(
+std::unique_ptr<Calls> calls(
     std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
     std::function<bool()> interrupted) {
     for (const MpiCall& c : list)
         if (c.shape < Shape::reduction || c.shape >= Shape::shapes ||
-            (!c.function && c.shape < Shape::copy))
+            (!c.function && c.shape < Shape::publish))
             throw std::invalid_argument("a call of no known shape, or of no function");
     if (wide)
-        return std::make_unique<Calls<void*>>(
+        return std::make_unique<CallList<void*>>(
             std::move(list), barrier, comm, std::move(interrupted));
-    return std::make_unique<Calls<int>>(std::move(list), barrier, comm, std::move(interrupted));
+    return std::make_unique<CallList<int>>(std::move(list), barrier, comm, std::move(interrupted));
 }
 
 }  // namespace busbar

@@ -1,5 +1,7 @@
 // Calls of an MPI library that this process has loaded already, by the addresses of its functions:
-// its collectives, or a schedule's messages with what is done between them.
+// its collectives, or a schedule's messages with what is done between them. Between ranks of one host
+// a message may be a word in shared memory that its sender raises, after which the receiver reads the
+// sender's buffer.
 //
 // No header of an MPI is needed, so one build serves every MPI: what differs between them is whether
 // handles are int (MPICH and its kin) or pointers (Open MPI, the MPI ABI), and which arguments a call
@@ -29,6 +31,9 @@ enum class Shape : int {
     wait,              // MPI_Test of the request at `source`, until it is complete
     one_sided,         // MPI_Put, MPI_Get; `receives`: the displacement, `op`: the window
     flush,             // MPI_Win_flush
+    await,             // until the word at `source` shows step `sends` of `receives`; MPI_Iprobe meanwhile
+    progress,          // MPI_Iprobe once, so that MPI goes on beside long work
+    publish,           // the word at `source` shows step `sends` of `receives`
     copy,
     reduce,  // `sends` elements of `source` and `other`; `type` and `op` are the kernels' own
     shapes,
@@ -36,10 +41,10 @@ enum class Shape : int {
 
 struct MpiCall {
     Shape shape;
-    void* function;  // null for work inside a rank
+    void* function;  // null for work inside a rank or in shared memory
     void *source, *other, *target;
     std::int64_t sends, receives;  // elements; bytes of a copy
-    int to, from;                  // the root, or where a message goes to and comes from
+    int to, from;                  // the root, or where a message goes to and comes from (MPI_ANY_SOURCE)
     std::uint64_t type, op;        // handles
     // Of `variable`: the ranks' counts and displacements to send, then those to receive.
     std::vector<int> parts;
@@ -51,8 +56,16 @@ struct CallFailed {
     int peer = -1;
 };
 
+class Calls : public Timed {
+public:
+    // Carries out calls `from` to `to` alone, for a trace; the last one ends the iteration.
+    virtual void part(std::size_t from, std::size_t to) = 0;
+    // Whether the request of a `wait` is complete; it is then over.
+    virtual bool test(std::size_t index) = 0;
+};
+
 // `wide`: handles are pointers. `interrupted` is asked several times a second.
-std::unique_ptr<Timed> calls(
+std::unique_ptr<Calls> calls(
     std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
     std::function<bool()> interrupted);
 

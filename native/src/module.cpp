@@ -129,7 +129,7 @@ bool interrupted() {
     return PyErr_CheckSignals() != 0;
 }
 
-std::unique_ptr<Timed> calls_of(
+std::unique_ptr<Calls> calls_of(
     const py::object& table, const std::vector<int>& parts, std::uintptr_t barrier,
     std::uint64_t comm, bool wide) {
     Rows<CallRow> rows(table);
@@ -237,6 +237,9 @@ PYBIND11_MODULE(_core, m) {
         .def("waiting", &Timed::waiting)
         .def("barrier", &Timed::barrier, released);
     py::class_<Plan, Timed>(m, "Plan").def("traced", &traced);
+    py::class_<Calls, Timed>(m, "Calls")
+        .def("part", &Calls::part, released)
+        .def("test", &Calls::test, released);
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
     m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
@@ -244,7 +247,8 @@ PYBIND11_MODULE(_core, m) {
     m.def("calls", &calls_of);
     m.attr("SHAPES") = py::make_tuple(  // as Shape
         "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
-        "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "copy", "reduce");
+        "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "await", "progress", "publish",
+        "copy", "reduce");
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
     m.def("core_hz", &core_hz);
@@ -254,7 +258,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 11;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 12;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import geometric_mean
 
 from busbar.units import format_rate, format_seconds, format_size
-from reports.analysis.winners import Cells, Stretch, Winner, stretches, winners
-from reports.records.measurement import LIBRARY, Measurement
+from reports.analysis.growth import VOLUMES, what_is_shared
+from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
+from reports.records.measurement import LIBRARY, Measurement, grouped
 
-UNSURE = "~: at one of these sizes, or at all, another may be as fast"
+UNSURE = "~: at some of these sizes another algorithm may be as fast"
+_CANNOT_TELL = "cannot tell"
+_WIDE = 4.0  # an interval from less than 1/4 to more than 4 times tells nothing
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
@@ -41,12 +45,86 @@ def crossovers(found: Sequence[Stretch]) -> str:
     )
 
 
+def sentence(found: Sequence[Stretch]) -> str:
+    """How many times as fast the algorithm of the most sizes was as the library, or as the next.
+
+    Empty where no one other algorithm stands beside it at all of these sizes.
+    """
+    best = max(found, key=lambda one: (one.compared, len(one.won)))
+    mine = [w for w in best.won if w.name == best.name and w.margin is not None]
+    if all(w.library is not None for w in mine):
+        other = LIBRARY
+        ratios = [(w.library, w.library_low, w.library_high) for w in mine]
+    else:
+        other = mine[0].against if mine else ""
+        ratios = [(w.margin, w.low, w.high) for w in mine if w.against == other]
+    if len(ratios) < len(best.won) or not ratios:
+        return ""
+    middles, lows, highs = (
+        [value for value in column if value is not None] for column in zip(*ratios, strict=True)
+    )
+    first, last = map(format_size, best.sizes)
+    at = f"at {first}" if first == last else f"from {first} to {last}"
+    if not lows or min(lows) <= 1:
+        return f"{best.name} may be no faster than {other} {at}"
+    return (
+        f"{best.name} was {geometric_mean(middles):.3g} times as fast as {other} {at}"
+        f" ({min(lows):.3g} to {max(highs):.3g})"
+    )
+
+
+def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
+    """How many times as long as a ring a parameter server took, for each number of ranks.
+
+    Of all-reduce at the largest size that both have, beside the ratio of the bytes through their
+    busiest ports by the textbook. Where the two disagree the sentence says what may be the reason.
+    Without a ring a sharded server stands in its place.
+    """
+    usable = [
+        r
+        for r in rows
+        if r.collective == "allreduce" and r.algorithm in VOLUMES and r.time_s and not r.wrong
+        if r.size and (r.ranks or 0) > 1
+    ]
+    lines = []
+    kinds = grouped(usable, lambda r: (r.ranks or 0, r.dtype, r.op, r.transport))
+    for (ranks, *_), kind in sorted(kinds.items()):
+        out_of_place = [r for r in kind if r.placement == "out"]
+        by_name = grouped(out_of_place or kind, lambda r: r.algorithm)
+        ring = next((name for name in ("ring", "sharded_ps") if name in by_name), "")
+        if "ps" in by_name and ring:
+            lines += _port_sentence(ranks, ring, by_name["ps"], by_name[ring])
+    return list(dict.fromkeys(lines))
+
+
+def _port_sentence(
+    ranks: int, ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement]
+) -> list[str]:
+    sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
+    if not sizes:
+        return []
+    size = max(sizes)
+    sides = [[r for r in side if r.size == size] for side in (servers, rings)]
+    ratio, low, high = time_ratio(*sides)
+    by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
+    interval = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    text = (
+        f"ps took {ratio:.3g} times as long as {ring}{interval} at {format_size(size)} on"
+        f" {head(ranks, False)}; by bytes through the busiest port {by_port:.3g}"
+    )
+    first, last = (ratio / 1.1, ratio * 1.1) if low is None or high is None else (low, high)
+    why, whose = what_is_shared([*sides[0], *sides[1]])
+    if first <= by_port <= last or not why:
+        return [text]
+    return [f"{text}; {why}: {whose[0].lower()}{whose[1:]}"]
+
+
 def _sizes(one: Stretch) -> str:
     first, last = map(format_size, one.sizes)
     return first if first == last else f"{first} - {last}"
 
 
-def _name(one: Stretch | Winner) -> str:
+def _name(one: Stretch) -> str:
     return f"{'' if one.sure else '~'}{one.name}"
 
 
@@ -81,19 +159,21 @@ def _library(won: Sequence[Winner]) -> str:
 
 
 def _span(values: Sequence[float]) -> str:
+    if min(values) < 1 / _WIDE and max(values) > _WIDE:
+        return _CANNOT_TELL
     low, high = _factor(min(values)), _factor(max(values))
     return f"{low}x" if low == high else f"{low}-{high}x"
 
 
-def cell(winner: Winner) -> tuple[str, str]:
-    """A cell of a map: the name, and the figures."""
+def cell(name: str, winner: Winner) -> tuple[str, str]:
+    """A cell of a map: the algorithm to take (see `decided`), and the figures."""
     if winner.margin is None:
         margin = "alone"
     elif winner.low is None or winner.high is None:
         margin = _factor(winner.margin)
     else:
-        margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
-    return _name(winner), f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
+        margin = _span([winner.low, winner.high]).removesuffix("x")
+    return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 
 def _factor(value: float) -> str:

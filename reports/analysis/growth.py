@@ -24,6 +24,12 @@ from reports.records.measurement import Measurement, listed
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import Samples, drawn_medians
 
+#: Bytes through the busiest port in units of n, by the textbook, from P.
+VOLUMES: Mapping[str, Callable[[int], float]] = {
+    "ps": lambda p: 2.0 * (p - 1),
+    "ring": lambda p: 2.0 * (p - 1) / p,
+    "sharded_ps": lambda p: 2.0 * (p - 1) / p,
+}
 _HALF = 0.5  # of what the exponents of the two laws differ by
 _TAIL = 0.025
 _FEWEST = 6  # values that a median needs to have an interval
@@ -138,7 +144,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
         why = "work of one rank may have been carried out by another"
         said = "so that bytes belong to no port; measure again."
         return Verdict(f"These rows cannot show the law: {why}", f"{found} {said}")
-    why, whose = _what_is_shared(rows)
+    why, whose = what_is_shared(rows)
     if why:
         return Verdict(
             f"This machine cannot show the law: {why}", f"{found} {whose}, {_seen(growths)}."
@@ -150,7 +156,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
     return Verdict("No verdict on the law", f"{found} {wide}; {remedy}")
 
 
-def _what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
+def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
     """Why times need not go with the bytes of a port; empty where nothing is known to be shared."""
     crowded = [r for r in rows if r.oversubscribed]
     nodes = max((_nodes(r) for r in rows), default=1)

@@ -18,17 +18,11 @@ from busbar.errors import ReportError
 from busbar.statistics import interval
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
-from reports.analysis.growth import Growth, Verdict, grown, verdict
+from reports.analysis.growth import VOLUMES, Growth, Verdict, grown, verdict
 from reports.records.measurement import Measurement, grouped
 
 ALGORITHMS = ("ps", "ring", "sharded_ps")
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
-#: Bytes through the busiest port in units of n, by the textbook, from P.
-VOLUMES: Mapping[str, Callable[[int], float]] = {
-    "ps": lambda p: 2.0 * (p - 1),
-    "ring": lambda p: 2.0 * (p - 1) / p,
-    "sharded_ps": lambda p: 2.0 * (p - 1) / p,
-}
 Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
 Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
 """Rows by algorithm, ranks and size; several where it was measured several times."""
@@ -87,8 +81,13 @@ class LawComparison:
         )
 
     def growth(self, cell: LawTiming) -> tuple[float | None, float | None]:
-        """The time over that of the fewest ranks at this size: measured, by volume."""
-        first = self.of(cell.algorithm, size=cell.size)[0]
+        """The time over that of the fewest ranks at this size: measured, by volume.
+
+        None where this is the only number of ranks.
+        """
+        first, *others = self.of(cell.algorithm, size=cell.size)
+        if not others:
+            return None, None
         by_volume = cell.volume / first.volume if first.volume else None
         if not cell.measured or not first.measured:
             return None, by_volume
@@ -176,8 +175,9 @@ _Rates = dict[tuple[str, int], float]
 def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
     """Bytes per second of each curve: by algorithm and size over ranks, by ranks over sizes.
 
-    The median of volume over time of its points; over sizes of the larger half of them, since
-    latency is no part of the textbook's volumes and small sizes would say nothing of them.
+    A curve of one point has none: the textbook would only repeat the point. A rate is the median of
+    volume over time of the points; over sizes of the larger half of them, since latency is no part
+    of the textbook's volumes and small sizes would say nothing of them.
     """
     points = [
         (name, p, size, VOLUMES[name](p) * size / (_times(rows)[0] or 1.0))
@@ -186,9 +186,11 @@ def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
     over_sizes = {}
     for key, curve in grouped(points, itemgetter(0, 1)).items():
         middle = float(np.median([size for _, _, size, _ in curve]))
-        over_sizes[key] = float(np.median([rate for *_, size, rate in curve if size >= middle]))
-    by_size = grouped(points, itemgetter(0, 2))
-    return {key: float(np.median([one[3] for one in c])) for key, c in by_size.items()}, over_sizes
+        if len(curve) > 1:
+            over_sizes[key] = float(np.median([rate for *_, size, rate in curve if size >= middle]))
+    by_size = grouped(points, itemgetter(0, 2)).items()
+    over_ranks = {key: float(np.median([one[3] for one in c])) for key, c in by_size if len(c) > 1}
+    return over_ranks, over_sizes
 
 
 def _growths(measured: Measured) -> tuple[Growth, ...]:

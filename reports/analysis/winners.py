@@ -21,8 +21,8 @@ class Winner:
 
     ``margin``: how many times as long the next, ``against``, takes, None where it is alone;
     ``low``, ``high``: its 95 % interval, None without raw times. ``library``: how many times as
-    long the library takes, None where it was not measured or won. ``sure``: the interval lies above
-    1.
+    long the library takes, None where it was not measured or won; ``library_low``,
+    ``library_high``: its 95 % interval. ``sure``: the interval lies above 1.
     """
 
     name: str
@@ -32,6 +32,8 @@ class Winner:
     high: float | None = None
     against: str = ""
     library: float | None = None
+    library_low: float | None = None
+    library_high: float | None = None
 
     @property
     def sure(self) -> bool:
@@ -77,8 +79,7 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
 
 
 def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
-    times = {name: _launches(rows) for name, rows in contenders.items()}
-    middle = {name: launch_center(runs) for name, runs in times.items()}
+    middle = {name: launch_center(_launches(rows)) for name, rows in contenders.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
     row = contenders[first][0]
     if middle[first] != row.time_s and row.busbw_bytes_per_s and row.time_s:
@@ -86,12 +87,23 @@ def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
         row = replace(row, time_s=middle[first], busbw_bytes_per_s=rated)
     if not others:
         return Winner(first, row)
-    margin = middle[others[0]] / middle[first]
-    within = within_launches(contenders[first], contenders[others[0]])
-    bounds = _bounds(times[first], times[others[0]], within)
-    library = middle.get(LIBRARY) if first != LIBRARY else None
-    against = None if library is None else library / middle[first]
-    return Winner(first, row, margin, *bounds, others[0], against)
+    following = time_ratio(contenders[others[0]], contenders[first])
+    if first == LIBRARY or LIBRARY not in contenders:
+        return Winner(first, row, *following, others[0])
+    library = time_ratio(contenders[LIBRARY], contenders[first])
+    return Winner(first, row, *following, others[0], *library)
+
+
+def time_ratio(
+    slower: Sequence[Measurement], faster: Sequence[Measurement]
+) -> tuple[float, float | None, float | None]:
+    """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
+
+    The rows of each side are of one thing. The interval is None without raw times.
+    """
+    times = [_launches(rows) for rows in (faster, slower)]
+    ratio = launch_center(times[1]) / launch_center(times[0])
+    return ratio, *_bounds(times[0], times[1], within_launches(faster, slower))
 
 
 def _launches(rows: Sequence[Measurement]) -> Samples:
@@ -160,4 +172,18 @@ def stretches(cells: Cells, ranks: int) -> list[Stretch]:
             found[-1] = Stretch(last.name, (*last.won, winner))
         else:
             found.append(Stretch(winner.name, (winner,)))
+    return found
+
+
+def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
+    """The algorithm to take at each size and number of ranks, by `stretches`, and the winner there.
+
+    A name other than the winner's has a tilde: the winner may be as fast, and no faster.
+    """
+    found = {}
+    for ranks in {ranks for _, ranks in cells}:
+        for one in stretches(cells, ranks):
+            for winner in one.won:
+                sure = winner.sure and winner.name == one.name
+                found[winner.row.size or 0, ranks] = f"{'' if sure else '~'}{one.name}", winner
     return found

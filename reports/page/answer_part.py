@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from busbar.units import format_size
-from reports.analysis.answer import UNSURE, answers, cell, counts, crossovers, head, told
-from reports.analysis.winners import Cells, Stretch, Winner, winners
+from reports.analysis.answer import (
+    UNSURE,
+    answers,
+    cell,
+    counts,
+    crossovers,
+    head,
+    sentence,
+    server_and_ring,
+    told,
+)
+from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
 from reports.figures.series import algorithm_of, colours
 from reports.page.markup import details, grid, section, table, text
 from reports.records.measurement import Measurement
@@ -29,17 +39,22 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
     key = f"<p>{text(UNSURE)}.</p>" if any("~" in part for part in parts) else ""
-    return section("answer", "What to take", f'<div class="answers">{shown}</div>', folded, key)
+    law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
+    return section(
+        "answer", "What to take", f'<div class="answers">{shown}</div>', folded, key, law
+    )
 
 
 def _stretches(what: str, found: Sequence[Stretch]) -> str:
     changes = crossovers(found)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
+    note += f"<p>{text(said)}.</p>" if (said := sentence(found)) else ""
     return table(f"The fastest of {what}, by size", *told(found)) + note
 
 
-def _won(winner: Winner, place: int) -> str:
-    name, figures = map(text, cell(winner))
+def _won(taken: str, winner: Winner, places: Mapping[str, int]) -> str:
+    name, figures = map(text, cell(taken, winner))
+    place = places.get(taken.removeprefix("~"), places[algorithm_of(winner.row)])
     style = f"--swatch: var(--series-{place})"
     return f'<span class="winner" style="{style}">{name}</span><br><small>{figures}</small>'
 
@@ -48,13 +63,13 @@ def _map(thing: str, cells: Cells, places: Mapping[str, int]) -> str:
     """Sizes down, rank counts across; a colour a winner, that of the figures."""
     ranks = counts(cells)
     crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
-    lines = []
+    lines, taken = [], decided(cells)
     for size in sorted({size for size, _ in cells}):
-        won = [cells.get((size, n)) for n in ranks]
+        won = [taken.get((size, n)) for n in ranks]
         lines.append(
             [
                 text(format_size(size)),
-                *("" if one is None else _won(one, places[algorithm_of(one.row)]) for one in won),
+                *("" if one is None else _won(*one, places) for one in won),
             ]
         )
     caption = f"The fastest of {thing}, by size and ranks, and what the next takes (95 %)"

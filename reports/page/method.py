@@ -36,9 +36,13 @@ _METHOD = (
 
 
 def tiles(rows: Sequence[Measurement]) -> str:
-    """The answer first: for each measured thing the best rate, the least time, their rows."""
-    told = filter(is_measured, rows)
-    groups = grouped(told, lambda r: (r.collective, r.dtype, r.op, r.ranks))
+    """The answer first: for each measured thing the best rate, the least time, their rows.
+
+    Bounds are left out where algorithms were measured.
+    """
+    measured = [r for r in rows if is_measured(r)]
+    algorithms = [r for r in measured if not r.worksharing]
+    groups = grouped(algorithms or measured, lambda r: (r.collective, r.dtype, r.op, r.ranks))
     made = []
     # Not as files happen to come: what belongs together stands together.
     ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))

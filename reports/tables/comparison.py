@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busbar.tables import WIDE, Column, RenderedTable, render_rich
-from busbar.units import format_digits, format_size
+from busbar.units import format_change, format_digits, format_size
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.measurement import STEP, grouped
 from reports.records.metrics import BESIDE, present
@@ -33,7 +33,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("base", "right", [metric.text(c.base) or "N/A" for c in comparisons]),
         ("new", "right", new),
-        ("change", "right", [f"{100 * (c.change - 1):+.1f}%" for c in comparisons]),
+        ("change", "right", [format_change(c.change) for c in comparisons]),
         ("95 %", "right", [bounds_text(c) for c in comparisons]),
         ("p", "right", [format_digits(c.p, ".2g") if wide else "" for c in comparisons]),
         ("effect", "right", [format_digits(c.effect, "+.2f") if wide else "" for c in comparisons]),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from busbar.tables import render_markdown
-from busbar.units import format_interval, format_percent, format_size
+from busbar.units import format_change, format_interval, format_percent, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, told
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison
@@ -156,7 +156,7 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
             c.row.base.algorithm,
             c.metric.words(c.base),
             c.metric.words(c.new),
-            f"{100 * (c.change - 1):+.1f}%",
+            format_change(c.change),
             bounds_text(c),
             *(texts[n] for texts in others.values()),
             c.word + (f", {c.row.new.wrong} wrong" if c.row.new.wrong else ""),

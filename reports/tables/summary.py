@@ -22,6 +22,7 @@ _EDGE = len("# ") + 12  # what stands left of the cells: the size
 _MOST_HEAD = 16  # longer names stand on several lines
 _JOINTS = ":+_,"
 _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
+_BOUND = "bound: ranks share all work; it is no algorithm, and does not compete"
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
@@ -49,11 +50,15 @@ def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table: a line a size, a column a name; ``notes`` stand below it."""
+    """A table: a line a size, a column a name; ``notes`` stand below it.
+
+    ``bounds``: the names of columns that are no algorithm.
+    """
 
     title: str
     columns: dict[str, int]
     lines: dict[int, dict[str, str]]
+    bounds: frozenset[str]
     notes: Sequence[str] = field(default=())
 
 
@@ -68,8 +73,8 @@ def _grids(
     if not found:
         return
     names = list(dict.fromkeys(name for row in found.values() for name in row))
-    if LIBRARY in names:
-        names = [LIBRARY, *(n for n in names if n != LIBRARY)]
+    bounds = frozenset(r.algorithm for r in rows if r.worksharing)
+    names.sort(key=lambda name: (name in bounds, name != LIBRARY))  # else as they were measured
     first = rows[0]
     head = f"{first.collective} {PLACEMENT[first.placement]} {first.dtype} {first.op}"
     head += f" root {first.root}" if first.root is not None and first.root >= 0 else ""
@@ -87,11 +92,11 @@ def _grids(
             if sizes(size)
         }
         kept = {size: row for size, row in lines.items() if row}
-        return _Grid(f"{head}, {what}", widths, kept, notes)
+        return _Grid(f"{head}, {what}", widths, kept, bounds, notes)
 
     against = "; (x): against library" if LIBRARY in names else ""
     widths = {name: _column(name, 8 if name == LIBRARY else 16) for name in names}
-    key = [_KEY] if best else []
+    key = [_KEY] * bool(best) + [_BOUND] * bool(bounds)
 
     def rate(r: Measurement) -> str:
         size = r.size or 0
@@ -161,7 +166,10 @@ def _drawn(grid: _Grid, width: int) -> list[str]:
     for shown in split_columns(
         {name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE
     ):
-        heads = [_stacked(name, grid.columns[name]) for name in shown]
+        heads = [
+            ["bound:"] * (name in grid.bounds) + _stacked(name, grid.columns[name])
+            for name in shown
+        ]
         for at in range(-max(map(len, heads)), 0):
             label = "size" if at == -1 else ""
             texts = (head[at] if -at <= len(head) else "" for head in heads)

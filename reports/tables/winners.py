@@ -7,8 +7,19 @@ from textwrap import wrap
 
 from busbar.tables import render_lines, split_columns
 from busbar.units import format_size
-from reports.analysis.answer import HEADS, UNSURE, answers, cell, counts, crossovers, head, told
-from reports.analysis.winners import Cells, Stretch, winners
+from reports.analysis.answer import (
+    HEADS,
+    UNSURE,
+    answers,
+    cell,
+    counts,
+    crossovers,
+    head,
+    sentence,
+    server_and_ring,
+    told,
+)
+from reports.analysis.winners import Cells, Stretch, decided, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
 from reports.statistics.quantities import LATENCY_BOUND
@@ -23,6 +34,9 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     for what, found in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += [*_ranges(found, width), *_changes(found, width)]
+        lines += wrap(sentence(found), width, subsequent_indent=_GAP)
+    for text in server_and_ring(rows):
+        lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
 
 
@@ -81,7 +95,7 @@ def _shared(crowded: Mapping[int, float | None]) -> str:
 def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
     sizes = sorted({size for size, _ in cells})
     edge = max(len("size"), *(len(format_size(size)) for size in sizes))
-    texts = {at: cell(winner) for at, winner in cells.items()}
+    texts = {at: cell(name, winner) for at, (name, winner) in decided(cells).items()}
     columns = {n: {size: texts[size, n] for size in sizes if (size, n) in texts} for n in heads}
     made: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
     if _width(made, heads) > width - edge:

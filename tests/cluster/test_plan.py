@@ -28,12 +28,18 @@ def networks(draw: st.DrawFn) -> Network:
     """Networks of every shape."""
     racks, per = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     hosts = racks * per
+    host, rates = st.integers(0, hosts - 1), st.floats(1e5, 1e9)
+    pairs = st.tuples(host, host).filter(lambda pair: pair[0] < pair[1])
     return Network(
         hosts=hosts,
         rate=draw(st.floats(1e5, 1e9)),
         per_rack=per if racks > 1 else 0,
         taper=draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])),
-        slow=draw(st.dictionaries(st.integers(0, hosts - 1), st.floats(1e5, 1e9), max_size=2)),
+        slow=draw(st.dictionaries(host, rates, max_size=2)),
+        slow_out=draw(st.dictionaries(host, rates, max_size=2)),
+        slow_in=draw(st.dictionaries(host, rates, max_size=2)),
+        uplinks=draw(st.dictionaries(st.integers(0, racks - 1), rates)) if racks > 1 else {},
+        pairs=draw(st.dictionaries(pairs, rates, max_size=3)) if hosts > 1 else {},
         mtu=draw(st.sampled_from([1500, 9000])),
     )
 
@@ -53,17 +59,32 @@ def _rates(network: Network) -> dict[tuple[str, str], float]:
 
 @given(networks())
 def test_every_link_is_shaped_once_at_each_end(network: Network) -> None:
-    """A port carries its rate each way: both ends of each link have a shaper, of this rate."""
+    """Rule: both ends of each link have a shaper, of the rate at which they send."""
     found = _rates(network)
     for cable in network.cables():
-        far = (
-            ("host" + str(cable.host), "eth0")
-            if cable.host is not None
-            else ("", f"down{cable.rack}")
-        )
-        for end in (("", cable.device), far):
-            assert found.pop(end) == pytest.approx(cable.rate, abs=1)
+        if cable.host is not None:
+            upper, lower = ("", cable.device), (f"host{cable.host}", "eth0")
+        else:
+            upper, lower = ("", f"down{cable.rack}"), ("", cable.device)
+        assert found.pop(lower) == pytest.approx(cable.up, abs=1)
+        assert found.pop(upper) == pytest.approx(cable.down, abs=1)
     assert not found
+
+
+@given(networks())
+def test_a_pair_is_limited_at_both_hosts(network: Network) -> None:
+    """Rule: each host of a pair has a class of the pair's rate for the other's address, once."""
+    rates, found = {}, {}
+    for words in (command.words for command in making(network, 1)):
+        if words[3:5] == ("class", "add"):
+            rate = int(words[words.index("rate") + 1].removesuffix("bit")) / 8
+            rates[words[2], words[words.index("classid") + 1]] = rate
+        if words[3:5] == ("filter", "add"):
+            address, minor = words[words.index("dst") + 1], words[words.index("flowid") + 1]
+            found[words[2], address] = rates[words[2], minor]
+    pairs = [(*ends, rate) for (a, b), rate in network.pairs.items() for ends in ((a, b), (b, a))]
+    wanted = {(network.name(a), network.address(b)): pytest.approx(r, abs=1) for a, b, r in pairs}
+    assert found == wanted
 
 
 @given(networks())
@@ -83,19 +104,23 @@ def test_names_and_addresses_are_of_one_host_each(network: Network) -> None:
 
 @given(networks())
 def test_an_uplink_has_its_racks_links_over_the_taper(network: Network) -> None:
-    """A rack's uplink is its hosts' links together over the taper; one switch has none."""
+    """Rule: a rack's uplink is as given, or its hosts' links over the taper; a switch has none."""
     ups = [cable for cable in network.cables() if cable.host is None]
     assert len(ups) == (network.racks if network.racks > 1 else 0)
     for cable in ups:
         hosts = [h for h in range(network.hosts) if network.rack(h) == cable.rack]
-        assert cable.rate == pytest.approx(len(hosts) * network.rate / network.taper)
+        tapered = len(hosts) * network.rate / network.taper
+        assert cable.up == cable.down
+        assert cable.up == pytest.approx(network.uplinks.get(cable.rack, tapered))
 
 
 @given(networks(), st.floats(0.01, 100.0))
 def test_use_is_bytes_over_what_the_rate_allows(network: Network, seconds: float) -> None:
     """A link that carried its rate all the time was used to 1, on its own way only."""
     before = {cable.device: (7, 9) for cable in network.cables()}
-    after = {c.device: (7 + round(c.rate * seconds), 9) for c in network.cables()}
+    cables = network.cables()
+    received = {c.device: c.up if c.host is not None else c.down for c in cables}
+    after = {device: (7 + round(rate * seconds), 9) for device, rate in received.items()}
     for use in used(network, before, after, seconds):
         way, other = (use.up, use.down) if use.cable.host is not None else (use.down, use.up)
         assert way == pytest.approx(1, rel=1e-2)
@@ -123,8 +148,15 @@ def test_rates_are_read_as_they_are_written(bits: float) -> None:
     [
         (text.rate, ["", "100", "1Tbit", "1e9bit", "0bit", "9999999999Gbit", "-1Mbit", "1 Mbit"]),
         (text.racks, ["", "1x4", "4x0", "4x4:taper=0", "4x4:taper=1e9", "4x4:tapir=2", "4x"]),
-        (text.slow, ["", "3", "x:1Mbit", "3:", "-1:1Mbit"]),
+        (text.slow, ["", "3", "x:1Mbit", "3:", "-1:1Mbit", "3:1Mbit:", "3:1Mbit:up"]),
+        (text.uplink, ["", "1", "x:1Mbit", "1:", "1:1Mbit:out"]),
+        (text.pair, ["", "1-2", "1:1Mbit", "1-1:1Mbit", "1-2:", "1-2-3:1Mbit"]),
         (text.down, ["", "5", "5@", "5@2", "5@2s+", "@2s", "5@2s+x"]),
+        (text.shell, ["", "3", "3:", "3:5", "x:hang", "3:hangs", "hang"]),
+        (text.variable, ["", "3:A", "3:=1", "A=1", "3:1A=1", "3:A B=1"]),
+        (text.other_file, ["", "3:/etc/hosts", "/etc/hosts=/etc/hosts", "3:/no=/etc/hosts"]),
+        (text.crash, ["", "x", "3@", "3@2", "@2s", "3@-1s"]),
+        (text.stop, ["", "3", "3@", "3@2", "@2s"]),
         (text.latency, ["", "1", "0us", "11s", "1m"]),
         (text.loss, ["", "1", "0%", "100%", "-1%"]),
         (text.clocks, ["", "3s", "3s:1", "x:1ppm", "3s:99999ppm", "3h:1ppm", "3s:-1ppm"]),
@@ -141,7 +173,10 @@ def test_values_of_options() -> None:
     """The examples of the documentation."""
     assert text.rate("200Mbit") == 25e6
     assert text.racks("4x4:taper=2") == (4, 4, 2.0)
-    assert text.slow("3:20Mbit") == (3, 2.5e6)
+    assert text.slow("3:20Mbit") == (3, 2.5e6, "")
+    assert text.slow("3:20Mbit:out") == (3, 2.5e6, "out")
+    assert text.uplink("1:20Mbit") == (1, 2.5e6)
+    assert text.pair("5-2:20Mbit") == ((2, 5), 2.5e6)
     assert text.down("5@2s") == (5, 2.0, None)
     assert text.down("5@2s+500ms") == (5, 2.0, 0.5)
     assert text.latency("50us") == pytest.approx(5e-5)
@@ -164,6 +199,16 @@ def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
     [
         (["--hosts", "3", "--racks", "2x2", "--", "true"], "--racks 2x2"),
         (["--slow", "4:1Mbit", "--", "true"], "hosts are 0 to 3"),
+        (["--slow", "4:1Mbit:in", "--", "true"], "hosts are 0 to 3"),
+        (["--shell", "4:hang", "--", "true"], "--shell 4: hosts are 0 to 3"),
+        (["--env", "4:A=1", "--", "true"], "--env 4: hosts are 0 to 3"),
+        (["--file", "4:/etc/hosts=/etc/passwd", "--", "true"], "--file 4: hosts are 0 to 3"),
+        (["--crash", "4", "--", "true"], "--crash 4: hosts are 0 to 3"),
+        (["--stop", "4@1s", "--", "true"], "--stop 4: hosts are 0 to 3"),
+        (["--pair", "1-4:1Mbit", "--", "true"], "--pair 4: hosts are 0 to 3"),
+        (["--pair", "0-1:1Mbit", "--loss", "1%", "--", "true"], "--loss"),
+        (["--uplink", "0:1Mbit", "--", "true"], "give --racks"),
+        (["--racks", "2x2", "--uplink", "2:1Mbit", "--", "true"], "racks are 0 to 1"),
         (["--down", "4@1s", "--", "true"], "hosts are 0 to 3"),
         (["--hosts", "999", "--", "true"], "999 hosts"),
         (["--hosts", "2"], "no command"),

@@ -144,15 +144,58 @@ def test_two_clusters_do_not_meet() -> None:
         assert counters(other.call(COUNTERS).stdout)["host1"][1] > 0
 
 
+# Sends so many bytes from host to host, pair after pair, and prints the rates in bytes/s.
+_FLOW = """
+import ctypes, os, socket, sys, threading, time
+def enter(host):
+    file = os.open(f"/run/netns/host{host}", os.O_RDONLY)
+    assert ctypes.CDLL(None).setns(file, 0) == 0
+    os.close(file)
+size = int(sys.argv[1])
+for pair in sys.argv[2:]:
+    a, b = map(int, pair.split("-"))
+    enter(b)
+    listener = socket.create_server((f"10.1.0.{b + 1}", 0))
+    enter(a)
+    sender = socket.create_connection(listener.getsockname())
+    receiver, _ = listener.accept()
+    start, left = time.perf_counter(), size
+    threading.Thread(target=sender.sendall, args=(bytes(size),)).start()
+    while left:
+        left -= len(receiver.recv(1 << 16))
+    print(size / (time.perf_counter() - start))
+"""
+
+
+def test_directions_pairs_and_uplinks_have_rates_of_their_own() -> None:
+    """Rule: a limit holds for its direction, its pair or its rack alone.
+
+    Nothing is faster than its limit, and what it does not limit is twice as fast at least.
+    """
+    slow, fast, size = 2.5e5, 1.25e8, 100_000
+    network = Network(
+        4, fast, per_rack=2, pairs={(0, 1): slow}, slow_in={2: slow}, uplinks={1: slow}
+    )
+    limited, free = ["0-1", "1-0", "3-2", "3-0", "0-3"], ["2-3"]
+    with Cluster(network) as cluster:
+        flow = (sys.executable, "-c", _FLOW, str(size), *limited, *free)
+        done = cluster.call(flow)
+    assert done.returncode == 0, done.stderr
+    *under, over = map(float, done.stdout.split())
+    bucket = 2 * 9000 * 3  # two frames pass at once, in up to three ports
+    assert max(under) < slow / (1 - bucket / size) < over / 2
+
+
 # The host of a rank that starts and ends MPI.
 _WHERE = (
     "import os, socket; from mpi4py import MPI; os.write(1, socket.gethostname().encode() + b'\\n')"
 )
 # A datagram to a host; its arrival is told by the counters.
 _SEND = "import socket, sys; socket.socket(2, 2).sendto(b'x', (sys.argv[1], 9))"
-# Says that it is there and where, and waits for ever.
+# Says that it is there and where, and waits for ever, as does a remote shell that hangs.
 _STAY = (
-    "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "subprocess.Popen(['ssh', 'host1', 'true']);"
     "print(os.readlink('/proc/self/ns/net'), flush=True); signal.pause()"
 )
 
@@ -186,7 +229,8 @@ def test_nothing_is_left(
     process = subprocess.Popen(
         [
             *(sys.executable, "-c", f"{code} sys.exit(command('cluster')(sys.argv[1:]))"),
-            *("--hosts", "2", "--once", "--", sys.executable, "-c", _STAY),
+            *("--hosts", "2", "--shell", "1:hang", "--stop", "0@1s", "--pair", "0-1:1Mbit"),
+            *("--once", "--", sys.executable, "-c", _STAY),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

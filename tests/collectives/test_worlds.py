@@ -14,7 +14,7 @@ def test_groups_and_alarms_among_threads() -> None:
 
 def test_groups_and_alarms_under_mpi(mpi: Mpi, run: Run) -> None:
     """Rule: the same under MPI. And the extension, which knows no MPI, calls its collectives as
-    mpi4py does; see `tests.collectives.world_process`.
+    mpi4py does, and memory for puts is aligned; see `tests.collectives.world_process`.
     """  # noqa: D205
     program = (mpi.python, "-m", "tests.collectives.world_process")
     done = run(mpi.mpirun, *mpi.flags, "-n", "4", *program)

@@ -21,6 +21,7 @@ from collectives.execution.mpi.calls import (
     requests,
 )
 from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.windows import ReachedMemory
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import LibraryCall, Start
 from collectives.execution.world import World
@@ -56,6 +57,20 @@ def check(world: World) -> None:
     assert inner == ([(0, "for one")] if rank == 1 else [])
     world.barrier()
     assert group.alarms() == [] and world.alarms() == []
+
+
+def check_windows(world: MpiWorld) -> None:
+    """Memory that puts reach begins at a multiple of 64 bytes, and `locate` finds its place."""
+    memory = ReachedMemory(world)
+    arrays = [memory.allocate(nbytes) for nbytes in (0, 1, 8, 4096, 4104)]
+    for array in arrays:
+        window, offset = memory.locate(array)
+        assert array.ctypes.data % 64 == 0
+        assert np.frombuffer(window.tomemory(), np.uint8)[offset:].ctypes.data == array.ctypes.data
+    del array, arrays, window
+    memory.trim()
+    assert not memory._windows
+    memory.close()
 
 
 def check_calls(world: MpiWorld) -> None:
@@ -158,6 +173,7 @@ def _interrupted(look: Callable[[], object], run: Callable[[], object]) -> None:
 if __name__ == "__main__":
     mpi = MpiWorld()
     check(mpi)
+    check_windows(mpi)
     if load() is not None:
         check_calls(mpi)
         check_ends(mpi)

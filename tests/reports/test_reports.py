@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.units import seven_characters
+from busbar.units import format_change, format_interval, seven_characters
 from reports.analysis.cautions import warnings_of
 from reports.exports.nccl_table import number, row
 from reports.records.measurement import Placements
@@ -85,6 +85,27 @@ def test_long_names_break_no_alignment() -> None:
     assert grid and all(len(line) <= 80 for line in grid)
     moved = lines[next(n for n, line in enumerate(lines) if "bytes moved" in line) + 1 :][:3]
     assert len({len(line) for line in moved}) == 1 and long in moved[1]
+
+
+def test_a_bound_has_a_column_apart() -> None:
+    """Rule: work sharing stands last, under "bound:", and wins nothing, however fast it is."""
+    half = timed((1e-6,) * 8)
+    bound = allreduce("worksharing", 4, 1 << 20, half, half, worksharing=True)
+    lines = summary(flat([bound, _result(1 << 20), _result(1 << 20, "tree", 2e-3)]))
+    at = next(n for n, line in enumerate(lines) if line.split() == ["#", "bound:"])
+    assert lines[at + 1].split() == ["#", "size", "ring", "tree", "worksharing"]
+    assert [">" in cell for cell in lines[at + 2].split()[2:]] == [True, False, False]
+    assert any(line.startswith("# bound: ") for line in lines)
+
+
+@given(st.floats(0.01, 1e6))
+def test_large_changes_are_factors(ratio: float) -> None:
+    """Rule: a change is in per cent below ten times, from there on a factor that can be read."""
+    text = format_change(ratio)
+    value = float(text[:-1])
+    read = value if text.endswith("x") else 1 + value / 100
+    assert text.endswith("x") == (ratio >= 10) and read == pytest.approx(ratio, rel=0.01, abs=1e-3)
+    assert len(format_interval(0.9, ratio + 1, 1)) <= 16
 
 
 def test_more_than_the_limit_is_explained() -> None:

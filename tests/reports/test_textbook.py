@@ -209,6 +209,17 @@ def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
     assert "all-reduce by ring" in out and "all-reduce by ps" not in out
 
 
+def test_one_number_of_ranks_is_no_fit(tmp_path: Path) -> None:
+    """Rule: with one number of ranks no textbook's time stands beside what was measured."""
+    only = [one for one in _textbook() if one.every[0].ranks == 4]
+    several, one = (
+        cli("model", saved(tmp_path / f"{n}.jsonl", results)).out
+        for n, results in enumerate((_textbook(), only))
+    )
+    assert "textbook" in several and "grows" in several
+    assert "measured" in one and "textbook" not in one and "grows" not in one
+
+
 @pytest.mark.parametrize(
     "words",
     [

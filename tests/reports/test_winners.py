@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.analysis.answer import server_and_ring
 from reports.analysis.launches import over_launches
-from reports.analysis.winners import stretches, winners
+from reports.analysis.winners import decided, stretches, winners
 from reports.records.measurement import Measurement, Placements
 from reports.tables.winners import answer, winners_map
 from tests.reports.runs import allreduce, cli, rows, saved, timed
@@ -160,11 +162,11 @@ def test_80_columns_have_four_counts_side_by_side() -> None:
         assert len(lines) == heads[0] + 1 + 3 * each
 
 
-def _sweep(times: dict[str, tuple[float, ...]]) -> list[Measurement]:
+def _sweep(times: dict[str, tuple[float, ...]], ranks: int = 4) -> list[Measurement]:
     """Algorithms with a time a size, from 8 bytes on by factors of 8."""
     return _rows(
         *(
-            _result(name, 4, 8 ** (n + 1), _spread(t, n + 10 * len(name)))
+            _result(name, ranks, 8 ** (n + 1), _spread(t, n + 10 * len(name)))
             for name, row in times.items()
             for n, t in enumerate(row)
         )
@@ -208,7 +210,9 @@ def test_the_answer_says_what_to_take() -> None:
     assert lines[2].split()[:4] == ["8", "-", "64", "library"] and lines[2].endswith("x ring")
     assert " us" in lines[2] and "GB/s" not in lines[2]
     assert lines[3].split()[:4] == ["512", "-", "4K", "ring"] and "library" in lines[3]
-    assert lines[4:] == ["crossovers: library to ring between 64 and 512"]
+    assert lines[4] == "crossovers: library to ring between 64 and 512"
+    assert re.fullmatch(r"library was 1\.99 times as fast as ring from 8 to 64 \(.*\)", lines[5])
+    assert len(lines) == 6
     assert answer(_sweep({"ring": (1e-6, 2e-6)}), 78) == []
 
 
@@ -220,13 +224,65 @@ def test_answers_fit_and_are_aligned(width: int, sizes: int, data: st.DataObject
     lines = answer(rows, width)
     heads = next(n for n, line in enumerate(lines) if "algorithm" in line)
     at = lines[heads].index("algorithm")
-    for line in lines[heads + 1 :]:
-        if line.startswith(("crossovers", "~:")):
-            break
+    until = next(n for n, line in enumerate(lines) if re.search("crossovers|~:| fast", line))
+    for line in lines[heads + 1 : until]:
         assert line[at - 2 : at] == "  " and line[at:].startswith(
             ("ring", "halving", "library", "~")
         )
     assert max(map(len, lines)) <= max(width, 88)
+
+
+@given(st.floats(1.2, 50), st.integers(2, 5), st.booleans())
+def test_the_sentence_has_the_ratio_that_was_measured(
+    ratio: float, sizes: int, against_library: bool
+) -> None:
+    """Rule: the closing sentence has the geometric mean of the ratios, inside their interval."""
+    other = "library" if against_library else "tree"
+    rows = _sweep({"ring": (1e-5,) * sizes, other: (1e-5 * ratio,) * sizes})
+    said = answer(rows, 1000)[-1]
+    match = re.fullmatch(
+        rf"ring was ([\d.]+) times as fast as {other} from 8 to \S+ \(([\d.]+) to ([\d.]+)\)", said
+    )
+    assert match is not None, said
+    middle, low, high = map(float, match.groups())
+    assert low <= middle <= high and middle == pytest.approx(ratio, rel=0.05)
+
+
+@given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))
+def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin: str) -> None:
+    """Rule: a line a rank count says how much longer the server took, and what the law says.
+
+    Of the largest size that both have. Where they disagree on one host the line says why.
+    """
+    rows = _rows(
+        *(_result(kin, ranks, size, _spread(1e-3, size)) for size in (8, 1024)),
+        *(_result("ps", ranks, size, _spread(1e-3 * ratio, 9)) for size in (8, 1024, 4096)),
+    )
+    (line,) = server_and_ring(rows)
+    match = re.fullmatch(
+        rf"ps took ([\d.]+) times as long as {kin} \(([\d.]+) to ([\d.]+)\) at 1K on {ranks} ranks;"
+        rf" by bytes through the busiest port {ranks}(; .*)?",
+        line,
+    )
+    assert match is not None, line
+    middle, low, high = map(float, match.groups()[:3])
+    assert middle == pytest.approx(ratio, rel=0.05)
+    if not 0.99 * low < ranks < 1.01 * high:
+        assert "all ranks are on one host" in line
+    assert server_and_ring([r for r in rows if r.algorithm != "ps"]) == []
+
+
+def test_the_map_names_what_the_ranges_name() -> None:
+    """Rule: the map of sizes by ranks and the ranges of sizes name the same algorithm to take."""
+    rows = [
+        row
+        for n in (2, 4)
+        for row in _sweep({"ring": (1e-5, 1.004e-5), "tree": (2e-5, 1e-5)}, ranks=n)
+    ]
+    (cells,) = winners(rows).values()
+    for n in (2, 4):
+        (only,) = stretches(cells, n)
+        assert {decided(cells)[size, n][0].removeprefix("~") for size in (8, 64)} == {only.name}
 
 
 def test_markdown_and_show_begin_with_the_answer(tmp_path: Path) -> None:

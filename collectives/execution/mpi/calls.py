@@ -9,8 +9,9 @@ calls it where the extension is not built or has no such call.
 from __future__ import annotations
 
 import ctypes
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import RankFailure
+from busbar.errors import RankFailure, Unsupported
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import CallList, Spans, Start, Tell, TracedMessage
 from native import OPS, TYPES, load
 
 if TYPE_CHECKING:
-    from native._core import Timed
+    from native._core import Calls
 
 Call = Callable[[], Any]
 T = TypeVar("T")
@@ -89,6 +90,46 @@ def requests(mpi: Any, messages: Sequence[BoundMessage], *, waits: bool) -> list
     return [Requests(waits, messages, partial(call, handles))] if handles else []
 
 
+@dataclass(frozen=True)
+class Flag:
+    """A word in shared memory that shows how far its rank is, raised by it or awaited (``waits``).
+
+    In every iteration it goes through ``period`` values, of which this is number ``value``. Only
+    the extension can raise or await it.
+    """
+
+    waits: bool
+    address: int
+    value: int
+    period: int
+    peer: int = -1
+
+    def __call__(self) -> None:
+        """Raise Unsupported: Python cannot order its memory accesses."""
+        raise Unsupported("messages in shared memory need the native extension")
+
+
+def progress() -> None:
+    """Stand for a call that lets MPI go on beside long work; Python's calls need none."""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A message of a rank of this host: awaited, and read from the sender's memory."""
+
+    calls: Sequence[Call]
+    peer: int
+    nbytes: int
+
+    def __call__(self) -> None:
+        """See the class."""
+        for call in self.calls:
+            call()
+
+
+FirstEnded = Callable[[Requests, Sequence[int]], int]
+
+
 class BoundStep(NamedTuple):
     """The calls of a step, in their order."""
 
@@ -96,19 +137,29 @@ class BoundStep(NamedTuple):
     number: int
     calls: list[Call]
 
-    def traced(self, tell: Tell) -> None:
-        """The step once from Python, each message told of when it ends."""
+    def traced(self, tell: Tell, run: Callable[[Call], object], first: FirstEnded) -> None:
+        """The step once, each message told of when it ends; one in shared memory by its reader.
+
+        ``run`` makes a call. ``first(call, left)``: the next of a call's messages to end, of those
+        whose numbers are left.
+        """
         starts: dict[int, float] = {}  # by the message's identity
         for call in self.calls:
-            if not (isinstance(call, Requests) and call.waits):
-                if isinstance(call, Requests):
-                    starts |= dict.fromkeys(map(id, call.messages), time.perf_counter())
-                call()
+            begin = time.perf_counter()
+            if isinstance(call, Requests) and call.waits:
+                left = list(range(len(call.messages)))
+                while left:
+                    number = first(call, left)
+                    left.remove(number)
+                    ended = call.messages[number]
+                    ended.report(tell, self.number, starts[id(ended)])
                 continue
-            left = list(call.messages)
-            while left:
-                ended = left.pop(self.mpi.Request.Waitany([one.request for one in left]))
-                ended.report(tell, self.number, starts[id(ended)])
+            run(call)
+            if isinstance(call, Requests):
+                starts |= dict.fromkeys(map(id, call.messages), begin)
+            elif isinstance(call, Pull):
+                end = time.perf_counter()
+                tell(TracedMessage("from", call.peer, call.nbytes, self.number, begin, end))
 
 
 class PersistentCalls(CallList):
@@ -137,8 +188,11 @@ class PersistentCalls(CallList):
             self()
             return
         self._runs += 1
+        self._trace(tell)
+
+    def _trace(self, tell: Tell) -> None:
         for step in self._steps:
-            step.traced(tell)
+            step.traced(tell, lambda call: call(), partial(_first_ended, step.mpi.Request.Waitany))
 
     def close(self) -> None:
         """Free the persistent requests."""
@@ -148,8 +202,15 @@ class PersistentCalls(CallList):
         super().close()
 
 
+def _first_ended(wait_any: Callable[[list[Any]], int], call: Requests, left: Sequence[int]) -> int:
+    return left[wait_any([call.messages[number].request for number in left])]
+
+
 class NativeCalls(PersistentCalls):
-    """The same calls made and timed by the extension; see `Action` for the methods."""
+    """The same calls made and timed by the extension; see `Action` for the methods.
+
+    ``rows``: the extension's rows of each call, by the call's identity.
+    """
 
     def __init__(
         self,
@@ -158,11 +219,13 @@ class NativeCalls(PersistentCalls):
         moved: tuple[int, int],
         steps: Sequence[BoundStep],
         world: MpiWorld,
-        timed: Timed,
+        timed: Calls,
         handles: NDArray[Any],
+        rows: Mapping[int, range],
+        held: object,
     ) -> None:
-        super().__init__(calls, requests, *moved, steps=steps)
-        self._world, self._timed, self._handles = world, timed, handles
+        super().__init__(calls, requests, *moved, steps=steps, held=held)
+        self._world, self._timed, self._handles, self._rows = world, timed, handles, rows
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure where MPI refuses."""
@@ -186,20 +249,30 @@ class NativeCalls(PersistentCalls):
         peer = self._timed.waiting()
         return None if peer < 0 else peer
 
-    def traced(self, tell: Tell) -> None:
-        """See `Action.traced`: from Python, which tells of each message."""
-        self._exchange_handles(to_python=True)
-        super().traced(tell)
-        self._exchange_handles(to_python=False)
+    def _trace(self, tell: Tell) -> None:
+        for step in self._steps:
+            self._guarded(partial(step.traced, tell, self._run_call, self._first_ended))
+
+    def _run_call(self, call: Call) -> None:
+        rows = self._rows[id(call)]
+        self._timed.part(rows.start, rows.stop)
+
+    def _first_ended(self, call: Requests, left: Sequence[int]) -> int:
+        rows = self._rows[id(call)]
+        while True:
+            for number in left:
+                if self._timed.test(rows[number]):
+                    return number
+            os.sched_yield()
 
     def close(self) -> None:
         """See `PersistentCalls.close`."""
-        self._exchange_handles(to_python=True)
+        self._return_handles()
         super().close()
         del self._timed
 
-    def _exchange_handles(self, *, to_python: bool) -> None:
-        """MPI may change the handle of a request that it starts; both sides have one of each."""
+    def _return_handles(self) -> None:
+        """Give Python the handles as they are now: MPI may change that of a request it starts."""
         kind = (
             ctypes.c_uint32
             if self._handles.itemsize == ctypes.sizeof(ctypes.c_uint32)
@@ -207,10 +280,7 @@ class NativeCalls(PersistentCalls):
         )
         for index, request in enumerate(self._requests):
             field = kind.from_address(self._world.mpi._addressof(request))
-            if to_python:
-                field.value = int(self._handles[index])
-            else:
-                self._handles[index] = field.value
+            field.value = int(self._handles[index])
 
     def _guarded(self, run: Callable[[], T]) -> T:
         from native._core import CallFailed
@@ -236,25 +306,34 @@ def bind_calls(
     moved: tuple[int, int] = (0, 0),
     steps: Sequence[BoundStep] = (),
     times: int = 1,
+    held: object = None,
 ) -> PersistentCalls:
     """The calls, ``times`` times in a row, as an action: the extension's where it can make them.
 
-    ``moved``: bytes that an iteration sends and receives. Python makes them where the extension is
-    not built, for what it has no row of (an average's division, an element type without kernels),
-    for counts that MPI's plain functions cannot take, and where their addresses cannot be had. All
-    ranks need not decide alike: every iteration is the same calls of MPI.
+    ``moved``: bytes that an iteration sends and receives. ``held`` is kept alive until `close`.
+    Python makes them where the extension is not built, for what it has no row of (an average's
+    division, an element type without kernels), for counts that MPI's plain functions cannot take,
+    and where their addresses cannot be had. All ranks need not decide alike: every iteration is the
+    same calls of MPI.
     """
     core, started = load(), _started(calls)
-    held = [one.request for one in started]
+    handles = [one.request for one in started]
     if core is not None:
         describe = _Describer(world, core.SHAPES, started)
-        rows = [row for call in calls for row in describe.rows(call)]
+        rows: list[tuple[int, ...] | None] = []
+        ranges = {}
+        for call in calls:
+            begin = len(rows)
+            rows += describe.rows(call)
+            ranges[id(call)] = range(begin, len(rows))
         barrier = _address(world.mpi, "MPI_Barrier")
         if barrier is not None and None not in rows:
             table, comm = np.array(rows * times, core.CALL), world.mpi._handleof(world.comm)
             timed = core.calls(table, describe.parts, barrier, comm, describe.wide)
-            return NativeCalls(calls, held, moved, steps, world, timed, describe.handles)
-    return PersistentCalls(list(calls) * times, held, *moved, steps=steps)
+            return NativeCalls(
+                calls, handles, moved, steps, world, timed, describe.handles, ranges, held
+            )
+    return PersistentCalls(list(calls) * times, handles, *moved, steps=steps, held=held)
 
 
 def _address(mpi: Any, name: str) -> int | None:
@@ -289,6 +368,10 @@ class _Describer:
         """Rows of a call; of one that the extension cannot make, None."""
         if isinstance(call, Requests):
             return self._requests(call)
+        if isinstance(call, Pull):
+            return [row for one in call.calls for row in self.rows(one)]
+        if isinstance(call, Flag) or call is progress:
+            return [self._flag(call)]
         bound: Any = call.func if isinstance(call, partial) else call
         given = call.args if isinstance(call, partial) else ()
         if bound is np.copyto or isinstance(bound, np.ufunc):
@@ -328,6 +411,15 @@ class _Describer:
             self._row("wait", test, place, to=one.peer) if test else None
             for place, one in zip(places, call.messages, strict=True)
         ]
+
+    def _flag(self, call: Any) -> tuple[int, ...] | None:
+        probe, anyone = _address(self._mpi, "MPI_Iprobe"), self._mpi.ANY_SOURCE
+        if call is progress:
+            return self._row("progress", probe, origin=anyone) if probe else None
+        numbers = {"source": call.address, "sends": call.value, "receives": call.period}
+        if not call.waits:
+            return self._row("publish", **numbers)
+        return self._row("await", probe, to=call.peer, origin=anyone, **numbers) if probe else None
 
     def _local(self, function: Any, given: tuple[Any, ...]) -> tuple[int, ...] | None:
         """A copy (target, source), or a reduction (one, other, target), inside this rank."""

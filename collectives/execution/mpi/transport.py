@@ -7,8 +7,10 @@ cache when it is added, while the next one arrives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from collectives.execution.mpi.calls import (
 from collectives.execution.mpi.library import library_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
+from collectives.execution.program import Local, Program, ProgramStep, Receive, Send, Span
 from collectives.execution.transport import (
     Action,
     Array,
@@ -44,6 +46,16 @@ SEGMENT_BYTES = 512 * 1024
 # Of an average its division, say: where the extension makes the other rows' calls, a row says so.
 _THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
 TAGS = 32768  # MPI promises tags below this
+
+
+def staging_bytes(program: Program, itemsize: int, segment: int, near: Collection[int] = ()) -> int:
+    """Bytes that messages wait in which are late or to be added; those of ``near`` if late only."""
+    return sum(
+        r.span.size * itemsize if r.late else min(2 * segment, r.span.size * itemsize)
+        for step in program.steps
+        for r in step.receives
+        if r.late or (r.other is not None and r.peer not in near)
+    )
 
 
 class MpiTransport(Transport):
@@ -73,17 +85,16 @@ class MpiTransport(Transport):
             self._windows.trim()
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that arriving messages wait in before they are added."""
-        return sum(
-            min(2 * self._segment, r.span.size * itemsize) if not r.late else r.span.size * itemsize
-            for step in program.steps
-            for r in step.receives
-            if r.other is not None
-        )
+        """Bytes that messages wait in which are late or to be added."""
+        return staging_bytes(program, itemsize, self._segment)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""
-        return self._bound(_Binder(self._world, self._segment, buffers, op).action(program))
+        binder = Binder(self._world, self._segment, buffers, op)
+        steps = binder.steps(program)
+        calls = [call for step in steps for call in step.calls]
+        moved = binder.sent, binder.received
+        return self._bound(bind_calls(self._world, calls, moved, steps))
 
     def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
         """See `Transport.one_sided`."""
@@ -134,22 +145,55 @@ class _Begun(Counted):
         """Nothing is held."""
 
 
-class _Binder:
+@dataclass
+class StepWork:
+    """The calls of a step, by when they are made; ``messages`` are started together.
+
+    ``pulls`` and ``streams`` end while the messages travel, ``adds`` need them. ``late`` change
+    what the step's own messages read.
+    """
+
+    step: ProgramStep
+    before: list[Call] = field(default_factory=list)
+    messages: list[BoundMessage] = field(default_factory=list)
+    pulls: list[Call] = field(default_factory=list)
+    streams: list[Call] = field(default_factory=list)
+    adds: list[Call] = field(default_factory=list)
+    late: list[Call] = field(default_factory=list)
+    after: list[Call] = field(default_factory=list)
+
+    def calls(self, mpi: Any) -> list[Call]:
+        """All of them in their order."""
+        return [
+            *self.before,
+            *requests(mpi, self.messages, waits=False),
+            *self.pulls,
+            *self.streams,
+            *requests(mpi, self.messages, waits=True),
+            *self.adds,
+            *self.late,
+            *self.after,
+        ]
+
+
+class Binder:
     """Turns a program into calls: requests made, views sliced, staging taken."""
 
     def __init__(self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None) -> None:
-        self._world, self._mpi, self._comm = world, world.mpi, world.comm
+        self._mpi, self._comm = world.mpi, world.comm
         self._segment, self._buffers = segment, buffers
         self._add = np.add if op is None else op.ufunc
-        self._sent = self._received = 0
+        self.sent = self.received = 0
         # Both ends number their pieces in the same way, step by step: MPI may start the requests of
         # a list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
 
-    def action(self, program: Program) -> PersistentCalls:
-        steps = [self._step(step) for step in program.steps]
-        calls = [call for step in steps for call in step.calls]
-        return bind_calls(self._world, calls, (self._sent, self._received), steps)
+    def steps(self, program: Program) -> list[BoundStep]:
+        """The program's steps as calls."""
+        return [
+            BoundStep(self._mpi, step.number, self._work(step).calls(self._mpi))
+            for step in program.steps
+        ]
 
     def _view(self, span: Span) -> Array:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -159,6 +203,13 @@ class _Binder:
         if move.reduce:
             return partial(self._add, target, source, target)
         return partial(np.copyto, target, source)
+
+    def _joined(self, receive: Receive, staging: Array) -> Call:
+        """What a message that was put aside does to its span."""
+        view = self._view(receive.span)
+        if receive.other is None:
+            return partial(np.copyto, view, staging)
+        return partial(self._add, self._view(receive.other), staging, view)
 
     def _cut(self, view: Array, reduce: bool) -> list[Array]:
         """The pieces that a message travels in; both ends cut alike."""
@@ -172,58 +223,51 @@ class _Binder:
         return self._tags[way, peer] % TAGS
 
     def _send(self, view: Array, peer: int) -> BoundMessage:
-        self._sent += view.nbytes
+        self.sent += view.nbytes
         tag = self._tag("to", peer)
         request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         return BoundMessage(request, "to", peer, view.nbytes)
 
     def _receive(self, view: Array, peer: int) -> BoundMessage:
-        self._received += view.nbytes
+        self.received += view.nbytes
         tag = self._tag("from", peer)
         request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         return BoundMessage(request, "from", peer, view.nbytes)
 
-    def _step(self, step: ProgramStep) -> BoundStep:
+    def _work(self, step: ProgramStep) -> StepWork:
         self._tags.clear()
-        # Receives that can all be posted at the step's start.
-        first: list[BoundMessage] = []
-        adds: list[Call] = []  # what is done when everything has arrived
-        streams: list[Call] = []  # long messages, added segment by segment as they arrive
+        work = StepWork(step, [self._local(move) for move in step.before])
         for receive in step.receives:
-            view = self._view(receive.span)
-            if receive.other is None:
-                target = view
-                if receive.late:
-                    target = np.empty_like(view)
-                    adds.append(partial(np.copyto, view, target))
-                first.append(self._receive(target, receive.peer))
-            elif not receive.late and view.nbytes > self._segment:
-                # One after the other: two additions into one slot keep their order, and the first
-                # may be the one that brings in the rank's own share.
-                streams += self._stream(receive, view)
-            else:
-                staging = np.empty_like(view)
-                pieces = self._cut(staging, True)
-                first += [self._receive(piece, receive.peer) for piece in pieces]
-                adds.append(partial(self._add, self._view(receive.other), staging, view))
+            self._arrange(receive, work)
         # Each its next rank's first: if all sent to rank 0 first, its port would be full and the
         # others idle. Between two ranks the order stays.
         rank, size = self._comm.rank, self._comm.size
-        sends = [
+        work.messages += [
             self._send(piece, send.peer)
-            for send in sorted(step.sends, key=lambda send: (send.peer - rank) % size)
+            for send in sorted(self._sends(step), key=lambda send: (send.peer - rank) % size)
             for piece in self._cut(self._view(send.span), send.reduce)
         ]
-        messages = first + sends
-        calls = [
-            *(self._local(move) for move in step.before),
-            *requests(self._mpi, messages, waits=False),
-            *streams,
-            *requests(self._mpi, messages, waits=True),
-            *adds,
-            *(self._local(move) for move in step.after),
-        ]
-        return BoundStep(self._mpi, step.number, calls)
+        work.after = [self._local(move) for move in step.after]
+        return work
+
+    def _sends(self, step: ProgramStep) -> Sequence[Send]:
+        """The step's messages that MPI sends."""
+        return step.sends
+
+    def _arrange(self, receive: Receive, work: StepWork) -> None:
+        """Take a message into the work of its step."""
+        view, reduce = self._view(receive.span), receive.other is not None
+        if not receive.late and not reduce:
+            work.messages.append(self._receive(view, receive.peer))
+        elif not receive.late and view.nbytes > self._segment:
+            # One after the other: two additions into one slot keep their order, and the first
+            # may be the one that brings in the rank's own share.
+            work.streams += self._stream(receive, view)
+        else:
+            staging = np.empty_like(view)
+            pieces = self._cut(staging, reduce)
+            work.messages += [self._receive(piece, receive.peer) for piece in pieces]
+            (work.late if receive.late else work.adds).append(self._joined(receive, staging))
 
     def _stream(self, receive: Receive, view: Array) -> Iterator[Call]:
         """A long message, received and added segment by segment through two buffers."""

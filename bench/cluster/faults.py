@@ -1,0 +1,82 @@
+"""Faults of hosts, apart from those of links: remote shells, environments, files, ranks. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+#: The answer of a remote shell that refuses every connection.
+REFUSE = "refuse"
+_REFUSED = "ssh: connect to host {} port 22: Connection refused"
+# A remote shell that is ended while it waits leaves no process behind.
+_WAIT = "sleep {} & trap 'kill $!; wait; exit 255' TERM INT HUP; wait $!; trap - TERM INT HUP"
+
+
+class Shell(NamedTuple):
+    """A host's remote shell, and after how many seconds it answers: infinity, or `REFUSE`."""
+
+    host: int
+    answer: float | str
+
+    @property
+    def script(self) -> str:
+        """A line of sh that runs before the remote shell enters the host."""
+        if isinstance(self.answer, str):
+            return f"echo {shlex.quote(_REFUSED.format(f'host{self.host}'))} >&2; exit 255"
+        return _WAIT.format(f"{self.answer:g}")
+
+
+class Variable(NamedTuple):
+    """An environment variable that a host's remote shell sets."""
+
+    host: int
+    name: str
+    value: str
+
+    @property
+    def script(self) -> str:
+        """A line of sh that runs before the remote shell enters the host."""
+        return f"export {self.name}={shlex.quote(self.value)}"
+
+
+class OtherFile(NamedTuple):
+    """A file that processes of a host see in place of another, as far as its shell started them."""
+
+    host: int
+    path: Path
+    instead: Path
+
+    @property
+    def script(self) -> str:
+        """A line of sh that runs before the remote shell enters the host."""
+        words = shlex.join(["mount", "--bind", str(self.instead.resolve()), str(self.path)])
+        return f"inside=$inside{shlex.quote(f'{words} && ')}"
+
+
+class RankSignal(NamedTuple):
+    """A signal that every rank of a host gets, so many seconds after its start."""
+
+    host: int
+    after: float
+    number: int
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with hosts. ``at_shell``: what their remote shells do before a command."""
+
+    at_shell: Sequence[Shell | Variable | OtherFile] = ()
+    signals: Sequence[RankSignal] = ()
+
+    def scripts(self) -> dict[int, str]:
+        """What the remote shells of hosts run first, in sh, by the hosts' numbers."""
+        lines: dict[int, str] = {}
+        for fault in self.at_shell:
+            lines[fault.host] = f"{lines.get(fault.host, '')}{fault.script}\n"
+        return lines
+
+
+NO_FAULTS = Faults()

@@ -1,0 +1,74 @@
+"""Ranks of a host that crash or stop: signals that they get some time after their start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+
+from bench.cluster.faults import RankSignal
+from bench.cluster.network import Network
+from busbar.launchers import launched
+from busbar.terminal import print_note
+
+# Between two looks at all processes, and for how long a process is looked at that is no rank yet:
+# launchers fork, enter a host and execute a rank in one process.
+_LOOK_S, _NEW_S = 0.03, 1.0
+
+
+class RankSignals(threading.Thread):
+    """Sends signals to ranks in a cluster, once to each process, until `end`.
+
+    A rank is a process of a host with a launcher's variables; what it starts gets the signal, too.
+    ``first``: the cluster's first process.
+    """
+
+    def __init__(self, first: int, faults: list[RankSignal]) -> None:
+        super().__init__(name="signals", daemon=True)
+        self._over = threading.Event()
+        names = {fault.host: Network.name(fault.host) for fault in faults}
+        files = {host: Path(f"/proc/{first}/root/run/netns/{name}") for host, name in names.items()}
+        self._hosts = {file.stat().st_ino: host for host, file in files.items()}
+        self._faults = faults
+        self._seen: dict[str, float] = {}
+        self._sent = set[tuple[str, RankSignal]]()
+
+    def run(self) -> None:
+        """See the class."""
+        while not self._over.wait(_LOOK_S):
+            now = time.monotonic()
+            processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+            self._seen = {name: self._seen.get(name, now) for name in processes}
+            self._sent = {sent for sent in self._sent if sent[0] in self._seen}
+            for name, since in self._seen.items():
+                with contextlib.suppress(OSError):
+                    self._look(name, now - since)
+
+    def _look(self, name: str, age: float) -> None:
+        """Send a process what is due, if it is a rank of a host with faults."""
+        host = self._hosts.get(Path(f"/proc/{name}/ns/net").stat().st_ino)
+        if host is None:
+            return
+        for fault in self._faults:
+            due = fault.host == host and age >= fault.after and (name, fault) not in self._sent
+            if due and _is_rank(name):
+                self._sent.add((name, fault))
+                number = signal.Signals(fault.number)
+                resource.prlimit(int(name), resource.RLIMIT_CORE, (0, 0))
+                os.kill(int(name), number)
+                print_note(f"{Network.name(host)}: a rank was sent {number.name}")
+
+    def end(self) -> None:
+        """Send no more; done when this returns."""
+        self._over.set()
+        self.join()
+
+
+def _is_rank(name: str) -> bool:
+    """Whether a launcher has started this process as a rank."""
+    words = Path(f"/proc/{name}/environ").read_bytes().decode(errors="replace").split("\0")
+    return launched(dict(word.split("=", 1) for word in words if "=" in word)) is not None

@@ -1,0 +1,283 @@
+"""From what was observed to the next launches, or to verdicts. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from bench.qualify.alone import Alone, find_alone
+from bench.qualify.evidence import DUPLEX, Evidence
+from bench.qualify.failures import Failures, find_failures
+from bench.qualify.model import Cluster, Decision, Launch, Limits, Observation, Stage
+from bench.qualify.pairing import Pair, matching, round_of_pairs, rounds
+from bench.qualify.speeds import Speeds, find_speeds, usual
+from bench.qualify.together import Together, find_together
+from bench.qualify.verdicts import Findings, good_hosts, verdicts
+
+#: Rounds of pairs, where not every pair is measured.
+ROUNDS = 2
+#: More rounds follow while more than this share of the hosts is not cleared, up to so many.
+_UNCLEARED, _MOST_ROUNDS = 0.125, 8
+#: A host takes part in at most so many launches of stage `confirm`, and so does a pair.
+_MOST_CONFIRM, _MOST_LINK = 16, 12
+#: Pairs that are known to be fast run beside suspects, at most so many: for the batch's level, and
+#: for a load as in the rounds.
+_MOST_CONTROLS = 64
+
+Spec = tuple[Stage, tuple[int, ...]]
+
+
+def decide(cluster: Cluster, limits: Limits, observations: Sequence[Observation]) -> Decision:
+    """The next batch of launches and the verdicts so far.
+
+    Called after each batch; where the last batch was observed in part, the rest of it is returned.
+    Without launches the campaign is over. The result depends on the arguments alone, and neither on
+    the order of hosts nor on that of observations. Raises ValueError for observations of launches
+    that this campaign does not have.
+    """
+    by_number = {one.launch.number: one for one in observations}
+    ordered = [by_number[number] for number in sorted(by_number)]
+    if ordered:
+        last = ordered[-1].launch.batch
+        batch = {one.launch for one in ordered if one.launch.batch == last}
+        planned = plan(cluster, limits, [o for o in ordered if o.launch.batch < last])
+        if not batch <= set(planned.launches):
+            raise ValueError("the observations are of a campaign with other hosts or limits")
+        if missing := tuple(launch for launch in planned.launches if launch not in batch):
+            return Decision(missing, planned.verdicts, planned.purpose)
+    return plan(cluster, limits, ordered)
+
+
+def plan(cluster: Cluster, limits: Limits, observations: Sequence[Observation]) -> Decision:
+    """The batch after complete batches, whose observations are in the order of their numbers.
+
+    As `decide`, at half its cost, for who knows that no batch is observed in part.
+    """
+    evidence = Evidence(cluster, limits, observations)
+    failures, alone = find_failures(evidence), find_alone(evidence)
+    speeds = find_speeds(evidence, alone.kinds, frozenset(failures.hosts))
+    findings = Findings(evidence, failures, alone, speeds, Together())
+    specs, purpose = _Batch(findings).specs()
+    if observations and not specs:
+        findings.together = find_together(evidence, _in_order(findings), _pair_rate(findings))
+        specs = [(Stage.TOGETHER, group) for group in findings.together.launches]
+        purpose = "all good hosts together"
+        if findings.together.share is not None:
+            purpose = "halves of the hosts, to find which set falls short"
+    names = evidence.hosts
+    launches = tuple(
+        Launch(evidence.used + n, evidence.batches, stage, tuple(names[h] for h in hosts))
+        for n, (stage, hosts) in enumerate(specs[: max(0, limits.launches - evidence.used)])
+    )
+    return Decision(launches, verdicts(findings), purpose if launches else "")
+
+
+def _in_order(findings: Findings) -> list[int]:
+    """The good hosts, those of a rack side by side."""
+    racks = findings.evidence.racks
+    return sorted(good_hosts(findings), key=lambda h: (0 if racks is None else int(racks[h]), h))
+
+
+def _pair_rate(findings: Findings) -> float | None:
+    """Bytes per second between two good hosts, both ways at once; None if not measured."""
+    flows = findings.evidence.flows
+    rates = flows.rate[flows.channel == DUPLEX]
+    return float(np.exp(usual(rates))) if len(rates) else None
+
+
+class _Batch:
+    """Chooses the launches of one batch, disjoint in hosts."""
+
+    def __init__(self, findings: Findings):
+        self.findings = findings
+        self.evidence: Evidence = findings.evidence
+        self.failures: Failures = findings.failures
+        self.alone: Alone = findings.alone
+        self.speeds: Speeds = findings.speeds
+        self.used: set[int] = set()
+        self.chosen: list[Spec] = []
+        self.random = np.random.default_rng([self.evidence.limits.seed, 2, self.evidence.batches])
+        self.out = set(self.failures.hosts) | set(self.failures.unsure)
+        self.met = {(min(o.hosts), max(o.hosts)) for o in self.evidence.pairs()}
+
+    def specs(self) -> tuple[list[Spec], str]:
+        """The stage and hosts of each launch, and what they are for; none when all is known."""
+        if not self.evidence.observations:
+            every: list[Spec] = [(Stage.ALONE, (host,)) for host in range(len(self.evidence.hosts))]
+            return every, "each host alone"
+        self._failed()
+        if self._more_rounds():
+            self._round()
+            return self.chosen, "pairs of hosts"
+        self._confirm()
+        return self.chosen, "suspects once more"
+
+    # ------------------------------------------------------------------- rounds
+
+    def _rounds_so_far(self) -> int:
+        batches = {
+            o.observation.launch.batch
+            for o in self.evidence.pairs()
+            if o.observation.launch.stage == Stage.PAIRS
+        }
+        return len(batches)
+
+    def _has_all_pairs(self) -> bool:
+        return len(self.evidence.hosts) <= self.evidence.limits.all_pairs
+
+    def _more_rounds(self) -> bool:
+        nhosts, done = len(self.evidence.hosts), self._rounds_so_far()
+        if self._has_all_pairs():
+            return done < rounds(nhosts)
+        if done < ROUNDS:
+            return True
+        uncleared = len(self.speeds.unsure) + len(self.speeds.hosts)
+        return done < _MOST_ROUNDS and uncleared > _UNCLEARED * nhosts
+
+    def _round(self) -> None:
+        """The next round, and pairs of those whose partner is not there."""
+        nhosts = len(self.evidence.hosts)
+        pairs = round_of_pairs(nhosts, self._rounds_so_far(), self.evidence.limits.seed)
+        for pair in pairs:
+            if pair not in self.met:
+                self._add(Stage.PAIRS, pair)
+        free = [h for h in self._shuffled(range(nhosts)) if self._is_free(h)]
+        self._match(Stage.PAIRS, self._unmet(free))
+
+    def _leftover(self) -> None:
+        """Pairs that no round had, because one of the hosts was a suspect then."""
+        if self._has_all_pairs():
+            free = [h for h in range(len(self.evidence.hosts)) if self._is_free(h)]
+            self._match(Stage.PAIRS, self._unmet(free))
+
+    def _unmet(self, hosts: Sequence[int]) -> Iterator[Pair]:
+        """Pairs of these hosts that have not run; at most one of each host is of use."""
+        for n, a in enumerate(hosts):
+            if a in self.used:
+                continue
+            for b in hosts[n + 1 :]:
+                if b not in self.used and (min(a, b), max(a, b)) not in self.met:
+                    yield a, b
+                    break
+
+    # ------------------------------------------------------------------ confirm
+
+    def _failed(self) -> None:
+        """Hosts and pairs that failed, once more, and hosts that were slow alone."""
+        for host in (*self.failures.alone, *self.alone.suspects):
+            if host not in self.out:
+                self._add(Stage.ALONE, (host,), suspects=True)
+        for host, had in sorted(self.failures.pairs.items()):
+            self._with_partner(host, had)
+        for pair in self.failures.repeated:
+            self._add(Stage.CONFIRM, pair, suspects=True)
+
+    def _confirm(self) -> None:
+        """Hosts, groups and pairs of which it is not known whether they are slow."""
+        times = Counter(
+            host
+            for one in self.evidence.pairs()
+            if one.observation.launch.stage == Stage.CONFIRM
+            for host in one.hosts
+        )
+        before = len(self.chosen)
+        apart = self.speeds.apart
+        for n in self.random.permutation(len(apart)).tolist():
+            first, second = (
+                [h for h in self._shuffled(side) if self._is_free(h) and times[h] < _MOST_CONFIRM]
+                for side in apart[n]
+            )
+            if first and second:
+                self._add(Stage.CONFIRM, (first[0], second[0]))
+        for group in self.speeds.groups:
+            for host in self._shuffled(group):
+                self._with_partner(host, frozenset(group))
+        for host in sorted(self.speeds.unsure):
+            if times[host] < _MOST_CONFIRM:
+                self._with_partner(host, self._partners(host))
+        for pair, slow in sorted(self.speeds.suspects.items()):
+            if slow.partners < _MOST_LINK:
+                self._add(Stage.CONFIRM, pair)
+        added = len(self.chosen) - before
+        self._leftover()
+        if added:
+            self._controls(_MOST_CONTROLS)
+
+    def _partners(self, host: int) -> frozenset[int]:
+        """With whom a host has been paired."""
+        flows = self.evidence.flows
+        sent = flows.target[flows.source == host]
+        received = flows.source[flows.target == host]
+        return frozenset(sent.tolist()) | frozenset(received.tolist())
+
+    def _with_partner(self, host: int, had: frozenset[int]) -> None:
+        """Pair a host with one that is known to be good, of its kind and rack where there is one.
+
+        One that it has not `had` yet, if possible.
+        """
+        if host in self.used or host in self.out:
+            return
+        best: tuple[tuple[bool, ...], int] | None = None
+        kinds, racks = self.alone.kinds, self.evidence.racks
+        for other in self._candidates():
+            if other == host or not self._is_free(other):
+                continue
+            rank = (
+                other in had,
+                bool(kinds[other] != kinds[host]),
+                racks is not None and bool(racks[other] != racks[host]),
+            )
+            if best is None or rank < best[0]:
+                best = rank, other
+            if not any(rank):
+                break
+        if best is not None:
+            self._add(Stage.CONFIRM, (host, best[1]), suspects=True)
+
+    def _candidates(self) -> list[int]:
+        """Good partners, in a random order: cleared hosts, or, before there are any, clean ones."""
+        cleared = np.flatnonzero(self.speeds.cleared).tolist()
+        slow = self.speeds.hosts.keys() | self.speeds.unsure.keys()
+        rest = cleared or [h for h in range(len(self.evidence.hosts)) if h not in slow]
+        return self._shuffled(rest or range(len(self.evidence.hosts)))
+
+    def _controls(self, most: int) -> None:
+        """Fast pairs beside the suspects."""
+        fast = self.speeds.fast
+        order = self.random.permutation(len(fast))[: 8 * most + 64]
+        pairs = [(int(a), int(b)) for a, b in fast[order].tolist()]
+        self._match(Stage.CONFIRM, pairs, most)
+
+    # ------------------------------------------------------------------- common
+
+    def _shuffled(self, hosts: Iterable[int]) -> list[int]:
+        ordered = sorted(hosts)
+        return [ordered[n] for n in self.random.permutation(len(ordered)).tolist()]
+
+    def _is_free(self, host: int) -> bool:
+        return (
+            host not in self.used
+            and host not in self.out
+            and host not in self.failures.pairs
+            and host not in self.failures.alone
+        )
+
+    def _add(self, stage: Stage, hosts: tuple[int, ...], suspects: bool = False) -> bool:
+        """Add a launch if all its hosts are free; those that failed count as free if `suspects`."""
+        free = (
+            all(h not in self.used and h not in self.out for h in hosts)
+            if suspects
+            else all(self._is_free(h) for h in hosts)
+        )
+        if free:
+            self.used.update(hosts)
+            self.chosen.append((stage, hosts))
+        return free
+
+    def _match(self, stage: Stage, pairs: Iterable[Pair], most: int | None = None) -> None:
+        for n, pair in enumerate(matching(pairs, self.used)):
+            if n == most:
+                break
+            self._add(stage, pair)

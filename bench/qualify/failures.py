@@ -1,0 +1,227 @@
+"""Which hosts and links make launches fail or return wrong elements. Pure.
+
+A failed launch of a pair implicates both hosts: the process that ends with an error is often not on
+the host whose link is down. Further launches with other partners tell which of the two it is. If
+both work with others, it is the link.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.qualify.evidence import Evidence, Outcome
+from bench.qualify.model import Ending, HostReport, Stage, State
+from bench.qualify.pairing import Pair
+
+#: A host or link fails if so many launches show it, and more than show the contrary since.
+LEAST = 2
+#: After so many launches since the first failure without a majority, it cannot be told.
+MOST = 7
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is the matter with a host or link, and the numbers of the launches that show it."""
+
+    state: State
+    reason: str
+    launches: tuple[int, ...]
+
+
+@dataclass
+class Failures:
+    """Hosts and links that fail, and those of which it is not known yet.
+
+    `alone` has hosts to launch alone once more, `pairs` hosts to pair with a host that works,
+    mapped to the partners that they have had since, and `repeated` pairs to launch once more.
+    `unsure` has hosts that failed too seldom to be called bad and too often to be called good.
+    """
+
+    hosts: dict[int, Finding] = field(default_factory=dict)
+    links: dict[Pair, Finding] = field(default_factory=dict)
+    alone: list[int] = field(default_factory=list)
+    pairs: dict[int, frozenset[int]] = field(default_factory=dict)
+    repeated: list[Pair] = field(default_factory=list)
+    unsure: dict[int, Finding] = field(default_factory=dict)
+
+    def suspects(self) -> frozenset[int]:
+        """Hosts of which it is not known yet whether they fail."""
+        return frozenset(self.alone) | frozenset(self.pairs)
+
+
+def find_failures(evidence: Evidence) -> Failures:
+    """The failures that all launches of one or two hosts show."""
+    result = Failures()
+    _alone(evidence, result)
+    failed = [o for o in evidence.pairs() if o.failure is not None]
+    if failed:
+        _pairs(evidence, failed, result)
+    return result
+
+
+def _alone(evidence: Evidence, result: Failures) -> None:
+    """Judge hosts by their launches alone."""
+    alone: dict[int, list[Outcome]] = defaultdict(list)
+    for one in evidence.alone():
+        (host,) = one.hosts
+        if one.failure is not None or host in alone:
+            alone[host].append(one)
+    for host, outcomes in alone.items():
+        bad = [o for o in outcomes if o.failure is not None]
+        good = len(outcomes) - len(bad)
+        if len(bad) >= LEAST and len(bad) > good:
+            result.hosts[host] = _finding(evidence, host, bad, len(outcomes))
+        elif len(bad) >= good:
+            if len(outcomes) < MOST:
+                result.alone.append(host)
+            else:
+                result.unsure[host] = _finding(evidence, host, bad, len(outcomes))
+
+
+def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> None:
+    """Judge hosts by their launches in pairs, the most implicated first, then links."""
+    remaining = list(failed)
+    implicated = frozenset(h for one in failed for h in one.hosts)
+    worked = _successes(evidence.pairs(), implicated)
+    partners = _partners(remaining)
+    while True:
+        guilty = [h for h in partners if _is_guilty(h, remaining, partners, worked)]
+        if not guilty:
+            break
+        # The one with most partners first: its failures are no longer theirs.
+        host = max(guilty, key=lambda h: (len(partners[h]), -h))
+        own = [o for o in remaining if host in o.hosts]
+        if host not in result.hosts:
+            tried = len(own) + len(_since(host, own, worked))
+            result.hosts[host] = _finding(evidence, host, own, tried)
+        remaining = [o for o in remaining if host not in o.hosts]
+        partners = _partners(remaining)
+    remaining = [o for o in remaining if not result.hosts.keys() & set(o.hosts)]
+    _undecided(evidence, remaining, worked, result)
+
+
+def _undecided(
+    evidence: Evidence,
+    failed: Sequence[Outcome],
+    worked: Mapping[int, Sequence[tuple[int, int]]],
+    result: Failures,
+) -> None:
+    """Say of the failures that no host explains which host or pair is to be launched again."""
+    partners = _partners(failed)
+    for host in sorted(partners):
+        own = [o for o in failed if host in o.hosts]
+        others = [p for _, p in _since(host, own, worked) if p not in partners[host]]
+        if (others and len(partners[host]) == 1) or len(others) > len(partners[host]):
+            continue  # works with others: it is the link, or chance
+        if len(own) + len(others) < MOST:
+            result.pairs[host] = partners[host] | frozenset(others)
+        else:
+            result.unsure[host] = _finding(evidence, host, own, len(own) + len(others))
+    by_pair: dict[Pair, list[Outcome]] = defaultdict(list)
+    for one in failed:
+        by_pair[min(one.hosts), max(one.hosts)].append(one)
+    for pair, bad in sorted(by_pair.items()):
+        if set(pair) & result.pairs.keys():
+            continue
+        first = min(o.observation.launch.number for o in bad)
+        good = sum(p == pair[1] and n > first for n, p in worked.get(pair[0], ()))
+        if len(bad) >= LEAST and len(bad) > good:
+            result.links[pair] = _finding(evidence, pair[0], bad, len(bad) + good)
+        elif len(bad) >= good and len(bad) + good < MOST:
+            result.repeated.append(pair)
+
+
+def _successes(
+    pairs: Iterable[Outcome], hosts: frozenset[int]
+) -> Mapping[int, list[tuple[int, int]]]:
+    """For each of the hosts the launches that went well: launch number and partner."""
+    worked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for one in pairs:
+        a, b = one.hosts
+        if one.failure is None:
+            number = one.observation.launch.number
+            if a in hosts:
+                worked[a].append((number, b))
+            if b in hosts:
+                worked[b].append((number, a))
+    return worked
+
+
+def _partners(failed: Iterable[Outcome]) -> dict[int, frozenset[int]]:
+    """With whom each host failed."""
+    partners: dict[int, set[int]] = defaultdict(set)
+    for one in failed:
+        a, b = one.hosts
+        partners[a].add(b)
+        partners[b].add(a)
+    return {host: frozenset(others) for host, others in partners.items()}
+
+
+def _since(
+    host: int, failed: Iterable[Outcome], worked: Mapping[int, Sequence[tuple[int, int]]]
+) -> list[tuple[int, int]]:
+    """The host's launches that went well after its first failure."""
+    first = min((o.observation.launch.number for o in failed), default=0)
+    return [(n, p) for n, p in worked.get(host, ()) if n > first]
+
+
+def _is_guilty(
+    host: int,
+    failed: Sequence[Outcome],
+    partners: Mapping[int, frozenset[int]],
+    worked: Mapping[int, Sequence[tuple[int, int]]],
+) -> bool:
+    """Whether the host fails with several partners that work with all others."""
+    if len(partners[host]) < LEAST:
+        return False
+    trusted = [
+        p
+        for p in partners[host]
+        if partners[p] == {host} and any(other != host for _, other in worked.get(p, ()))
+    ]
+    well = {p for _, p in _since(host, [o for o in failed if host in o.hosts], worked)}
+    return len(trusted) >= LEAST and len(trusted) > len(well - partners[host])
+
+
+def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: int) -> Finding:
+    """The state and reason of a host or link that failed in these of `tried` launches."""
+    states = Counter(o.failure for o in failed if host in o.own) or Counter(
+        o.failure for o in failed
+    )
+    state = max(sorted(s for s in states if s is not None), key=lambda s: states[s])
+    launches = tuple(o.observation.launch.number for o in failed)
+    name = evidence.hosts[host]
+    reports = [r for o in failed for r in o.observation.reports]
+    mine = [r for r in reports if r.host == name]
+    stage = _stage(failed)
+    often = f"{len(failed)} of {tried} launches"
+    if state is State.WRONG:
+        wrong = sum(r.wrong for r in reports)
+        return Finding(state, f"{wrong} wrong elements in {often}", launches)
+    if state is State.CRASHES:
+        return Finding(state, _crash(mine, reports, often), launches)
+    if state is State.HANGS:
+        return Finding(state, f"hangs in stage {stage}, in {often}", launches)
+    detail = _last_detail(mine) or _last_detail(reports)
+    return Finding(state, f"in {often}" + (f": {detail}" if detail else ""), launches)
+
+
+def _crash(mine: Sequence[HostReport], reports: Sequence[HostReport], often: str) -> str:
+    crashed = [r for r in mine if r.ending == Ending.CRASHED] or [
+        r for r in reports if r.ending == Ending.CRASHED
+    ]
+    status = next((f"status {r.status} " for r in crashed if r.status is not None), "")
+    detail = _last_detail(crashed)
+    return f"{status}in {often}" + (f": {detail}" if detail else "")
+
+
+def _stage(failed: Sequence[Outcome]) -> str:
+    """The stage that the first of these launches belongs to, as its purpose has it."""
+    first = failed[0].observation.launch.stage
+    return str((Stage.PAIRS if first == Stage.CONFIRM else first).value)
+
+
+def _last_detail(reports: Iterable[HostReport]) -> str:
+    return next((r.detail for r in reversed(list(reports)) if r.detail), "")

@@ -1,0 +1,113 @@
+"""The hosts to qualify: from words, a host file, a Slurm allocation, or another job's file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from bench.qualify.launchers import HOST_FILES
+from busbar.errors import Unavailable, Unsupported
+from busbar.files import read_text
+
+#: Most hosts of a campaign. Decisions were simulated up to a quarter of it (docs/qualify.md).
+MOST_HOSTS = 1 << 16
+_MOST_BYTES = 1 << 24
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_SLURM_S = 30.0
+
+
+def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The names of hosts, each with where it stands, such as ``hosts, line 3``.
+
+    Raises Unsupported for what is no host name, for a name that is there twice, and for too few or
+    too many hosts.
+    """
+    if len(hosts) > MOST_HOSTS:
+        raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
+    first: dict[str, str] = {}
+    for name, where in hosts:
+        if not _NAME.fullmatch(name):
+            raise Unsupported(f"{where}: {name[:60]!r} is no host name")
+        if name in first:
+            raise Unsupported(f"{where}: {name} stands there already ({first[name]})")
+        first[name] = where
+    if len(first) < 2:
+        raise Unsupported(f"{len(first)} host; a qualification compares two or more")
+    return tuple(first)
+
+
+def from_file(path: Path) -> list[tuple[str, str]]:
+    """The hosts of a file: a name a line, with what MPI's launchers allow behind it.
+
+    ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host; ``#`` begins a comment. Raises
+    Unsupported where it cannot be read.
+    """
+    return list(_entries(path, read_text(path, _MOST_BYTES).splitlines()))
+
+
+def _entries(path: Path, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if words:
+            yield words[0].partition(":")[0], f"{path}, line {number}"
+
+
+def from_words(text: str) -> list[tuple[str, str]]:
+    """The hosts of ``a,b,c``."""
+    return [(name.strip(), "--hosts") for name in text.split(",") if name.strip()]
+
+
+def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The hosts of the job that this process is part of.
+
+    Raises Unsupported where there is none, Unavailable where Slurm does not say its hosts.
+    """
+    nodes = env.get("SLURM_JOB_NODELIST")
+    if nodes:
+        return [(name, "the Slurm job") for name in _expanded(nodes)]
+    for name in HOST_FILES:
+        if env.get(name):
+            # Batch systems repeat a host for each of its slots.
+            hosts = from_file(Path(env[name]))
+            return list({host: (host, where) for host, where in reversed(hosts)}.values())[::-1]
+    raise Unsupported("no hosts; give --hostfile FILE or --hosts a,b,c, or start it in a Slurm job")
+
+
+def _expanded(nodes: str) -> list[str]:
+    """The names of a Slurm host list such as ``node[1-4]``."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=_SLURM_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(
+            f"scontrol show hostnames: {type(error).__name__}; give --hosts"
+        ) from None
+    return done.stdout.split()
+
+
+def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
+    """The racks of hosts, from lines ``HOST RACK``.
+
+    Raises Unsupported for a line of another form, a host that is not to be qualified, and a host
+    that is left out.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise Unsupported(f"{path}, line {number}: write HOST RACK")
+        if words[0] not in hosts:
+            raise Unsupported(f"{path}, line {number}: {words[0][:60]!r} is none of the hosts")
+        found[words[0]] = words[1]
+    if missing := [host for host in hosts if host not in found]:
+        raise Unsupported(f"{path}: no rack for {missing[0]}")
+    return found

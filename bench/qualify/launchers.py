@@ -1,0 +1,89 @@
+"""The command lines that start a launch's ranks on its hosts. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from busbar.errors import Unavailable, Unsupported
+from busbar.installation import extra
+from busbar.launchers import mpirun_beside
+from busbar.mpi import library_version, load_mpi
+
+SRUN, MPIRUN, SSH = "srun", "mpirun", "ssh"
+KINDS = (SRUN, MPIRUN, SSH)
+#: Variables that name a file of hosts for MPI's launchers, and for a batch system's job.
+HOST_FILES = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile", "PBS_NODEFILE")
+# A launch has hosts of its own: a launcher must not take them from the environment as well.
+_REMOVED = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
+
+
+class Launcher(NamedTuple):
+    """A way to start ranks. ``kind``: one of `KINDS`; ``program``: its path or name.
+
+    ``open_mpi``: whether an mpirun is Open MPI's. ``more``: words put behind the program.
+    """
+
+    kind: str
+    program: str
+    open_mpi: bool = False
+    more: tuple[str, ...] = ()
+
+    @property
+    def can_join(self) -> bool:
+        """Whether ranks on several hosts can exchange messages."""
+        return self.kind != SSH
+
+    def words(self, hosts: Sequence[str], ranks: int, worker: Sequence[str]) -> list[str]:
+        """The command line that starts ``ranks`` of the worker on each host, host by host."""
+        total, names = len(hosts) * ranks, ",".join(hosts)
+        if self.kind == SRUN:
+            own = [f"--nodes={len(hosts)}", f"--ntasks={total}", f"--nodelist={names}"]
+            own += ["--distribution=block", "--overlap", "--kill-on-bad-exit=1"]
+        elif self.kind == SSH:
+            own = ["-oBatchMode=yes", hosts[0]]
+            # Without exec a shell would stand between the connection and the worker.
+            return [self.program, *self.more, *own, f"exec {shlex.join(worker)}"]
+        elif self.open_mpi:
+            slots = ",".join(f"{host}:{ranks}" for host in hosts)
+            own = ["--host", slots, "--map-by", "slot:oversubscribe", "-n", str(total)]
+        else:
+            own = ["-hosts", names, "-ppn", str(ranks), "-n", str(total)]
+        return [self.program, *own, *self.more, *worker]
+
+    def environment(self, env: Mapping[str, str], run_as_root: bool) -> dict[str, str]:
+        """The environment of a launch."""
+        kept = {name: value for name, value in env.items() if name not in _REMOVED}
+        # The worker's small arrays need no threads, which take longer to start than to work.
+        kept.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if self.open_mpi and run_as_root:
+            kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return kept
+
+
+def choose(kind: str | None, more: Sequence[str], ssh: str, env: Mapping[str, str]) -> Launcher:
+    """The launcher that was asked for, or the one that fits: srun in a Slurm job, else mpirun.
+
+    Raises Unavailable where it is not on this machine.
+    """
+    if kind is None:
+        kind = SRUN if env.get("SLURM_JOB_ID") and shutil.which(SRUN) else MPIRUN
+    if kind == SRUN:
+        if not env.get("SLURM_JOB_ID"):
+            raise Unsupported("--launcher srun: this is no Slurm job; start it in salloc or sbatch")
+        return Launcher(SRUN, _on_path(SRUN), more=tuple(more))
+    if kind == SSH:
+        return Launcher(SSH, _on_path(ssh), more=tuple(more))
+    library = library_version(load_mpi())
+    mpirun = mpirun_beside()
+    if mpirun is None:
+        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
+    return Launcher(MPIRUN, mpirun, "Open MPI" in library, tuple(more))
+
+
+def _on_path(program: str) -> str:
+    if shutil.which(program) is None:
+        raise Unavailable(f"{program}: not found on PATH")
+    return program

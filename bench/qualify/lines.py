@@ -1,0 +1,200 @@
+"""What a launch printed, as an observation. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from bench.qualify.model import Ending, HostReport, Launch, Observation, Stage
+from bench.qualify.worker import MARK, MOST_TEXT
+from busbar.terminal import make_printable
+
+#: Most characters of a line of ours, and most lines of a rank; more is not from our worker.
+MOST_LINE, LINES_A_RANK = 1 << 16, 8
+# What MPICH's launcher, Open MPI's and srun say of a rank that ended badly.
+_RANK_ENDED = re.compile(
+    r"BAD TERMINATION|process rank \d+ .* exited|non-zero (?:exit code|status)|: task \d+: "
+)
+_Text = Annotated[str, Meta(max_length=4 * MOST_TEXT)]
+_Rate = Annotated[float, Meta(gt=0, le=1e18)]
+
+
+class Line(Struct, frozen=True):
+    """A line of a worker; ``event`` is begun, joined, finished, ended, stopped or late."""
+
+    event: _Text
+    rank: Annotated[int, Meta(ge=0, lt=1 << 24)]
+    host: _Text
+    boot: _Text = ""
+    wrong: Annotated[int, Meta(ge=0)] = 0
+    status: int | None = None
+    detail: _Text = ""
+    facts: dict[_Text, _Text] = {}
+    rates: dict[_Text, tuple[_Rate, ...]] = {}
+
+
+class Outcome(Struct, frozen=True):
+    """How the launcher ended: its exit status, None where the deadline passed, after ``seconds``.
+
+    ``errors``: the end of its standard error.
+    """
+
+    status: int | None
+    errors: str
+    seconds: float
+
+    @property
+    def last(self) -> str:
+        """The last line of the errors that says something, and not of MPICH's launcher itself."""
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip(" =\t")]
+        own = [line for line in lines if not line.startswith("[mpiexec@")]
+        return make_printable((own or lines or [""])[-1])
+
+    @property
+    def rank_ended(self) -> bool:
+        """Whether the launcher had started a rank, by what it says of the rank's end."""
+        return _RANK_ENDED.search(self.errors) is not None
+
+    def names(self, host: str) -> bool:
+        """Whether the launcher's errors name a host, as they do one whose rank was killed."""
+        words = re.split(r"[^\w.-]+", self.errors)
+        return host in (word.rstrip(".") for word in words)
+
+
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def parse(text: str) -> Line | None:
+    """The line of a worker in a line of output, which may have a launcher's prefix; else None."""
+    at = text.find(MARK)
+    if at < 0 or len(text) > MOST_LINE:
+        return None
+    try:
+        return _DECODER.decode(text[at + len(MARK) :])
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return None
+
+
+class Identity(Struct, frozen=True):
+    """What tells machines apart: the name that a host reports, and its boot identifier."""
+
+    hostname: str
+    boot: str
+
+
+def identity(lines: Sequence[Line]) -> Identity | None:
+    """The identity of the host of a launch on it alone; None where no rank began."""
+    return next((Identity(one.host, one.boot) for one in lines if one.event == "begun"), None)
+
+
+def observe(
+    launch: Launch,
+    lines: Sequence[Line],
+    outcome: Outcome,
+    ranks: int,
+    names: Mapping[str, str],
+) -> Observation:
+    """What a launch showed. ``ranks`` a host; ``names``: hosts by the names that they report.
+
+    Hosts whose names are not known have the ranks in the order of the launch. One that has a rank
+    of another host's name is not reported twice.
+    """
+    by_host: dict[str, list[Line]] = {host: [] for host in launch.hosts}
+    for line in lines:
+        at = line.rank // ranks
+        host = launch.hosts[at] if at < len(launch.hosts) else ""
+        host = names.get(line.host, host) if len(launch.hosts) > 1 else launch.hosts[0]
+        if host in by_host:
+            by_host[host].append(line)
+    first = _first_failure(lines)
+    done = all(_finished(of, ranks) for of in by_host.values())
+    reports = tuple(
+        _report(launch, host, of, outcome, ranks, first) for host, of in by_host.items()
+    )
+    rates = {}
+    if done and launch.stage is not Stage.ALONE:
+        rates = next((one.rates for one in lines if one.event == "finished" and one.rates), {})
+        root = next((host for host, of in by_host.items() if any(x.rank == 0 for x in of)), "")
+        if len(launch.hosts) == 2 and root == launch.hosts[1]:
+            rates = _turned(rates)
+    return Observation(launch, _blamed(reports, outcome), rates, outcome.seconds)
+
+
+def _turned(rates: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """The rates of a pair whose ranks the launcher put the other way round."""
+    other = {"forward": "backward", "backward": "forward"}
+    return {other.get(name, name): values for name, values in rates.items()}
+
+
+def _first_failure(lines: Sequence[Line]) -> Line | None:
+    """The first rank that ended with an error or was ended; later ones may be consequences."""
+    return next((one for one in lines if one.event in ("ended", "stopped", "late")), None)
+
+
+def _finished(lines: Sequence[Line], ranks: int) -> bool:
+    return sum(one.event == "finished" for one in lines) >= ranks
+
+
+def _report(
+    launch: Launch,
+    host: str,
+    lines: Sequence[Line],
+    outcome: Outcome,
+    ranks: int,
+    first: Line | None,
+) -> HostReport:
+    """How a launch ended on a host, by that host's own lines."""
+    wrong = sum(one.wrong for one in lines)
+    if _finished(lines, ranks):
+        alone = launch.stage is Stage.ALONE
+        facts = next((one.facts for one in lines if one.facts), {}) if alone else {}
+        rates = next((one.rates for one in lines if one.rates), {}) if alone else {}
+        measured = {name: values[0] for name, values in rates.items() if values}
+        return HostReport(host, Ending.FINISHED, "", 0, wrong, facts, measured)
+    events = {one.event for one in lines}
+    own = next((one for one in lines if one is first), None)
+    stage = "joined, no result" if "joined" in events else "began, did not join the others"
+    if own is not None and own.event == "ended":
+        detail = make_printable(own.detail) or f"exit status {own.status}"
+        return HostReport(host, Ending.CRASHED, detail, own.status, wrong)
+    if own is not None and own.event == "stopped":
+        return HostReport(host, Ending.HUNG, "its process was stopped", None, wrong)
+    if first is not None and first.event != "late":
+        return HostReport(host, Ending.STOPPED, "", None, wrong)
+    if not events and outcome.status is None:
+        detail = f"nothing came from it in {outcome.seconds:.0f} s"
+        return HostReport(host, Ending.UNREACHABLE, detail)
+    if not events and not outcome.rank_ended:
+        return HostReport(host, Ending.UNREACHABLE, outcome.last, outcome.status)
+    if outcome.status is None or "late" in events or first is not None:
+        return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)
+    # Began, never failed by its own guard's word, and the launcher ended: what ended it is said
+    # there.
+    return HostReport(host, Ending.CRASHED, outcome.last, outcome.status, wrong)
+
+
+def _blamed(reports: tuple[HostReport, ...], outcome: Outcome) -> tuple[HostReport, ...]:
+    """Reports in which a host that only lost its partner counts as stopped.
+
+    A partner that cannot be reached explains what the others did. Where no rank itself is known to
+    have failed, hosts that the launcher names did.
+    """
+    if len(reports) == 1:
+        return reports
+    silent = [one for one in reports if one.ending is Ending.UNREACHABLE]
+    crashed = [one for one in reports if one.ending is Ending.CRASHED]
+    guilty = silent or crashed
+    if len(guilty) > 1 or guilty == list(reports):
+        guilty = [one for one in guilty if outcome.names(one.host)] or guilty
+    if not guilty:
+        return reports
+    return tuple(
+        one
+        if one in guilty or one.ending is Ending.FINISHED
+        else HostReport(one.host, Ending.STOPPED, "", None, one.wrong)
+        for one in reports
+    )

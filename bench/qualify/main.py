@@ -1,0 +1,399 @@
+"""``busbar qualify``: from a command line to verdicts and the files that schedulers read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from bench.qualify import hosts as hostlist
+from bench.qualify import text
+from bench.qualify.decide import decide
+from bench.qualify.engine import GUARD_S, Engine
+from bench.qualify.launchers import KINDS, Launcher, choose
+from bench.qualify.lines import Identity
+from bench.qualify.model import (
+    ALLREDUCE,
+    BACKWARD,
+    BOTH,
+    FORWARD,
+    Cluster,
+    Decision,
+    Ending,
+    HostReport,
+    Launch,
+    Limits,
+    Observation,
+    Stage,
+    State,
+    Verdict,
+)
+from bench.qualify.store import (
+    FORMAT,
+    VERSION,
+    Campaign,
+    Header,
+    Settings,
+    Store,
+    load,
+    write_result,
+)
+from bench.qualify.worker import Task
+from busbar.arguments import number, program, whole
+from busbar.commands import Command
+from busbar.errors import Unsupported
+from busbar.files import check, write_all
+from busbar.host import cores
+from busbar.options import Self, option, switch
+from busbar.start import python
+from busbar.status import FOUND, GOOD
+from busbar.tables import new_table
+from busbar.terminal import open_console, print_note
+from busbar.units import format_duration, parse_size
+from reports.analysis.expect import parse_share
+
+# The table's width, and seconds that each host more than two may add to a launch's deadline.
+_WIDTH, _EACH_S = 80, 0.5
+_MOST_BYTES = 1 << 30
+
+
+class QualifyCommand(Command):
+    """Say of each host, link and rack of a cluster whether it is good, with the evidence.
+
+    Exit status 0 where all hosts are good, 1 where not.
+    """
+
+    EPILOG = (
+        "Without --hostfile and --hosts the hosts are those of the Slurm or PBS job, or of the"
+        " host file that MPI's launchers have. See docs/qualify.md."
+    )
+
+    hostfile: Path | None = option(
+        "--hostfile FILE  the hosts, one a line", alternatives="hosts", title="hosts"
+    )
+    hosts: str | None = option("--hosts A,B,C  the hosts by name", alternatives="hosts")
+    racks: Path | None = option("--racks FILE  the racks, in lines HOST RACK (default: found)")
+    launcher: str | None = option(
+        "--launcher NAME  what starts ranks: srun in a Slurm job, mpirun, or ssh, which can only"
+        " measure each host alone (default: the first that fits)",
+        choices=KINDS,
+        title="launches",
+    )
+    launcher_option: tuple[str, ...] = option(
+        "--launcher-option WORD  a word for the launcher, such as --launcher-option=--mpi=pmi2;"
+        " repeatable",
+        (),
+        action="append",
+    )
+    ssh: str = option("--ssh PROGRAM  remote shell of --launcher ssh", "ssh")
+    ranks_per_host: int | None = option(
+        "--ranks-per-host R  such as one a GPU (default: 2 on a host alone, else 1)",
+        parse=whole(1, "ranks", 1024),
+    )
+    transport: str = option("--transport NAME  what moves the bytes, as for a benchmark", "auto")
+    bytes: int = option("--bytes N  vector of each measurement (default 1M)", 1 << 20, parse_size)
+    repeats: int = option("--repeats N  rates a launch and measure", 5, whole(1, "rates", 1000))
+    deadline: float = option(
+        "--deadline SECONDS  time limit of a launch on two hosts",
+        30.0,
+        number(1, 86400, "seconds"),
+    )
+    at_once: int | None = option(
+        "--at-once N  most launches at the same time (default: 4 a core of this machine)",
+        parse=whole(1, "launches", 1 << 16),
+    )
+    slow: float = option(
+        "--slow SHARE  a host is slow below this share of the median host (default 95%)",
+        0.95,
+        parse_share,
+        title="verdicts",
+    )
+    launches: int = option(
+        "--launches N  most launches of the campaign", 100_000, whole(1, "launches", 10**7)
+    )
+    seed: int = option("--seed N  of the choice of pairs", 1, whole(0, "as seed", 2**31))
+    run_dir: Path | None = option(
+        "-o --run-dir FOLDER  keep every launch here (default qualify-DATE-TIME)",
+        alternatives="run",
+        title="output",
+    )
+    resume: Path | None = option(
+        "--resume FOLDER  go on with a campaign that was interrupted, or show one that has ended",
+        alternatives="run",
+    )
+    dry_run: bool = switch("--dry-run  print the launches of a cluster without faults, and exit")
+    good: Path | None = option("--good FILE  write the good hosts as a host file, in ring order")
+    exclude: Path | None = option("--exclude FILE  write the bad hosts, for srun --exclude")
+    drain: Path | None = option("--drain FILE  write a script that drains the bad hosts in Slurm")
+    cordon: Path | None = option(
+        "--cordon FILE  write a script that cordons the bad hosts in Kubernetes"
+    )
+    metrics: Path | None = option(
+        "--metrics FILE  write Prometheus's text format for the textfile collector"
+    )
+    page: Path | None = option("--page FILE  write a page with the matrix of pairs, as HTML")
+
+    def checked(self) -> Self:
+        """These options. Raises Unsupported for what a resumed campaign has already decided."""
+        fixed = self.given & {*_SETTLED}
+        if self.resume is not None and fixed:
+            flag = "--" + min(fixed).replace("_", "-")
+            raise Unsupported(f"{flag}: the campaign in {self.resume} has it already; leave it out")
+        if not 8 <= self.bytes <= _MOST_BYTES:
+            raise Unsupported(f"--bytes {self.bytes}: from 8 to {_MOST_BYTES}")
+        return self
+
+    def run(self) -> int:
+        """Run the campaign, print the verdicts and write the files."""
+        campaign = load(self.resume) if self.resume is not None else self._new()
+        launcher = choose(
+            campaign.header.settings.launcher or self.launcher,
+            self.launcher_option,
+            self.ssh,
+            os.environ,
+        )
+        if self.dry_run:
+            for line in plan(self._engine(campaign, launcher), campaign.header):
+                print(line)
+            return GOOD
+        for path in self._files():
+            check(path)
+        start = time.monotonic()
+        folder = self.resume or self.run_dir or _named(campaign.header)
+        header = campaign.header
+        last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
+        seconds = time.monotonic() - start
+        write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
+        self._write(header, last.verdicts, known, seconds)
+        _print(header.cluster, last.verdicts)
+        print_note(f"{len(known)} launches in {format_duration(seconds)}, kept in {folder}")
+        return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
+
+    def _new(self) -> Campaign:
+        """The campaign that the options describe."""
+        if self.hostfile is not None:
+            named = hostlist.from_file(self.hostfile)
+        elif self.hosts is not None:
+            named = hostlist.from_words(self.hosts)
+        else:
+            named = hostlist.from_environment(os.environ)
+        names = hostlist.checked(named)
+        racks = hostlist.racks(self.racks, names) if self.racks is not None else {}
+        settings = Settings(
+            launcher=self.launcher or "",
+            transport=self.transport,
+            ranks=self.ranks_per_host or 0,
+            nbytes=self.bytes,
+            repeats=self.repeats,
+            deadline=self.deadline,
+        )
+        limits = Limits(slow=self.slow, launches=self.launches, seed=self.seed)
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return Campaign(
+            Header(
+                format=FORMAT,
+                version=VERSION,
+                started=started,
+                cluster=Cluster(names, racks),
+                limits=limits,
+                settings=settings,
+            )
+        )
+
+    def _engine(self, campaign: Campaign, launcher: Launcher) -> Engine:
+        settings = campaign.header.settings
+
+        def ranks(launch: Launch) -> int:
+            return settings.ranks or (2 if launch.stage is Stage.ALONE and launcher.can_join else 1)
+
+        def deadline(launch: Launch) -> float:
+            return settings.deadline + _EACH_S * max(0, len(launch.hosts) - 2)
+
+        def words(launch: Launch) -> Sequence[str]:
+            task = Task(
+                launch.stage.value,
+                len(launch.hosts),
+                settings.nbytes,
+                settings.repeats,
+                deadline(launch) + GUARD_S,
+                settings.transport,
+            )
+            worker = python("bench.qualify.worker", *task.words())
+            return launcher.words(launch.hosts, ranks(launch), worker)
+
+        env = launcher.environment(os.environ, os.geteuid() == 0)
+        at_once = self.at_once or 4 * max(1, len(cores()))
+        return Engine(words, env, ranks, deadline, at_once, dict(campaign.identities))
+
+    def _files(self) -> list[Path]:
+        files = (self.good, self.exclude, self.drain, self.cordon, self.metrics, self.page)
+        return [path for path in files if path is not None]
+
+    def _write(
+        self,
+        header: Header,
+        verdicts: Sequence[Verdict],
+        known: Sequence[Observation],
+        seconds: float,
+    ) -> None:
+        """Write the files that were asked for, all or none."""
+        bad = [one.subject[0] for one in text.bad(verdicts)]
+        contents: Sequence[tuple[Path | None, Callable[[], str]]] = (
+            (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
+            (self.exclude, lambda: text.hostfile(bad)),
+            (self.drain, lambda: text.drain_script(verdicts)),
+            (self.cordon, lambda: text.cordon_script(verdicts)),
+            (self.metrics, lambda: text.metrics(verdicts, seconds, time.time())),
+        )
+        write_all((path, make().encode()) for path, make in contents if path is not None)
+
+
+_SETTLED = (
+    *("hostfile", "hosts", "racks", "launcher", "ranks_per_host", "transport", "bytes"),
+    *("repeats", "deadline", "slow", "launches", "seed"),
+)
+
+
+# What each stage is for.
+_ABOUT = {
+    Stage.ALONE: "is each host reachable, with the same software, and as fast as its like?",
+    Stage.PAIRS: "a host is at least as fast as the best of its pairs; who is slow or silent?",
+    Stage.CONFIRM: "suspects with hosts known to be good: is it the host, its link or its rack?",
+    Stage.TOGETHER: "do all good hosts together reach what their pairs promise?",
+}
+
+
+class Recorder:
+    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store, self._engine = store, engine
+        self._stage: Stage | None = None
+        self._same: dict[tuple[str, str], str] = {
+            (one.hostname, one.boot): host for host, one in engine.identities.items()
+        }
+
+    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+        """Print the stage, what it is for, and how long it takes at most."""
+        if not decision.launches:
+            return
+        stage = decision.launches[0].stage
+        if stage is not self._stage:
+            print_note(f"stage {stage.value}: {_ABOUT[stage]}")
+        self._stage = stage
+        print_note(_announced(decision.launches, decision.purpose, self._engine))
+
+    def observed(self, observation: Observation) -> None:
+        """Keep an observation. Raises Unsupported where two names are of one machine."""
+        host = observation.launch.hosts[0]
+        alone = observation.launch.stage is Stage.ALONE
+        own = self._engine.identities.get(host) if alone else None
+        if own is not None:
+            other = self._same.setdefault((own.hostname, own.boot), host)
+            if other != host:
+                raise Unsupported(
+                    f"{host} and {other} are one machine, which calls itself"
+                    f" {own.hostname}; leave one of them out"
+                )
+        self._store.add(observation, own)
+
+
+def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
+    sizes = sorted({len(one.hosts) for one in launches})
+    hosts = " or ".join(map(str, sizes)) + (" host" if sizes == [1] else " hosts")
+    most = format_duration(longest(launches, engine))
+    count = "1 launch" if len(launches) == 1 else f"{len(launches)} launches"
+    return f"  {purpose}: {count} on {hosts} each, at most {most}"
+
+
+def longest(launches: Sequence[Launch], engine: Engine) -> float:
+    """Seconds that a batch takes at most."""
+    slots = [0.0] * min(engine.at_once, len(launches))
+    for launch in launches:
+        slots[slots.index(min(slots))] += engine.deadline(launch)
+    return max(slots)
+
+
+def _campaign(
+    engine: Engine, folder: Path, campaign: Campaign, launcher: Launcher
+) -> tuple[Decision, list[Observation]]:
+    """Run the campaign's launches that are not in its folder yet."""
+    header, known = campaign.header, campaign.observations
+
+    def next_batch(observations: Sequence[Observation]) -> Decision:
+        comparable = without_shared(observations, engine.identities)
+        decision = decide(header.cluster, header.limits, comparable)
+        alone = all(one.stage is Stage.ALONE for one in decision.launches)
+        return decision if launcher.can_join or alone else Decision((), decision.verdicts)
+
+    store = Store(folder, campaign)
+    recorder = Recorder(store, engine)
+    remedy = f"{program('bench.qualify')} --resume {folder} goes on"
+    try:
+        last = engine.campaign(next_batch, known, recorder, remedy)
+    finally:
+        store.close()
+    return last, load(folder).observations
+
+
+def without_shared(
+    observations: Sequence[Observation], identities: Mapping[str, Identity]
+) -> list[Observation]:
+    """Observations without the rates of hosts alone that share a kernel, as emulated ones do.
+
+    Such hosts have the same cores and the same memory, which their rates alone are about.
+    """
+    kernels = Counter(one.boot for one in identities.values())
+    shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
+    return [
+        replace(one, reports=tuple(replace(report, rates={}) for report in one.reports))
+        if one.launch.stage is Stage.ALONE and one.launch.hosts[0] in shared
+        else one
+        for one in observations
+    ]
+
+
+def plan(engine: Engine, header: Header) -> Iterator[str]:
+    """The lines of ``--dry-run``: the launches where no host has a fault."""
+    known: list[Observation] = []
+    total = 0.0
+    while (decision := decide(header.cluster, header.limits, known)).launches:
+        yield f"# {_announced(decision.launches, decision.purpose, engine)}"
+        for launch in decision.launches:
+            yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
+        total += longest(decision.launches, engine)
+        known += map(_healthy, decision.launches)
+    most = format_duration(total)
+    yield f"# {len(known)} launches, at most {most}; more where hosts are suspects"
+
+
+def _healthy(launch: Launch) -> Observation:
+    """What a launch shows where all hosts are alike."""
+    alone = launch.stage is Stage.ALONE
+    reports = tuple(HostReport(host, Ending.FINISHED, "", 0) for host in launch.hosts)
+    measures = (FORWARD, BACKWARD, BOTH) if len(launch.hosts) == 2 else (ALLREDUCE,)
+    rates = {} if alone else dict.fromkeys(measures, (1e9,) * 5)
+    return Observation(launch, reports, rates, 1.0)
+
+
+def _named(header: Header) -> Path:
+    stamp = header.started.partition("+")[0].replace(":", "").replace("-", "").replace("T", "-")
+    return Path(f"qualify-{stamp}")
+
+
+def _print(cluster: Cluster, verdicts: Sequence[Verdict]) -> None:
+    """Print the table and the sentence."""
+    columns = text.table(cluster, verdicts)
+    drawn = new_table("", padding=(0, 1, 0, 0))
+    for name, side, _ in columns:
+        drawn.add_column(name, justify=side, overflow="fold")
+    from rich.text import Text
+
+    for row in zip(*(cells for _, _, cells in columns), strict=True):
+        drawn.add_row(*map(Text, row))
+    open_console(width=_WIDTH).print(drawn)
+    print(text.sentence(cluster, verdicts))

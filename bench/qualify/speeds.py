@@ -1,0 +1,599 @@
+"""Which hosts, links and uplinks are slow, and of which it is not known yet. Pure.
+
+A flow is as fast as the slowest of its sender, its receiver and what lies between them, so one fast
+flow says well of both hosts, and a slow one ill of a host only if its partner is fast with others.
+Every flow is compared with a cut: it is fast or slow. What a healthy host's flows look like is
+counted among the flows between hosts that look healthy, so no law of the noise is assumed, and one
+wild value counts no more than any slow one. Each host, and each of its directions, has a sequential
+likelihood-ratio test (Wald 1945) of "slow as often as healthy hosts" against "slow nearly always".
+The likelihood ratio of a healthy host is a martingale, which ever exceeds x with a probability of
+at most 1 / x (Ville 1939). The bound is therefore as many tests as there are, over the probability
+of a false alarm in the whole campaign, whatever the number of looks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+
+import numpy as np
+
+from bench.qualify.evidence import DUPLEX, IN, OUT, Bools, Evidence, Floats, Flows, Ints
+from bench.qualify.pairing import Pair
+from busbar.statistics import interval
+
+#: A slow subject is missed at most this often, if its ratio is the square of the limit or below.
+MISSED = 0.05
+#: Nothing is called slow on fewer launches, nor a host with fewer partners than one less.
+LEAST = 3
+#: How many other suspects a suspect is paired with, for racks that are not given.
+MATES = 4
+#: An uplink that so many batches do not show to be slow is not called slow.
+MOST_BATCHES = 12
+# Chances of a slow flow of a healthy host, and of a fast one of a slow host, are at least these,
+# however many were counted: what happens less often need not have been seen yet.
+_LEAST_SLOW, _LEAST_FAST = 1e-3, 0.02
+_MOST_FAST = 0.3
+# A second level of rates: a share of at least the second, faster by at least the first.
+_LEVEL, _SHARE = log(1.15), 0.15
+# A group looks cut off if more than so many of its flows to others are slow.
+_CUT_OFF = 0.7
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A subject's rate over that of its like, the launches that show it, and how many partners.
+
+    `low` and `high` hold the median ratio in 95 % of cases with six flows or more, and are the
+    least and the greatest ratio of fewer. `channels` has the slow ones of a host.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    launches: tuple[int, ...]
+    partners: int
+    channels: tuple[int, ...] = ()
+
+
+@dataclass
+class Speeds:
+    """What the pairs' rates say.
+
+    `hosts`, `links` and `uplinks` have what is slow, `unsure` hosts that are neither cleared nor
+    slow, and `suspects` pairs of which the same holds. `groups` are sets of hosts that are fast
+    among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
+    `apart` has sets of hosts of which a pair is to be measured before they are called slow: hosts
+    behind one slow uplink are slow with everybody but each other. `cleared` marks hosts that are
+    fast, and `fast` has pairs of them, one a row. `cut` is the ratio below which a flow is slow.
+    """
+
+    hosts: dict[int, Slow] = field(default_factory=dict)
+    unsure: dict[int, Slow | None] = field(default_factory=dict)
+    links: dict[Pair, Slow] = field(default_factory=dict)
+    suspects: dict[Pair, Slow] = field(default_factory=dict)
+    groups: list[frozenset[int]] = field(default_factory=list)
+    uplinks: dict[frozenset[int], Slow] = field(default_factory=dict)
+    apart: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
+    cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    cut: float = 1.0
+
+
+@dataclass(frozen=True)
+class Test:
+    """Sequential test of one channel class: the cut, and what one slow or fast flow says."""
+
+    cut: float
+    slow: float
+    fast: float
+
+    @property
+    def needed(self) -> int:
+        """How many fast flows without a slow one clear a subject."""
+        return int(np.ceil(log(MISSED) / self.fast - 1e-9))
+
+
+def usual(values: Floats) -> float:
+    """The median rate, of the faster ones where there are two levels of rates.
+
+    Pairs across racks may all be slower than pairs inside, and more numerous.
+    """
+    middle = float(np.median(values))
+    for _ in range(4):
+        above = values[values > middle + _LEVEL]
+        if len(above) < _SHARE * len(values):
+            break
+        middle = float(np.median(above))
+    return middle
+
+
+def sequential_test(healthy: Floats, slow: float) -> Test:
+    """The test that the flows of healthy hosts give; `slow` is the limit of the ratio.
+
+    The cut lies at the limit, or below it where one in twenty healthy flows would be slow.
+    """
+    cut = log(slow)
+    if len(healthy) >= 20:
+        cut = min(cut, float(np.quantile(healthy, 0.05)))
+    below = (float(np.sum(healthy < cut)) + 1) / (len(healthy) + 2)
+    above = (float(np.sum(healthy > -cut)) + 1) / (len(healthy) + 2)
+    chance_slow = float(np.clip(below, _LEAST_SLOW, 0.4))
+    chance_fast = float(np.clip(above, _LEAST_FAST, _MOST_FAST))
+    return Test(
+        cut,
+        log((1 - chance_fast) / chance_slow),
+        log(chance_fast / (1 - chance_slow)),
+    )
+
+
+class _Ends:
+    """The two ends of every flow, a row each: a host on a channel, and its partner."""
+
+    def __init__(self, flows: Flows, informs: tuple[Bools, Bools]):
+        receiving = np.where(flows.channel == DUPLEX, DUPLEX, IN)
+        self.host = np.concatenate([flows.source, flows.target])
+        self.partner = np.concatenate([flows.target, flows.source])
+        self.channel = np.concatenate([flows.channel, receiving])
+        self.partner_channel = np.concatenate([receiving, flows.channel])
+        self.flow = np.tile(np.arange(len(flows.source)), 2)
+        self.informs = np.concatenate(informs)
+
+
+def _counted(shape: tuple[int, int], host: Ints, channel: Ints) -> Ints:
+    """How many rows each host has on each channel."""
+    flat = np.bincount(host * shape[1] + channel, minlength=shape[0] * shape[1])
+    return flat.reshape(shape).astype(np.int64)
+
+
+class Judge:
+    """All that is derived from the flows of a campaign on the way to verdicts.
+
+    `kinds` numbers the kind of each host, and `left_out` marks hosts that fail or return wrong
+    elements, of which nothing is said here.
+    """
+
+    def __init__(self, evidence: Evidence, kinds: Ints, left_out: frozenset[int]):
+        self.evidence, self.kinds, self.left_out = evidence, kinds, left_out
+        self.flows = evidence.flows
+        self.nhosts = len(evidence.hosts)
+        self.out = np.zeros(self.nhosts, dtype=bool)
+        self.out[list(left_out)] = True
+        self.crosses = self._crosses(evidence.racks)
+        self.ratio, informs = self._ratios()
+        self.ends = _Ends(self.flows, informs)
+        self.tests: tuple[Test, ...] = ()
+        self.is_slow: Bools = np.less(self.ratio, log(evidence.limits.slow))
+        self.explained = np.zeros(len(self.ratio), dtype=bool)
+
+    def _crosses(self, racks: Ints | None) -> Bools:
+        if racks is None:
+            return np.zeros(len(self.flows.source), dtype=bool)
+        crosses: Bools = racks[self.flows.source] != racks[self.flows.target]
+        return crosses
+
+    def _ratios(self) -> tuple[Floats, tuple[Bools, Bools]]:
+        """Log of each flow's rate over that of its like; whether it informs of source and target.
+
+        Alike are flows between hosts of the same two kinds, both inside a rack or both across. A
+        flow to a host of a slower kind says nothing of its partner.
+        """
+        flows, kinds = self.flows, self.kinds
+        a, b = kinds[flows.source], kinds[flows.target]
+        most = int(kinds.max(initial=0)) + 1
+        likes = np.minimum(a, b) * most + np.maximum(a, b)
+        key = (likes * 2 + self.crosses) * 3 + flows.channel
+        classes, member = np.unique(key, return_inverse=True)
+        level = np.zeros(len(classes))
+        for n in range(len(classes)):
+            level[n] = usual(flows.rate[member == n])
+        own = dict(zip(classes.tolist(), level.tolist(), strict=True))
+        informs = [np.ones(len(key), dtype=bool), np.ones(len(key), dtype=bool)]
+        if most > 1:
+            tolerance = -log(self.evidence.limits.slow)
+            for side, kind in zip(informs, (a, b), strict=True):
+                same = (kind * most + kind) * 6 + self.crosses * 3 + flows.channel
+                rate = np.array([own.get(k, -np.inf) for k in same.tolist()])
+                side &= rate <= level[member] + tolerance
+        return flows.rate - level[member], (informs[0], informs[1])
+
+    # ------------------------------------------------------------------ tests
+
+    def calibrate(self, healthy: Bools) -> None:
+        """Take the tests from the flows between healthy hosts, and say which flows are slow."""
+        flows = self.flows
+        good = healthy[flows.source] & healthy[flows.target] & ~self.explained & ~self._repeated()
+        self.tests = tuple(
+            sequential_test(
+                self.ratio[good & ((flows.channel == DUPLEX) == duplex)],
+                self.evidence.limits.slow,
+            )
+            for duplex in (False, False, True)
+        )
+        cuts = np.array([test.cut for test in self.tests])
+        self.is_slow = self.ratio < cuts[flows.channel]
+
+    def _repeated(self) -> Bools:
+        """Flows of pairs that are slow in several launches, and in most: not by chance."""
+        flows = self.flows
+        key = np.minimum(flows.source, flows.target) * self.nhosts + np.maximum(
+            flows.source, flows.target
+        )
+        _, member, times = np.unique(key, return_inverse=True, return_counts=True)
+        slow = np.bincount(member, weights=self.is_slow)
+        # A launch has up to three flows, of which a fault in one direction slows two.
+        repeated: Bools = (slow > 3) & (2 * slow >= times)
+        return repeated[member]
+
+    def remove_batch_levels(self, healthy: Bools) -> None:
+        """Take each batch's own level off its ratios, where it is above the scatter of a median.
+
+        A machine that is slower for a while slows all launches of a batch.
+        """
+        flows = self.flows
+        good = healthy[flows.source] & healthy[flows.target] & ~self.explained
+        key = flows.batch * 6 + self.crosses * 3 + flows.channel
+        ratio = self.ratio.copy()
+        for one in np.unique(key[good]).tolist():
+            inside = key == one
+            values = self.ratio[inside & good]
+            if len(values) < 3:
+                continue
+            middle = float(np.median(values))
+            scatter = 1.4826 * float(np.median(np.abs(values - middle)))
+            if abs(middle) > 3 * scatter / np.sqrt(len(values)) + 0.005:
+                ratio[inside] -= middle
+        self.ratio = ratio
+        self.is_slow = ratio < log(self.evidence.limits.slow)
+
+    def looks_healthy(self) -> Bools:
+        """Hosts that are fast at least as often as not, on every channel."""
+        fast, slow = self._tallies()
+        known = (fast + slow > 0).any(axis=1)
+        healthy: Bools = (fast >= slow).all(axis=1) & known & ~self.out
+        return healthy
+
+    def _tallies(self) -> tuple[Ints, Ints]:
+        """Fast and slow flows of each host and channel, without what an uplink explains."""
+        ends, shape = self.ends, (self.nhosts, 3)
+        usable = ~self.explained[ends.flow] & ends.informs & ~self.out[ends.partner]
+        slow = usable & self.is_slow[ends.flow]
+        fast = usable & ~self.is_slow[ends.flow]
+        return (
+            _counted(shape, ends.host[fast], ends.channel[fast]),
+            _counted(shape, ends.host[slow], ends.channel[slow]),
+        )
+
+    def score_hosts(self) -> tuple[Floats, Bools]:
+        """Log likelihood ratio of slow over healthy of each host and channel; rows that count.
+
+        A slow flow counts if the partner is fast with others, more often than it is slow.
+        """
+        ends = self.ends
+        fast, slow = self._tallies()
+        needed = np.array([test.needed for test in self.tests])
+        partner = ends.partner, ends.partner_channel
+        trusted = (fast[partner] >= needed[ends.partner_channel]) & (
+            fast[partner] >= slow[partner] - 1
+        )
+        counts = (
+            self.is_slow[ends.flow]
+            & trusted
+            & ~self.explained[ends.flow]
+            & ends.informs
+            & ~self.out[ends.partner]
+        )
+        shown = _counted((self.nhosts, 3), ends.host[counts], ends.channel[counts])
+        gains = np.array([test.slow for test in self.tests])
+        losses = np.array([test.fast for test in self.tests])
+        return shown * gains + fast * losses, counts
+
+    # ----------------------------------------------------------------- groups
+
+    def explain(self) -> list[frozenset[int]]:
+        """Find groups of hosts that look cut off, and mark the flows that this explains.
+
+        The groups are racks, if racks are given. Returns them, the most suspicious first.
+        """
+        self.explained = np.zeros(len(self.ratio), dtype=bool)
+        groups, result = self._candidates(), []
+        while groups:
+            shares = [self._share_cut_off(group) for group in groups]
+            worst = max(range(len(groups)), key=lambda n: (shares[n], -len(groups[n]), -n))
+            if shares[worst] <= _CUT_OFF:
+                break
+            result.append(groups.pop(worst))
+            for crossing in self.crossing(result[-1]):
+                self.explained |= crossing
+        return result
+
+    def _candidates(self) -> list[frozenset[int]]:
+        """Sets of hosts that may share an uplink."""
+        racks = self.evidence.racks
+        if racks is not None:
+            numbers = range(int(racks.max(initial=-1)) + 1)
+            return [frozenset(np.flatnonzero(racks == n).tolist()) for n in numbers]
+        ends, flows, shape = self.ends, self.flows, (self.nhosts, 3)
+        usable = ~self.out[ends.partner] & ~self.out[ends.host] & flows.in_round[ends.flow]
+        slow = usable & self.is_slow[ends.flow]
+        every = _counted(shape, ends.host[usable], ends.channel[usable])
+        bad = _counted(shape, ends.host[slow], ends.channel[slow])
+        # Hosts that are slow with at least half of their partners, and pairs of them that are fast.
+        lonely = np.any((bad >= 2) & (2 * bad >= every), axis=1)
+        among = np.flatnonzero(lonely[flows.source] & lonely[flows.target])
+        tally: dict[Pair, list[int]] = defaultdict(lambda: [0, 0])
+        for row in among.tolist():
+            a, b = int(flows.source[row]), int(flows.target[row])
+            tally[min(a, b), max(a, b)][int(self.is_slow[row])] += 1
+        fast = [pair for pair, (well, ill) in tally.items() if not ill and well >= 2]
+        return [self._extended(group) for group in components(fast)]
+
+    def _extended(self, group: frozenset[int]) -> frozenset[int]:
+        """The group with those hosts that are fast with some of it and with nobody else."""
+        inside = np.zeros(self.nhosts, dtype=bool)
+        inside[list(group)] = True
+        ends = self.ends
+        fast = ~self.is_slow[ends.flow] & ~self.out[ends.host] & ~self.out[ends.partner]
+        with_it = np.bincount(ends.host[fast & inside[ends.partner]], minlength=self.nhosts)
+        others = fast & ~inside[ends.partner] & self.flows.in_round[ends.flow]
+        others = np.bincount(ends.host[others], minlength=self.nhosts)
+        near = np.flatnonzero((with_it > 0) & (others == 0))
+        return group | frozenset(near.tolist())
+
+    def _share_cut_off(self, group: frozenset[int]) -> float:
+        """The share of slow flows between a group and others, on the channel where most are.
+
+        Of rounds only: an uplink may be slow only while many hosts use it.
+        """
+        shares = [
+            float(self.is_slow[rows].mean())
+            for rows in (
+                crossing & ~self.explained & self.flows.in_round
+                for crossing in self.crossing(group)
+            )
+            if rows.sum() >= 2
+        ]
+        return max(shares, default=0.0)
+
+    def crossing(self, group: frozenset[int]) -> tuple[Bools, Bools, Bools]:
+        """The flows out of a group of hosts, into it, and both ways at once."""
+        inside = np.zeros(self.nhosts, dtype=bool)
+        inside[list(group)] = True
+        flows = self.flows
+        usable = ~self.out[flows.source] & ~self.out[flows.target]
+        out = usable & inside[flows.source] & ~inside[flows.target]
+        into = usable & ~inside[flows.source] & inside[flows.target]
+        duplex = flows.channel == DUPLEX
+        return out & ~duplex, into & ~duplex, (out | into) & duplex
+
+    def score_uplink(
+        self, group: frozenset[int], apart: Bools
+    ) -> tuple[float, int, list[tuple[float, int]], Ints]:
+        """The highest score of a group's channels, the channel, each batch's ratio, launches.
+
+        Flows of a batch share the uplink, so a batch counts once, with its median flow, and only if
+        half of the hosts use the uplink at least. `apart` marks flows that another uplink explains.
+        """
+        best: tuple[float, int, list[tuple[float, int]], Ints] = (
+            -np.inf,
+            OUT,
+            [],
+            np.zeros(0, dtype=np.int64),
+        )
+        for channel, crossing in enumerate(self.crossing(group)):
+            rows = np.flatnonzero(crossing & ~apart)
+            test = self.tests[channel]
+            batches: list[tuple[float, int]] = []
+            for batch in np.unique(self.flows.batch[rows]).tolist():
+                values = self.ratio[rows[self.flows.batch[rows] == batch]]
+                if 2 * len(values) < len(group):
+                    continue
+                batches.append((float(np.median(values)), batch))
+            slow = sum(value < test.cut for value, _ in batches)
+            score = slow * test.slow + (len(batches) - slow) * test.fast
+            if batches and score > best[0]:
+                best = score, channel, batches, np.unique(self.flows.launch[rows])
+        return best
+
+
+def components(edges: Iterable[Pair]) -> list[frozenset[int]]:
+    """The connected sets of a graph, of two hosts at least."""
+    near: dict[int, set[int]] = defaultdict(set)
+    for a, b in edges:
+        near[a].add(b)
+        near[b].add(a)
+    result, seen = [], set[int]()
+    for start in sorted(near):
+        if start in seen:
+            continue
+        todo, members = [start], {start}
+        while todo:
+            new = near[todo.pop()] - members
+            members |= new
+            todo.extend(new)
+        seen |= members
+        result.append(frozenset(members))
+    return result
+
+
+def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Speeds:
+    """What the rates of all pairs say; see `Judge` for the arguments."""
+    result = Speeds()
+    if not len(evidence.flows.source):
+        result.unsure = {h: None for h in range(len(evidence.hosts)) if h not in left_out}
+        return result
+    judge = Judge(evidence, kinds, left_out)
+    judge.explain()
+    judge.remove_batch_levels(judge.looks_healthy())
+    for _ in range(2):
+        judge.explain()
+        judge.calibrate(judge.looks_healthy())
+    groups = judge.explain()
+    limit = bound(judge)
+    _uplinks(judge, groups, limit, result)
+    _hosts(judge, groups, limit, result)
+    _links(judge, limit, result)
+    result.cut = float(np.exp(max(test.cut for test in judge.tests)))
+    return result
+
+
+def bound(judge: Judge) -> float:
+    """The score at which a subject is called slow: the tests of the campaign over the false alarm.
+
+    Each host and each launch of a pair has three channels, and so has each rack, of which there are
+    fewer than hosts.
+    """
+    launches = len(np.unique(judge.flows.launch))
+    return log(3 * (2 * judge.nhosts + launches) / judge.evidence.limits.false_alarm)
+
+
+def _uplinks(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result: Speeds) -> None:
+    """Sort the groups that look cut off into those whose uplink is slow and those to be tested."""
+    apart = np.zeros(len(judge.ratio), dtype=bool)
+    for group in groups:
+        score, channel, batches, launches = judge.score_uplink(group, apart)
+        slow = summarize([value for value, _ in batches], launches, len(batches), (channel,))
+        if score >= limit and len(batches) >= LEAST:
+            result.uplinks[group] = slow
+        elif len(batches) < MOST_BATCHES:
+            result.groups.append(group)
+        for crossing in judge.crossing(group):
+            apart |= crossing
+
+
+def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result: Speeds) -> None:
+    """Sort the hosts that are not cleared into slow ones and unsure ones."""
+    ends = judge.ends
+    score, counts = judge.score_hosts()
+    present = np.bincount(judge.flows.channel, minlength=3)[[OUT, OUT, DUPLEX]] > 0
+    cleared = ((score <= log(MISSED)) | ~present).all(axis=1) | judge.out
+    order = np.argsort(ends.host, kind="stable")
+    starts = np.searchsorted(ends.host[order], np.arange(judge.nhosts + 1))
+    usable = ~judge.explained[ends.flow] & ends.informs & ~judge.out[ends.partner]
+    for host in np.flatnonzero(~cleared).tolist():
+        rows = order[starts[host] : starts[host + 1]]
+        rows = rows[usable[rows] & (counts[rows] | ~judge.is_slow[ends.flow[rows]])]
+        slow = _slow_host(judge, rows, counts, score[host], limit)
+        if slow is not None and slow.channels:
+            result.hosts[host] = slow
+        else:
+            result.unsure[host] = slow
+    if judge.evidence.racks is None:
+        _apart(judge, groups, result)
+    fast = np.ones(int(judge.flows.launch.max()) + 1, dtype=bool)
+    fast[judge.flows.launch[judge.is_slow | judge.explained]] = False
+    both = cleared[judge.flows.source] & cleared[judge.flows.target] & fast[judge.flows.launch]
+    rows = np.flatnonzero(both & ~judge.out[judge.flows.source] & ~judge.out[judge.flows.target])
+    pairs = np.stack([judge.flows.source[rows], judge.flows.target[rows]], axis=1)
+    result.fast = np.unique(np.sort(pairs, axis=1), axis=0)
+    result.cleared = cleared & ~judge.out
+
+
+def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: float) -> Slow | None:
+    """The slowest channel of a host, and which ones are slow; None without any slow flow."""
+    ends, worst = judge.ends, None
+    slow_channels = []
+    for channel in (OUT, IN, DUPLEX):
+        mine = rows[ends.channel[rows] == channel]
+        shown = mine[counts[mine]]
+        if not len(shown):
+            continue
+        flows = ends.flow[mine]
+        partners = len(np.unique(ends.partner[shown]))
+        launches = np.unique(judge.flows.launch[ends.flow[shown]])
+        found = summarize(judge.ratio[flows], launches, partners, ())
+        if (
+            score[channel] >= limit
+            and len(launches) >= LEAST
+            and partners >= LEAST - 1
+            and log(found.ratio) < judge.tests[channel].cut
+        ):
+            slow_channels.append(channel)
+            if worst is None or not worst.channels or found.ratio < worst.ratio:
+                worst = replace(found, channels=(channel,))
+        elif worst is None or (not worst.channels and found.ratio < worst.ratio):
+            worst = found
+    return None if worst is None else replace(worst, channels=tuple(slow_channels))
+
+
+def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> None:
+    """Find slow hosts and groups that have not been paired with one another yet.
+
+    A slow host is to be paired with a few others, and with each group.
+    """
+    slow = sorted(result.hosts)
+    had: dict[int, set[int]] = {host: set() for host in slow}
+    for group in groups:
+        had |= {host: set() for host in group}
+    for a, b in zip(judge.flows.source.tolist(), judge.flows.target.tolist(), strict=True):
+        if a in had:
+            had[a].add(b)
+        if b in had:
+            had[b].add(a)
+    for n, group in enumerate(groups):
+        met = set().union(*(had[host] for host in group))
+        result.apart += [(group, other) for other in groups[:n] if not other & met]
+        result.apart += [(group, frozenset([host])) for host in slow if host not in met]
+    for host in slow:
+        others = [other for other in slow if other != host]
+        if sum(other in had[host] for other in others) < MATES:
+            new = [frozenset([o]) for o in others if o not in had[host]]
+            result.apart += [(frozenset([host]), other) for other in new]
+
+
+def _links(judge: Judge, limit: float, result: Speeds) -> None:
+    """Sort pairs that are slow although both hosts are fast with others.
+
+    Pairs of rounds only: pairs beside suspects are for comparison, and they would never end.
+    """
+    flows, nflows = judge.flows, len(judge.flows.source)
+    _, counts = judge.score_hosts()
+    odd = counts[:nflows] & counts[nflows:] & flows.in_round
+    for host in (*result.hosts, *result.unsure):
+        if result.unsure.get(host) is None or host in result.hosts:
+            odd &= (flows.source != host) & (flows.target != host)
+    key = np.minimum(flows.source, flows.target) * judge.nhosts + np.maximum(
+        flows.source, flows.target
+    )
+    rows = np.flatnonzero(np.isin(key, np.unique(key[odd])) & ~judge.explained)
+    by_pair: dict[int, list[int]] = defaultdict(list)
+    for row in rows.tolist():
+        by_pair[int(key[row])].append(row)
+    for code, mine in sorted(by_pair.items()):
+        _link(judge, np.array(mine), divmod(code, judge.nhosts), limit, result)
+
+
+def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) -> None:
+    """Judge one pair by its flows."""
+    flows = judge.flows
+    ways = flows.channel[rows] * judge.nhosts + flows.source[rows]
+    ways[flows.channel[rows] == DUPLEX] = -1
+    best: tuple[float, Slow] | None = None
+    for way in np.unique(ways).tolist():
+        mine = rows[ways == way]
+        test = judge.tests[int(flows.channel[mine[0]])]
+        slow = int(judge.is_slow[mine].sum())
+        score = slow * test.slow + (len(mine) - slow) * test.fast
+        found = summarize(judge.ratio[mine], np.unique(flows.launch[mine]), len(mine), ())
+        if best is None or score > best[0]:
+            best = score, found
+    assert best is not None, "a pair without flows"
+    score, found = best
+    if score >= limit and found.partners >= LEAST:
+        result.links[pair] = found
+    elif score > log(MISSED):
+        result.suspects[pair] = found
+
+
+def summarize(
+    ratios: Sequence[float] | Floats, launches: Ints, partners: int, channels: tuple[int, ...]
+) -> Slow:
+    """The median of log ratios as a ratio, with its interval."""
+    values = np.exp(np.asarray(ratios, dtype=float))
+    if not len(values):
+        return Slow(1.0, 1.0, 1.0, (), 0, channels)
+    low, high = interval(values) or (float(values.min()), float(values.max()))
+    shown = tuple(int(n) for n in launches)
+    return Slow(float(np.median(values)), low, high, shown, partners, channels)

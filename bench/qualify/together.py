@@ -1,0 +1,131 @@
+"""All good hosts together against what their pairs predict; where they fall short, which set. Pure.
+
+A set that falls short is halved, and both halves run at once, several times in turns. A half is
+compared with the best set so far, so that what all-reduces lose everywhere accuses nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.qualify.evidence import Evidence
+from bench.qualify.model import ALLREDUCE, Ending, Observation, Stage
+
+#: A set falls short below this share of what is predicted, and of the best set's share.
+SHORT = 0.8
+#: How often a set is launched before it is said to fall short.
+REPEATS = 3
+#: Sets of fewer hosts are not halved: pairs have been measured.
+_LEAST = 4
+Group = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ShortSet:
+    """A set of hosts that falls short: its share of the prediction, over the best set's share."""
+
+    hosts: Group
+    ratio: float
+    low: float
+    high: float
+    launches: tuple[int, ...]
+    failed: bool
+
+
+@dataclass
+class Together:
+    """Sets to launch next, those that fall short, and what is said of all hosts together.
+
+    `share` is the rate of all good hosts over its prediction; None before it was measured.
+    """
+
+    launches: list[Group] = field(default_factory=list)
+    short: list[ShortSet] = field(default_factory=list)
+    share: float | None = None
+
+
+def predicted(pair: float, nhosts: int) -> float:
+    """Algorithm bandwidth of a ring all-reduce: each port passes 2 (P - 1) / P of the vector."""
+    return pair * nhosts / (2 * (nhosts - 1))
+
+
+class _Sets:
+    """The launches of each set, and its share of the prediction."""
+
+    def __init__(self, evidence: Evidence, pair: float):
+        self.pair = pair
+        self.by_set: dict[Group, list[Observation]] = {}
+        for one in evidence.observations:
+            if one.launch.stage == Stage.TOGETHER:
+                group = tuple(evidence.index[name] for name in one.launch.hosts)
+                self.by_set.setdefault(group, []).append(one)
+
+    def count(self, group: Group) -> int:
+        return len(self.by_set.get(group, ()))
+
+    def shares(self, group: Group) -> list[float]:
+        """The share of the prediction of each launch; 0 for one that failed."""
+        expected = predicted(self.pair, len(group))
+        return [self._rate(one) / expected for one in self.by_set.get(group, ())]
+
+    def _rate(self, one: Observation) -> float:
+        rates = one.rates.get(ALLREDUCE)
+        well = all(r.ending == Ending.FINISHED and not r.wrong for r in one.reports)
+        return median(rates) if rates and well else 0.0
+
+
+def find_together(evidence: Evidence, good: Sequence[int], pair: float | None) -> Together:
+    """What to launch next of the good hosts, and what was found.
+
+    ``pair``: bytes per second between two of them, both ways at once.
+    """
+    result = Together()
+    whole: Group = tuple(good)
+    if len(whole) < 3 or not pair:
+        return result
+    sets = _Sets(evidence, pair)
+    if not sets.count(whole):
+        result.launches = [whole]
+        return result
+    result.share = median(sets.shares(whole))
+    if result.share >= SHORT:
+        return result
+    if sets.count(whole) < REPEATS:
+        result.launches = [whole]
+        return result
+    _halve(sets, whole, result)
+    return result
+
+
+def _halve(sets: _Sets, whole: Group, result: Together) -> None:
+    """Halve sets that fall short until no half does."""
+    best, parents = median(sets.shares(whole)), [whole]
+    while parents:
+        halves = {p: (p[: len(p) // 2], p[len(p) // 2 :]) for p in parents if len(p) >= _LEAST}
+        for parent in parents:
+            if parent not in halves:
+                _accuse(sets, parent, best, result)
+        level = [half for both in halves.values() for half in both]
+        waiting = [half for half in level if sets.count(half) < REPEATS]
+        if waiting:
+            result.launches = waiting
+            return
+        best = max([best, *(median(sets.shares(half)) for half in level)])
+        parents = []
+        for parent, both in halves.items():
+            short = [half for half in both if median(sets.shares(half)) < SHORT * best]
+            parents += short
+            if not short and parent != whole:
+                _accuse(sets, parent, best, result)
+
+
+def _accuse(sets: _Sets, group: Group, best: float, result: Together) -> None:
+    shares = [share / best for share in sets.shares(group)]
+    launches = tuple(one.launch.number for one in sets.by_set[group])
+    result.short.append(
+        ShortSet(
+            group, median(shares), min(shares), max(shares), launches, failed=not median(shares)
+        )
+    )

@@ -1,0 +1,134 @@
+"""Verdicts with their reasons, from all findings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.qualify.alone import Alone
+from bench.qualify.evidence import CHANNELS, DUPLEX, IN, OUT, Evidence
+from bench.qualify.failures import Failures, Finding
+from bench.qualify.model import State, Verdict
+from bench.qualify.speeds import Slow, Speeds
+from bench.qualify.together import Together
+
+
+@dataclass
+class Findings:
+    """All that is known at one point of a campaign."""
+
+    evidence: Evidence
+    failures: Failures
+    alone: Alone
+    speeds: Speeds
+    together: Together
+
+
+def verdicts(findings: Findings) -> tuple[Verdict, ...]:
+    """A verdict of each host, and of links, uplinks and groups that are not good."""
+    names = findings.evidence.hosts
+    hosts = [_host(findings, host) for host in range(len(names))]
+    return (*hosts, *_links(findings), *_uplinks(findings), *_groups(findings))
+
+
+def good_hosts(findings: Findings) -> list[int]:
+    """The hosts that nothing speaks against."""
+    return [
+        host
+        for host in range(len(findings.evidence.hosts))
+        if _host(findings, host).state is State.GOOD
+    ]
+
+
+def _host(findings: Findings, host: int) -> Verdict:
+    failures, alone, speeds = findings.failures, findings.alone, findings.speeds
+    subject = (findings.evidence.hosts[host],)
+    if host in failures.hosts:
+        return _failed("host", subject, failures.hosts[host])
+    if host in speeds.hosts:
+        slow = speeds.hosts[host]
+        return _slow("host", subject, slow, _seen(slow))
+    if host in alone.slow:
+        measure, slow = min(alone.slow[host].items(), key=lambda item: item[1].ratio)
+        often = f"{measure} alone, in {len(slow.launches)} launches"
+        return _slow("host", subject, slow, often)
+    launches = alone.launches.get(host, ())
+    if host in alone.different:
+        reason = alone.different[host]
+        return Verdict("host", subject, State.DIFFERENT, reason, launches=launches)
+    return _unsure(findings, host, subject)
+
+
+def _unsure(findings: Findings, host: int, subject: tuple[str, ...]) -> Verdict:
+    """The verdict of a host that is neither bad nor different."""
+    failures, alone, speeds = findings.failures, findings.alone, findings.speeds
+    if host in failures.unsure:
+        one = failures.unsure[host]
+        reason = f"{one.state.value} {one.reason}"
+        return Verdict("host", subject, State.CANNOT_TELL, reason, launches=one.launches)
+    launches = alone.launches.get(host, ())
+    if host in failures.suspects() or host in alone.suspects:
+        reason = "too few launches since one failed or was slow"
+        return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
+    if host in speeds.unsure:
+        slow = speeds.unsure[host]
+        if slow is None:
+            reason = "no other host to compare with" if launches else "not measured"
+            return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
+        return _ratio("host", subject, State.CANNOT_TELL, slow, f"{_seen(slow)}, not in all")
+    if host in alone.divided:
+        return Verdict("host", subject, State.CANNOT_TELL, alone.divided[host], launches=launches)
+    return Verdict("host", subject, State.GOOD, launches=launches)
+
+
+def _seen(slow: Slow) -> str:
+    reason = f"seen in {slow.partners} pair{'s' if slow.partners != 1 else ''}"
+    if slow.channels == (DUPLEX,):
+        return f"{reason}, {CHANNELS[DUPLEX]} only"
+    if OUT in slow.channels and IN not in slow.channels:
+        return f"{reason}, sending only"
+    if IN in slow.channels and OUT not in slow.channels:
+        return f"{reason}, receiving only"
+    return reason
+
+
+def _failed(kind: str, subject: tuple[str, ...], one: Finding) -> Verdict:
+    return Verdict(kind, subject, one.state, one.reason, launches=one.launches)
+
+
+def _slow(kind: str, subject: tuple[str, ...], slow: Slow, reason: str) -> Verdict:
+    return _ratio(kind, subject, State.SLOW, slow, reason)
+
+
+def _ratio(kind: str, subject: tuple[str, ...], state: State, slow: Slow, reason: str) -> Verdict:
+    return Verdict(kind, subject, state, reason, slow.ratio, slow.low, slow.high, slow.launches)
+
+
+def _links(findings: Findings) -> Iterator[Verdict]:
+    names = findings.evidence.hosts
+    for (a, b), one in sorted(findings.failures.links.items()):
+        yield _failed("link", (names[a], names[b]), one)
+    for (a, b), slow in sorted(findings.speeds.links.items()):
+        often = f"seen in {len(slow.launches)} launches, both hosts are fast with others"
+        yield _slow("link", (names[a], names[b]), slow, often)
+
+
+def _uplinks(findings: Findings) -> Iterator[Verdict]:
+    evidence, speeds = findings.evidence, findings.speeds
+    for group, slow in sorted(speeds.uplinks.items(), key=lambda item: sorted(item[0])):
+        subject = tuple(evidence.hosts[host] for host in sorted(group))
+        reason = f"seen in {slow.partners} batches; fast among themselves"
+        if 2 * len(group) >= len(evidence.hosts):
+            reason = f"{reason}; no third rack to tell which of two uplinks it is"
+            yield _ratio("uplink", subject, State.CANNOT_TELL, slow, reason)
+        else:
+            yield _slow("uplink", subject, slow, reason)
+
+
+def _groups(findings: Findings) -> Iterator[Verdict]:
+    names = findings.evidence.hosts
+    for one in findings.together.short:
+        subject = tuple(names[host] for host in one.hosts)
+        state = State.CRASHES if one.failed else State.SLOW
+        reason = "only together, pairs are fast"
+        yield Verdict("group", subject, state, reason, one.ratio, one.low, one.high, one.launches)

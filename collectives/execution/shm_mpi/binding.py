@@ -1,0 +1,170 @@
+"""A rank's program as one list of calls: messages of its host in shared memory, others over MPI.
+
+A message between two ranks of a host has no buffer. Each rank has two words in shared memory. Its
+sender's word *ready* says how many steps have their messages ready; the receiver awaits it and
+copies or adds from the sender's memory. The receiver's word *taken* says of how many steps it has
+read all messages; the sender awaits it before it changes memory that was to be read, or at the end
+of the iteration.
+
+No wait can be part of a circle. Every wait is for something that does not come later in this order
+of (step, phase): the memory that a step changes is free (1), messages ready and MPI's requests
+started (2), messages of the host read and streams over MPI added (3), MPI's requests complete (4),
+additions and the last messages of the host (5), *taken* raised (6), *taken* awaited and late
+additions (7). Phase 1 waits for phase 6 of earlier steps, 3 for phase 2 of the same step, and in a
+stream for what the sender started in phase 2; 4 for phases 2 and 3; 5 for phase 2, 7 for phase 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from collectives.execution.mpi.calls import BoundStep, Call, Flag, Pull, progress
+from collectives.execution.mpi.transport import Binder, StepWork
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.program import Program, ProgramStep, Receive, Send
+from collectives.execution.transport import Array, Buffers
+from collectives.schedule.ops import Op
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The other ranks of a rank's host, and where their part of a plan lies.
+
+    ``ready`` and ``taken``: addresses of the words of all ranks of the host. ``period``: more than
+    the number of any step. ``messages``: by sender, the memory of all its messages to this rank, as
+    bytes and in their order.
+    """
+
+    ready: Mapping[int, int]
+    taken: Mapping[int, int]
+    period: int
+    messages: Mapping[int, Iterator[Array]]
+
+
+@dataclass(frozen=True)
+class _Lent:
+    """Memory that a message lies in until its receiver has read it, as addresses."""
+
+    peer: int
+    step: int
+    begin: int
+    end: int
+
+
+class HostBinder(Binder):
+    """Turns a program into calls; see the module.
+
+    ``shared_sent``, ``shared_received``: the share of ``sent`` and ``received`` that stays on the
+    host. ``segment``: bytes that are read before MPI gets a turn, as well as MPI's segments.
+    """
+
+    def __init__(
+        self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None, near: Neighbours
+    ) -> None:
+        super().__init__(world, segment, buffers, op)
+        self._rank, self._near, self._lent = world.rank, near, list[_Lent]()
+        self.shared_sent = self.shared_received = 0
+
+    def steps(self, program: Program) -> list[BoundStep]:
+        """See `Binder.steps`; the last step ends when the neighbours have read everything."""
+        steps = super().steps(program)
+        if self._lent:
+            steps[-1].calls.extend(self._returned(self._lent))
+        return steps
+
+    def _work(self, step: ProgramStep) -> StepWork:
+        lent = [send for send in step.sends if send.peer in self._near.messages]
+        work = super()._work(step)
+        received = [self._view(one.span) for one in step.receives if not one.late]
+        before = self._freed([self._view(move.span) for move in step.before])
+        before += [*work.before, *self._freed(received)]
+        if lent:
+            before.append(self._flag(self._near.ready, step.number + 1))
+        work.before = before
+        self._lend(step.number, lent)
+        if any(one.peer in self._near.messages for one in step.receives):
+            last = any(isinstance(call, Pull) for call in (*work.streams, *work.adds))
+            calls = work.adds if last else work.pulls
+            calls.append(self._flag(self._near.taken, step.number + 1))
+        changed = [self._view(one.span) for one in step.receives if one.late]
+        changed += [self._view(move.span) for move in step.after]
+        work.late = [*self._freed(changed), *work.late]
+        return work
+
+    def _sends(self, step: ProgramStep) -> Sequence[Send]:
+        return [send for send in step.sends if send.peer not in self._near.messages]
+
+    def _arrange(self, receive: Receive, work: StepWork) -> None:
+        if receive.peer not in self._near.messages:
+            super()._arrange(receive, work)
+            return
+        view = self._view(receive.span)
+        message = next(self._near.messages[receive.peer]).view(view.dtype)
+        if receive.late:
+            staging = np.empty_like(view)
+            work.pulls.append(self._pull(work.step, receive.peer, message, staging, None))
+            work.late.append(self._joined(receive, staging))
+            return
+        other = None if receive.other is None else self._view(receive.other)
+        pull = self._pull(work.step, receive.peer, message, view, other)
+        # Additions into one span keep their order, with those of MPI's messages, too.
+        if any(
+            one.span == receive.span and one.peer not in self._near.messages
+            for one in work.step.receives
+        ):
+            (work.streams if view.nbytes > self._segment else work.adds).append(pull)
+        else:
+            work.pulls.append(pull)
+
+    def _pull(
+        self, step: ProgramStep, peer: int, message: Array, target: Array, other: Array | None
+    ) -> Pull:
+        """Read a message, a segment at a time; MPI goes on between two of them."""
+        self.received += message.nbytes
+        self.shared_received += message.nbytes
+        ready, most = self._near.ready[peer], max(1, self._segment // target.itemsize)
+        calls: list[Call] = [Flag(True, ready, step.number + 1, self._near.period, peer)]
+        for a, b in pairwise([*range(0, len(target), most), len(target)]):
+            calls += [progress] if a else []
+            if other is None:
+                calls.append(partial(np.copyto, target[a:b], message[a:b]))
+            else:
+                calls.append(partial(self._add, other[a:b], message[a:b], target[a:b]))
+        return Pull(calls, peer, message.nbytes)
+
+    def _flag(self, words: Mapping[int, int], value: int) -> Flag:
+        """Raise this rank's own word."""
+        return Flag(False, words[self._rank], value, self._near.period)
+
+    def _lend(self, number: int, sends: Sequence[Send]) -> None:
+        for send in sends:
+            begin, end = _bounds(self._view(send.span))
+            self._lent.append(_Lent(send.peer, number, begin, end))
+            self.sent += end - begin
+            self.shared_sent += end - begin
+
+    def _freed(self, views: Sequence[Array]) -> list[Call]:
+        """Wait until what is to change now has been read."""
+        bounds = [_bounds(view) for view in views]
+        return self._returned(
+            [one for one in self._lent if any(a < one.end and one.begin < b for a, b in bounds)]
+        )
+
+    def _returned(self, lent: Sequence[_Lent]) -> list[Call]:
+        """Wait until messages have been read, and with them all earlier ones to the same ranks."""
+        last: dict[int, int] = {}
+        for one in lent:
+            last[one.peer] = max(one.step, last.get(one.peer, 0))
+        self._lent = [one for one in self._lent if one.step > last.get(one.peer, -1)]
+        taken, period = self._near.taken, self._near.period
+        return [Flag(True, taken[peer], step + 1, period, peer) for peer, step in last.items()]
+
+
+def _bounds(view: Array) -> tuple[int, int]:
+    begin = int(view.ctypes.data)
+    return begin, begin + view.nbytes

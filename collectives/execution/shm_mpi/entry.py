@@ -1,0 +1,27 @@
+"""What is known of the transport ``shm+mpi`` without loading it, and how it is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from collectives.execution.registry import Both, Entry, Wishes, transports
+
+if TYPE_CHECKING:
+    from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.world import World
+
+
+def _suits(world: World, wishes: Wishes) -> bool:
+    """Several hosts, and ranks that share one; between pairs MPI is what is asked about."""
+    return not wishes.pairs and 1 < len(set(world.nodes)) < world.size
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    """The transport, and MPI's messages to compare it with."""
+    from collectives.execution.shm_mpi.transport import ShmMpiTransport
+
+    transport = ShmMpiTransport(cast("MpiWorld", world), deadline=wishes.deadline)
+    return Both(transport, transports()["mpi"].open(world, wishes).transport)
+
+
+ENTRY = Entry("shm+mpi", worlds=("mpi",), open=_open, turn=3, suits=_suits)

@@ -1,0 +1,135 @@
+"""One transport for node and network; see `collectives.execution.shm_mpi.binding`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+import native
+from busbar.errors import Unavailable, Unsupported
+from collectives.execution.mpi.calls import NativeCalls, bind_calls
+from collectives.execution.mpi.transport import SEGMENT_BYTES, staging_bytes
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.program import Program
+from collectives.execution.shm.memory import LINE
+from collectives.execution.shm.pass_plans import type_number
+from collectives.execution.shm.tasks import EMPTY, places_of
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.shm_mpi.binding import HostBinder, Neighbours
+from collectives.execution.transport import Action, Array, Buffers, Transport
+from collectives.execution.world import Json
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+
+class ShmMpiTransport(Transport):
+    """See `Transport` for the methods; all but `allocate` are called by all ranks together.
+
+    ``segment``: bytes of a piece of a long message. Raises Unavailable, on all ranks alike, where a
+    host has no memory that its ranks share, or a rank has no native extension.
+    """
+
+    name = "shm+mpi"
+
+    def __init__(
+        self, world: MpiWorld, *, deadline: float = 60.0, segment: int = SEGMENT_BYTES
+    ) -> None:
+        self._world, self._segment = world, segment
+        node = world.nodes[world.rank]
+        self._members = [rank for rank, other in enumerate(world.nodes) if other == node]
+        _agree(world, native.why_not())
+        inner, why = world.split(node, world.rank), ""
+        try:
+            self._host = ShmTransport(inner, deadline=deadline)
+        except Unavailable as error:
+            why = str(error)
+        _agree(world, why)
+        self.said: Mapping[str, Json] = {}
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory that the ranks of this host share."""
+        return self._host.allocate(nbytes)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Bytes that late messages, and those over MPI that are to be added, wait in."""
+        return staging_bytes(program, itemsize, self._segment, self._members)
+
+    def trim(self) -> None:
+        """See `Transport.trim`."""
+        self._host.trim()
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`. Raises Unsupported for an element type without kernels."""
+        type_number(buffers[Buffer.OUT].dtype)
+        near, held = self._neighbours(program, buffers)
+        binder = HostBinder(self._world, self._segment, buffers, op, near)
+        steps = binder.steps(program)
+        calls = [call for step in steps for call in step.calls]
+        action = bind_calls(self._world, calls, (binder.sent, binder.received), steps, held=held)
+        shared = binder.shared_sent
+        everyone = self._world.gather(
+            [isinstance(action, NativeCalls), shared, binder.sent - shared]
+        )
+        if not all(bound for bound, _, _ in everyone):
+            action.close()
+            raise Unsupported(
+                "the extension cannot make this MPI's calls, or a message is too long for one;"
+                " use --transport mpi"
+            )
+        self.said = {
+            "shm_bytes": sum(shared for _, shared, _ in everyone),
+            "mpi_bytes": sum(others for _, _, others in everyone),
+        }
+        return action
+
+    def _neighbours(self, program: Program, buffers: Buffers) -> tuple[Neighbours, object]:
+        """The ranks of this host with the messages that they have for this one.
+
+        Also gives what has to stay mapped.
+        """
+        memory, size, itemsize = self._host.memory, len(self._members), buffers[Buffer.OUT].itemsize
+        places = places_of(memory.locate, buffers, itemsize)
+        sends = [
+            [send.peer, key, (start + send.span.start) * itemsize, send.span.size * itemsize]
+            for step in program.steps
+            for send in step.sends
+            for key, start in [places[send.span.buffer]]
+        ]
+        keys = {key for key, _ in places.values() if key != EMPTY}
+        last = max((step.number for step in program.steps), default=0)
+        everyone = self._host.world.gather(
+            [sends, {str(key): memory.describe(key) for key in keys}, last]
+        )
+        lines = self._host.common(2 * size * LINE)
+        messages: dict[int, list[Array]] = defaultdict(list)
+        for peer, (theirs, segments, _) in zip(self._members, everyone, strict=True):
+            if peer == self._world.rank:
+                continue
+            messages[peer] = []
+            for to, key, begin, nbytes in theirs:
+                if to == self._world.rank:
+                    array = self._host.attach(peer, key, segments[str(key)])
+                    messages[peer].append(array[begin : begin + nbytes])
+        at = [int(lines.ctypes.data) + number * LINE for number in range(2 * size)]
+        self._host.world.barrier()  # what was described stays open until all have mapped it
+        near = Neighbours(
+            dict(zip(self._members, at[:size], strict=True)),
+            dict(zip(self._members, at[size:], strict=True)),
+            max(number for _, _, number in everyone) + 2,
+            {peer: iter(arrays) for peer, arrays in messages.items()},
+        )
+        return near, (lines, messages)
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        self._host.close()
+
+
+def _agree(world: MpiWorld, why: str) -> None:
+    """Raise Unavailable on all ranks where one has a reason."""
+    reasons = sorted(filter(None, world.gather(why)))
+    if reasons:
+        raise Unavailable(reasons[0])

@@ -1,0 +1,209 @@
+"""Decisions of a qualification, over simulated clusters with any faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench.qualify.decide import decide
+from bench.qualify.model import (
+    Cluster,
+    Decision,
+    Limits,
+    Observation,
+    Stage,
+    State,
+    Verdict,
+)
+from bench.qualify.pairing import round_of_pairs, rounds
+from bench.qualify.simulation import Campaign, Fault, SimulatedCluster, run_campaign
+
+SLOW = settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+
+
+def names(nhosts: int) -> tuple[str, ...]:
+    return tuple(f"host{n}" for n in range(nhosts))
+
+
+def gaussian(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Noise of 1 %."""
+    return random.normal(0, 0.01, shape)
+
+
+@st.composite
+def host_faults(draw: st.DrawFn, hosts: Sequence[str], most: int) -> list[Fault]:
+    """Faults of hosts and links, at most one of a host."""
+    faults = []
+    free = list(draw(st.permutations(hosts)))
+    for _ in range(draw(st.integers(0, most))):
+        state = draw(
+            st.sampled_from(
+                [
+                    State.SLOW,
+                    State.UNREACHABLE,
+                    State.HANGS,
+                    State.CRASHES,
+                    State.WRONG,
+                    State.DIFFERENT,
+                ]
+            )
+        )
+        if state is not State.DIFFERENT and draw(st.integers(0, 4)) == 0:
+            pair = (free.pop(), free.pop())
+            link = state if state is not State.UNREACHABLE else State.HANGS
+            faults.append(Fault("link", pair, link, 0.5))
+            continue
+        out, into = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
+        ratio = draw(st.sampled_from([0.5, 0.6, 0.7, 0.8, 0.85]))
+        since = draw(st.sampled_from([0, 0, 5])) if state is State.HANGS else 0
+        faults.append(Fault("host", (free.pop(),), state, ratio, out, into, since))
+    return faults
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most: int = 3) -> tuple[tuple[str, ...], list[Fault]]:
+    """Hosts with faults of few of them."""
+    nhosts = draw(st.integers(12, 20))
+    return names(nhosts), draw(host_faults(names(nhosts), most))
+
+
+def campaign(
+    hosts: tuple[str, ...], faults: Sequence[Fault], limits: Limits | None = None
+) -> Campaign:
+    return run_campaign(Cluster(hosts), limits or Limits(), SimulatedCluster(hosts, faults))
+
+
+def accused(decision: Decision) -> set[tuple[str, frozenset[str], State]]:
+    """What is called bad, and as what."""
+    fine = (State.GOOD, State.CANNOT_TELL)
+    return {
+        (v.kind, frozenset(v.subject), v.state) for v in decision.verdicts if v.state not in fine
+    }
+
+
+def expected(faults: Sequence[Fault]) -> set[tuple[str, frozenset[str], State]]:
+    return {(f.kind, frozenset(f.hosts), f.state) for f in faults}
+
+
+@SLOW
+@given(clusters())
+def test_exactly_the_faults_are_named(case: tuple[tuple[str, ...], list[Fault]]) -> None:
+    """Rule: without noise every fault is named with its kind, and nothing else is accused."""
+    hosts, faults = case
+    decision = campaign(hosts, faults).decision
+    assert accused(decision) == expected(faults)
+    assert [v.subject[0] for v in decision.verdicts if v.kind == "host"] == sorted(hosts)
+
+
+@SLOW
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_order_of_hosts_and_observations_says_nothing(
+    case: tuple[tuple[str, ...], list[Fault]], random: Random
+) -> None:
+    """Rule: verdicts do not depend on the order of hosts, nor on that of observations."""
+    hosts, faults = case
+    first = campaign(hosts, faults)
+    shuffled = random.sample(hosts, len(hosts))
+    assert campaign(tuple(shuffled), faults) == first
+    observations = random.sample(first.observations, len(first.observations))
+    assert decide(Cluster(hosts), Limits(), observations) == first.decision
+
+
+@SLOW
+@given(clusters(), st.data())
+def test_a_campaign_goes_on_from_any_part_of_its_last_batch(
+    case: tuple[tuple[str, ...], list[Fault]], data: st.DataObject
+) -> None:
+    """Rule: interrupted in any batch, a campaign has the same launches and the same verdicts."""
+    hosts, faults = case
+    whole = campaign(hosts, faults)
+    batch = data.draw(st.integers(0, whole.batches() - 1))
+    done = [o for o in whole.observations if o.launch.batch < batch]
+    in_flight = [o for o in whole.observations if o.launch.batch == batch]
+    some = data.draw(st.lists(st.sampled_from(in_flight), unique_by=lambda o: o.launch.number))
+    decision = decide(Cluster(hosts), Limits(), [*done, *some])
+    rest = [o.launch for o in in_flight if o not in some]
+    if rest:
+        assert list(decision.launches) == rest
+    complete = [*done, *in_flight]
+    again = run_campaign(Cluster(hosts), Limits(), SimulatedCluster(hosts, faults), complete)
+    assert again == whole
+
+
+@SLOW
+@given(clusters(), st.integers(1, 400), st.integers(1, 400))
+def test_a_greater_budget_never_finds_less(
+    case: tuple[tuple[str, ...], list[Fault]], one: int, other: int
+) -> None:
+    """Rule: the faults that are named with few launches are named with more, and none is wrong."""
+    hosts, faults = case
+    few, many = (
+        campaign(hosts, faults, Limits(launches=n)) for n in (min(one, other), max(one, other))
+    )
+    assert len(few.observations) <= min(one, other)
+    assert accused(few.decision) <= accused(many.decision) <= expected(faults)
+
+
+@SLOW
+@given(clusters(most=5), st.integers(1, 1000))
+def test_launches_are_disjoint_and_numbered(
+    case: tuple[tuple[str, ...], list[Fault]], seed: int
+) -> None:
+    """Rule: no host is in two launches of a batch, and numbers and batches count on."""
+    hosts, faults = case
+    observations = campaign(hosts, faults, Limits(seed=seed)).observations
+    assert [o.launch.number for o in observations] == list(range(len(observations)))
+    batches = [o.launch.batch for o in observations]
+    assert batches == sorted(batches)
+    assert set(batches) == set(range(max(batches) + 1))
+    for batch in set(batches):
+        used = [h for o in observations if o.launch.batch == batch for h in o.launch.hosts]
+        assert len(used) == len(set(used))
+        assert set(used) <= set(hosts)
+
+
+@SLOW
+@given(clusters())
+def test_nothing_is_bad_on_one_launch(case: tuple[tuple[str, ...], list[Fault]]) -> None:
+    """Rule: each accusation has two launches at least, which are launches of its subject."""
+    hosts, faults = case
+    whole = campaign(hosts, faults)
+    launches = {o.launch.number: o.launch for o in whole.observations}
+    for verdict in whole.decision.verdicts:
+        if verdict.state in (State.GOOD, State.CANNOT_TELL):
+            continue
+        least = 1 if verdict.state is State.DIFFERENT else 2
+        assert len(verdict.launches) >= least, verdict
+        for number in verdict.launches:
+            assert set(verdict.subject) & set(launches[number].hosts)
+
+
+@given(st.integers(2, 41), st.integers(0, 5))
+def test_rounds_have_every_pair_once(nhosts: int, seed: int) -> None:
+    """Rule: the rounds have every pair once, and a round has no host twice."""
+    seen = set()
+    for number in range(rounds(nhosts)):
+        pairs = round_of_pairs(nhosts, number, seed)
+        assert len({h for pair in pairs for h in pair}) == 2 * len(pairs) == nhosts - nhosts % 2
+        seen |= {frozenset(pair) for pair in pairs}
+    assert len(seen) == nhosts * (nhosts - 1) // 2
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("hosts", [16, 64])
+def test_an_uplink_is_told_from_its_hosts(hosts: int, given: bool) -> None:
+    """Rule: a slow uplink is named and its hosts are not, whether racks are known or found."""
+    racks = {name: f"rack{n // (hosts // 4)}" for n, name in enumerate(names(hosts))}
+    faults = [Fault("uplink", ("host5",), State.SLOW, 1 / 3)]
+    simulated = SimulatedCluster(names(hosts), faults, gaussian, racks=racks)
+    cluster = Cluster(names(hosts), racks if given else {})
+    found = run_campaign(cluster, Limits(), simulated).decision
+    rack = frozenset(h for h in racks if racks[h] == racks["host5"])
+    assert accused(found) == {("uplink", rack, State.SLOW)}
