@@ -81,9 +81,11 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         return several(module, first)
     from bench.cli import start
 
-    if first.transport == "inproc" or first.threads is not None:
+    if first.in_process:
         if sign is not None:
-            what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+            what = (
+                f"--transport {first.transport}" if first.threads is None else "--threads (-t x -g)"
+            )
             raise Unsupported(
                 f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
             )

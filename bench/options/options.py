@@ -158,6 +158,12 @@ class RunOptions(OptionGroup):
         return self.thread_count
 
     @property
+    def in_process(self) -> bool:
+        """Whether ranks are threads of this process."""
+        entry = transports().get(self.transport)
+        return self.threads is not None or (entry is not None and entry.makes_ranks)
+
+    @property
     def deadline(self) -> float:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout

@@ -13,6 +13,7 @@ from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, RunOptio
 from bench.run.tuning_file import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
+from collectives.execution.registry import auto_order
 from collectives.execution.transport import Reach
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
@@ -157,7 +158,9 @@ def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> BySize:
     """
     path, nranks = options.tuning, ranks.nranks
     # A dry run does not know yet which of these ``auto`` will take.
-    transports = ("shm", "mpi") if ranks.transport == "auto" else (ranks.transport,)
+    transports = [ranks.transport]
+    if ranks.transport == "auto":
+        transports = [one.name for one in auto_order("mpi", on_gpu=False)]
     rules = lookup(load(path), path, spec.name, nranks, transports, ranks.oversubscribed)
     made = {
         choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)

@@ -51,7 +51,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
         return several(_MODULE, options, closing)
     from bench.cli import start
 
-    if options.transport == "inproc" or options.threads is not None:
+    if options.in_process:
         if sign is not None:
             raise Unsupported("--threads makes its own ranks; run it without mpirun")
         return start.threads(options, partial(_measure, options))
