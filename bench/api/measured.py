@@ -91,10 +91,10 @@ class MeasuredRows(Sequence[Measurement]):
 
     def _drawn(self) -> Iterator[str]:
         try:
-            found = figures([r for r in self.rows if r.busbw_bytes_per_s], "svg")
+            pictures = figures([r for r in self.rows if r.busbw_bytes_per_s], "svg")
         except (MissingLibrary, ReportError):
             return
-        for name, drawn in found.items():
+        for name, drawn in pictures.items():
             if "busbw" in name:
                 source = f"data:image/svg+xml;base64,{b64encode(drawn).decode()}"
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
@@ -105,19 +105,19 @@ def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
 
     ``ranks``: where a log does not say how many there were. Raises ReportError.
     """
-    found = [read(path, ranks) for path in paths]
+    readings = [read(path, ranks) for path in paths]
     return MeasuredRows(
-        (row for one in found for row in one.rows),
-        (str(note) for one in found for note in one.notes),
+        (row for one in readings for row in one.rows),
+        (str(note) for one in readings for note in one.notes),
     )
 
 
 def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    found: dict[tuple[object, ...], list[Measurement]] = {}
+    groups: dict[tuple[object, ...], list[Measurement]] = {}
     for row in rows:
         key = row.collective, row.dtype, row.op, row.ranks, row.placement
-        found.setdefault(key, []).append(row)
-    return list(found.values())
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
 
 
 def _table(rows: Sequence[Measurement]) -> str:

@@ -629,8 +629,8 @@ def _show(value: object) -> str:
 
 def parse_choice(text: str) -> Choice:
     """``double_tree:segments=4`` as a Choice. Raises Unsupported for anything malformed."""
-    name, given = catalogue.parse(text.strip())
-    return Choice(name, tuple(given.items()))
+    name, parameters = catalogue.parse(text.strip())
+    return Choice(name, tuple(parameters.items()))
 
 
 def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:

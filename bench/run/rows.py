@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
 from bench.run.case import Case
-from bench.run.context import Opened
+from bench.run.context import RunContext
 from bench.run.data import Inputs
 from bench.run.memory import (
     Arena,
@@ -52,7 +52,7 @@ class Bench:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: RunContext,
         rules: Timing,
         arrived: Arrived,
         *,
@@ -190,8 +190,8 @@ class Bench:
             self._arena.take(sizes)
         except (Unavailable, MemoryError) as error:
             problem = str(error) or "no memory"
-        found = self._world.gather(problem)
-        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(found) if reason]
+        problems = self._world.gather(problem)
+        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(problems) if reason]
         if reasons:
             self._arena.keep({})
         return "; ".join(reasons[:1])

@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
-    from bench.run.context import Opened
+    from bench.run.context import RunContext
 
 _MODULE = ("bench.step",)
 _LOST = (
@@ -65,7 +65,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     return start.mpi(options, line, partial(_measure, options), needed)
 
 
-def _measure(options: StepOptions, opened: Opened) -> int:
+def _measure(options: StepOptions, opened: RunContext) -> int:
     from bench.steps.session import measure
 
     return measure(options, opened)

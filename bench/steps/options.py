@@ -397,10 +397,10 @@ def _ms(text: str, number: str) -> float:
 
 
 def _straggler(text: str) -> tuple[int, float]:
-    found = re.fullmatch(r"([0-9]{1,4}):([0-9]*\.?[0-9]+)", text, re.ASCII)
-    if found is None or not 0 < float(found[2]) <= 1e6:
+    match = re.fullmatch(r"([0-9]{1,4}):([0-9]*\.?[0-9]+)", text, re.ASCII)
+    if match is None or not 0 < float(match[2]) <= 1e6:
         raise Unsupported(f"--straggler {text[:40]!r}: write RANK:FACTOR, such as 3:2.5")
-    return int(found[1]), float(found[2])
+    return int(match[1]), float(match[2])
 
 
 def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

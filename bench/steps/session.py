@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench.run.context import Opened
+from bench.run.context import RunContext
 from bench.run.environment import describe, load, place
-from bench.run.keeping import Keeper
 from bench.run.pace import Pace
+from bench.run.recorder import Recorder
 from bench.run.screen import Screen
-from bench.run.stopped import StoppedNeighbour
+from bench.run.stopped_neighbour import StoppedNeighbour
 from bench.run.watchdog import Watchdog
 from bench.steps.compute import prompt_timers
 from bench.steps.job import StepJob, update
@@ -31,7 +31,7 @@ from reports.records.measurement import Measurement, Record
 from reports.records.table import measured
 
 
-def measure(options: StepOptions, opened: Opened) -> int:
+def measure(options: StepOptions, opened: RunContext) -> int:
     """Measure all updates; returns the exit status. All ranks call this together."""
     with prompt_timers():
         return _StepSession(options, opened).run()
@@ -40,7 +40,7 @@ def measure(options: StepOptions, opened: Opened) -> int:
 class _StepSession:
     """The state of one run on one rank."""
 
-    def __init__(self, options: StepOptions, opened: Opened) -> None:
+    def __init__(self, options: StepOptions, opened: RunContext) -> None:
         self._options, self._workload, self._opened = options, options.workload, opened
         world, transport = opened.world, opened.transport
         self._world = world
@@ -57,7 +57,7 @@ class _StepSession:
         self._environment = (
             describe(opened.library, world, transport, places) if world.rank == 0 else {}
         )
-        self._keeper = Keeper(world, self._screen, options, opened.line)
+        self._keeper = Recorder(world, self._screen, options, opened.line)
         tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
         self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
 

@@ -94,11 +94,11 @@ def measure(
     while True:
         fresh = how.batch(action, batch, runs, arrived, once)
         runs += batch
-        kept = slice(0 if rules.iterations else -_KEPT, None)
-        times += fresh.times[kept].tolist()
-        own += fresh.own[kept].tolist()
+        last = slice(0 if rules.iterations else -_KEPT, None)
+        times += fresh.times[last].tolist()
+        own += fresh.own[last].tolist()
         for name, values in fresh.also.items():
-            also.setdefault(name, []).extend(values[kept].tolist())
+            also.setdefault(name, []).extend(values[last].tolist())
         decided = ["", 0, 0]
         # One rank decides for all: their clocks may not agree on the budget.
         if world.rank == 0:

@@ -231,6 +231,6 @@ def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
 
 
 def stopping_lines(rows: int) -> Iterator[CheckLine]:
-    """A line a process."""
+    """A line of the self-check for each kind of series."""
     for name, process in PROCESSES.items():
         yield stopping_line(name, ended_rows(process, rows))

@@ -161,15 +161,15 @@ def _unspoken(
                 there = _there_is(selector.name, rows)
                 return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
         return [f"no row is spoken of by {rule.text!r}: none has all of that"]
-    found = []
+    parts = []
     for selector in rule.selectors:
         if selector.comparison == "==" and len(selector.names) > 1:
             single = (replace(selector, names=(name,)) for name in selector.names)
             lost = [one.names[0] for one in single if not any(map(one.fits, mine))]
-            found += [
+            parts += [
                 f"no row with {selector.name}={n} is spoken of by {rule.text!r}" for n in lost
             ]
-    return found
+    return parts
 
 
 def _there_is(name: str, rows: Iterable[Measurement]) -> str:

@@ -55,12 +55,12 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
     """A file, with its notes said on stderr, the first twenty of them. Raises ReportError."""
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
-    found = read(path, ranks)
-    for one in found.notes[:_MOST_NOTES]:
+    reading = read(path, ranks)
+    for one in reading.notes[:_MOST_NOTES]:
         note(str(one))
-    if len(found.notes) > _MOST_NOTES:
-        note(f"{path}: {len(found.notes) - _MOST_NOTES} notes more")
-    return found
+    if len(reading.notes) > _MOST_NOTES:
+        note(f"{path}: {len(reading.notes) - _MOST_NOTES} notes more")
+    return reading
 
 
 def make_folder(path: Path) -> None:

@@ -118,8 +118,8 @@ class Writer:
                     run = {"format": FORMAT, "run": name, "environment": environment}
                     yield json.dumps(run, separators=(",", ":")).encode()
                 self._names[name] = environment
-            kept = Record(**{field: getattr(one, field) for field in _FIELDS})
-            line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(kept)[1:]
+            record = Record(**{field: getattr(one, field) for field in _FIELDS})
+            line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(record)[1:]
             if _UNPLAIN.search(line):  # escaped, so that a record can be shown as it is
                 line = json.dumps(json.loads(line), separators=(",", ":")).encode()
             yield line

@@ -51,10 +51,10 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
         listed = [as_mapping(row) for row in rows]
         columns = {name: [row[name] for row in listed] for name in SHOWN}
     # Each column goes as its form in pandas comes.
-    made: DataFrame = pd.DataFrame(
+    table: DataFrame = pd.DataFrame(
         {name: _form(name)(pd, columns.pop(name)) for name in SHOWN}, copy=False
     )
-    return made
+    return table
 
 
 def _reals(_: ModuleType, values: Any) -> Any:

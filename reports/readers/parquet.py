@@ -87,11 +87,11 @@ def read(source: str, data: bytes) -> Measurements:
     pa = library()
     try:
         file = pa.parquet.ParquetFile(pa.BufferReader(data))
-        said = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"null"))
-        form = said.get("format") if isinstance(said, dict) else None
+        facts = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"null"))
+        form = facts.get("format") if isinstance(facts, dict) else None
         if form not in range(OLDEST, FORMAT + 1):
             raise ValueError(f"format {form!r:.9}: Parquet is read from {OLDEST} to {FORMAT}")
-        runs = [_run(source, one) for one in said["runs"]]
+        runs = [_run(source, one) for one in facts["runs"]]
         return _rows(pa, file, runs)
     except (
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
@@ -102,8 +102,8 @@ def read(source: str, data: bytes) -> Measurements:
         raise ReportError(text) from None
 
 
-def _run(source: str, said: dict[str, Any]) -> Run:
-    fields = {name: said[name] for name in _RUN}
+def _run(source: str, facts: dict[str, Any]) -> Run:
+    fields = {name: facts[name] for name in _RUN}
     tuples = {name: tuple(map(str, fields[name])) for name in ("hosts", "devices")}
     texts = (fields[name] for name in ("format", "program", "version", "library"))
     if not isinstance(fields["environment"], dict) or not all(isinstance(t, str) for t in texts):

@@ -313,8 +313,8 @@ def measured(record: Record, run: Run, line: int = 0) -> Measurement:
         {name: Coded(np.zeros(1, np.int32), [value]) for name, value in values.items()},
         Times.of([record.times_s]),
     )
-    known = {name: None if found[0] != found[0] else float(found[0])
-             for name, found in figures.items()}  # fmt: skip
+    known = {name: None if values_of[0] != values_of[0] else float(values_of[0])
+             for name, values_of in figures.items()}  # fmt: skip
     return Measurement(**(fields | values | known), run=run, line=line)
 
 
