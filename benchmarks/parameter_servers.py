@@ -33,7 +33,7 @@ def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
     command = [
         *python("bench.step", ranks, "17", "--model", "toy", "--scale", "64"),
         *("--compute", law, "--update", updates, "--budget", f"{times * budget:g}"),
-        *("--out", str(rows)),
+        *("--out", str(rows), "--overwrite"),
     ]
     with (folder / f"{number}.txt").open("w") as said:
         subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=True, timeout=300)

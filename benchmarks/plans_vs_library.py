@@ -1,6 +1,8 @@
-"""Our plans over MPI against MPI_Allreduce of the same library, interleaved in one run.
+r"""Our plans over MPI against MPI_Allreduce of the same library, interleaved in one run.
 
     mpirun -n 2 python benchmarks/plans_vs_library.py
+    python -m bench.cluster --hosts 4 --ranks-per-host 4 --rate 100Gbit -- \
+        python benchmarks/plans_vs_library.py --transports mpi,shm+mpi
 
 Prints, per size, the median time of MPI_Allreduce called from Python and of each algorithm's
 plan, their ratio (plan / library, below 1 is faster) and the middle half of the pairwise ratios.
@@ -11,15 +13,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.transport import LibraryCall
+from collectives.execution.registry import Wishes, opened
+from collectives.execution.transport import LibraryCall, Transport
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
@@ -29,20 +31,24 @@ SPEC, SUM = spec("allreduce"), op("sum")
 
 
 def contenders(
-    world: MpiWorld, names: list[str], source: np.ndarray, target: np.ndarray
-) -> dict[str, Contender]:
-    """The library's call and each algorithm's plan, on the same buffers."""
-    transport, n = MpiTransport(world), len(source)
-    buffers = {Buffer.IN: source, Buffer.OUT: target}
-    found: dict[str, Contender] = {
-        "MPI_Allreduce": transport.library(LibraryCall(SPEC, buffers, SUM, n))
-    }
-    for name in names:
-        try:
-            schedule = build("allreduce", name, world.size)
-        except Unsupported:
-            continue
-        found[name] = Plan(schedule, SPEC, transport, world.rank, source, target, SUM, n)
+    world: MpiWorld, transports: Mapping[str, Transport], names: list[str], n: int
+) -> dict[str, tuple[Contender, np.ndarray]]:
+    """The library's call and each algorithm's plan over each transport, and where results are."""
+    found: dict[str, tuple[Contender, np.ndarray]] = {}
+    for over, transport in transports.items():
+        source, target = (transport.allocate(4 * n).view(np.float32) for _ in range(2))
+        source[:], target[:] = 1, 0
+        if transport.has_library:
+            buffers = {Buffer.IN: source, Buffer.OUT: target}
+            call = LibraryCall(SPEC, buffers, SUM, n)
+            found["MPI_Allreduce"] = transport.library(call), target
+        for name in names:
+            try:
+                schedule = build("allreduce", name, world.size)
+            except Unsupported:
+                continue
+            plan = Plan(schedule, SPEC, transport, world.rank, source, target, SUM, n)
+            found[f"{name} {over}"] = plan, target
     return found
 
 
@@ -66,31 +72,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="8,16777216,268435456", help="bytes, joined by commas")
     parser.add_argument("--algorithms", default="recursive_doubling,ring,sharded_ps")
+    parser.add_argument("--transports", default="mpi", help="joined by commas; mpi is one of them")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--inner", type=int, help="iterations in a row (default 1000 below 64 KiB)")
     given = parser.parse_args()
     world = MpiWorld()
     if world.rank == 0:
         print(f"# {world.library()}, {world.size} ranks, float sum, out-of-place")
-        print(f"# {'bytes':>10} {'algorithm':>20} {'median us':>12} {'ratio':>7}  middle half")
+        print(f"# {'bytes':>10} {'algorithm':>24} {'median us':>12} {'ratio':>7}  middle half")
+    names, over = given.algorithms.split(","), given.transports.split(",")
+    transports = {
+        name: opened(world, Wishes(name, 60.0, {}, lambda _: [])).transport for name in over
+    }
     for size in map(int, given.sizes.split(",")):
-        source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
-        plans = contenders(world, given.algorithms.split(","), source, target)
-        for plan in plans.values():
+        plans = contenders(world, transports, names, size // 4)
+        for plan, target in plans.values():
             plan()
             assert (target == world.size).all()
             target[:] = 0
-        inner = 1000 if size < 2**16 else 1
-        times = rounds(world, plans, given.rounds, inner)
+        inner = given.inner or (1000 if size < 2**16 else 1)
+        times = rounds(
+            world, {name: plan for name, (plan, _) in plans.items()}, given.rounds, inner
+        )
         base = times["MPI_Allreduce"]
         for name, values in times.items():
             low, middle, high = np.quantile(values / base, [0.25, 0.5, 0.75])
             if world.rank == 0:
                 print(
-                    f"  {size:>10} {name:>20} {np.median(values) * 1e6:>12.2f} {middle:>7.2f}"
+                    f"  {size:>10} {name:>24} {np.median(values) * 1e6:>12.2f} {middle:>7.2f}"
                     f"  {low:.2f} to {high:.2f}",
                     flush=True,
                 )
-        for plan in plans.values():
+        for plan, _ in plans.values():
             plan.close()  # type: ignore[attr-defined]
 
 

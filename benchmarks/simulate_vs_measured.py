@@ -41,7 +41,7 @@ def _measured(file: Path) -> Times:
     _under_mpi(
         *("bench.allreduce", "--transport", "mpi", "-A", ",".join(NAMES), "--placement", "out"),
         *("-b", str(SIZES[0]), "-e", str(SIZES[-1]), "-f", "16", "-n", "40", "-c", "0"),
-        *("--out", str(file)),
+        *("--out", str(file), "--overwrite"),
     )
     rows = reports.load(file)
     found = zip(rows["algorithm"], rows["size"], rows["time_s"], strict=True)

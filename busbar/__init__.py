@@ -18,6 +18,10 @@ __all__ = ["load", "pick", "run", "topology"]
 
 
 def __getattr__(name: str) -> "Any":
+    if name == "__version__":
+        from busbar.installation import busbar_version
+
+        return busbar_version()
     if name not in _DOORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from busbar.process import load

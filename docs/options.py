@@ -1,11 +1,16 @@
-"""Writes docs/options.md from the classes that declare the options: ``make docs``."""
+"""Writes what is made from the classes that declare the options: ``make docs``.
+
+That is docs/options.md, and the keywords of `busbar.run` for editors.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
 from bench.steps.options import StepOptions
@@ -14,6 +19,21 @@ from busbar.commands import Command, CommandTable
 from busbar.process import load
 
 PAGE = Path(__file__).with_suffix(".md")
+KEYWORDS = Path(__file__).parents[1] / "bench" / "api" / "keywords.py"
+KEYWORDS_HEAD = '''"""The options of a benchmark as keywords of `busbar.run`; made by ``make docs``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict, Union
+
+Value = Union[str, int, float, Sequence[Union[str, int, float]]]
+"""As the command line has it: ``"64K"``, a number, or several of them."""
+
+
+class Keywords(TypedDict, total=False):
+    """Every option that `busbar.run` takes beside its own parameters; see docs/options.md."""
+'''
 HEAD = """# Options of every command
 
 Made by `make docs` from the classes that declare the options; `--help` of a command shows the same.
@@ -63,5 +83,22 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def keywords() -> str:
+    """The module of the keywords of `busbar.run`: every option but those that it names itself."""
+    own = inspect.signature(run).parameters
+    options: dict[str, argparse.Action] = {}
+    for name in names():
+        for action in make_parser(name)._actions:
+            long = [flag for flag in action.option_strings if flag.startswith("--")]
+            if long and action.help != argparse.SUPPRESS:
+                options.setdefault(long[-1][2:].replace("-", "_"), action)
+    lines = [KEYWORDS_HEAD]
+    for name, action in sorted(options.items()):
+        if name not in own and name not in ("help", "version", "algorithm", "quiet"):
+            lines.append(f"    {name}: {'bool' if action.nargs == 0 else 'Value'}")
+    return "\n".join([*lines, ""])
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEYWORDS.write_text(keywords(), encoding="utf-8")

@@ -122,7 +122,13 @@ def sweep(
     watch: Watch, lines: int, kind: int, source: int, target: int, nbytes: int, stream: bool, /
 ) -> Plan: ...
 def calls(
-    list: NDArray[np.void], parts: Sequence[int], barrier: int, comm: int, wide: bool, /
+    list: NDArray[np.void],
+    parts: Sequence[int],
+    barrier: int,
+    comm: int,
+    wide: bool,
+    watch: Watch | None,
+    /,
 ) -> Calls: ...
 def reduce(
     type: int,

@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import runpy
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from bench.cli.main import ALL, names
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main as busbar_main
+from tests.conftest import Run
 
 HOME = Path(__file__).parents[1]
 PAGES = [HOME / "README.md", HOME / "CONTRIBUTING.md", *sorted((HOME / "docs").glob("*.md"))]
@@ -96,3 +98,44 @@ def test_the_page_of_options_is_that_of_the_classes() -> None:
     """Rule: docs/options.md has every option as it is declared; `make docs` writes it."""
     page = runpy.run_path(str(HOME / "docs" / "options.py"))["page"]()
     assert (HOME / "docs" / "options.md").read_text(encoding="utf-8") == page
+
+
+def _transcripts(page: Path) -> list[tuple[str, list[str]]]:
+    """The commands of a page's console blocks, each with the output that is shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+    return found
+
+
+def test_the_tutorial_shows_what_its_commands_print(run: Run, tmp_path: Path) -> None:
+    """Rule: every command of the tutorial runs, and each line shown is a line of its output.
+
+    Of schedules exactly, but for spaces. Of what is measured by the first two words of a line; the
+    figures and the sentence on the fastest depend on the machine.
+    """
+    answer = ("64K", "ring", "through")
+    for command, shown in _transcripts(HOME / "docs" / "tutorial.md"):
+        words = command.split()
+        assert words[0] == "busbar"
+        quick = ["--budget", "0.05"] if "--ranks" in words else []
+        done = run(sys.executable, "-m", "busbar", *words[1:], *quick, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        exact = words[1] == "collectives"
+        printed = [line.split() for line in done.stdout.splitlines()]
+        for line in map(str.split, shown):
+            known = (one == line if exact else one[:2] == line[:2] for one in printed)
+            assert any(known) or (not exact and line[0] in answer), line
+
+
+@pytest.mark.thorough
+def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: Path) -> None:
+    """Rule: `make site` makes a page of every page of docs/, without a warning."""
+    done = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site"))
+    assert done.returncode == 0, done.stderr
+    for page in (HOME / "docs").glob("*.md"):
+        assert (tmp_path / "site" / f"{page.stem}.html").is_file()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _WIDTH = 100
+# The end of a column's name, and its unit. The first that fits counts.
+_UNITS = (("_bytes_per_s", "bytes/s"), ("_bytes", "bytes"), ("_hz", "Hz"), ("_j", "J"), ("_s", "s"))
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 # Below this many bytes a rate says less than a time does.
 _SMALL = 64 << 10
@@ -67,8 +69,23 @@ class MeasuredRows(Sequence[Measurement]):
         return "\n".join(answer(self.rows, _WIDTH))
 
     def frame(self) -> DataFrame:
-        """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary."""
-        return frame(self.rows)
+        """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
+
+        Beside the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9 bytes).
+        ``attrs["units"]`` has the unit of each column that has one.
+        """
+        table = frame(self.rows)
+        for name in ("algbw", "busbw"):
+            table[name] = table[f"{name}_bytes_per_s"] / 1e9
+        ends = [
+            (column, unit)
+            for end, unit in reversed(_UNITS)
+            for column in map(str, table)
+            if column.endswith(end)
+        ]
+        units = dict(ends)
+        table.attrs["units"] = units | {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes"}
+        return table
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """Drawings, a name to a file's content, as ``python -m reports plot`` writes them.

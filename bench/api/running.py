@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
@@ -16,6 +18,11 @@ from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from bench.api.keywords import Keywords
 
 _ERRORS: Mapping[int, type[BusbarError]] = {
     BAD: Unsupported,
@@ -33,7 +40,7 @@ def run(
     out: str | Path | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
-    **options: object,
+    **options: Unpack[Keywords],
 ) -> MeasuredRows:
     """Measure a collective; gives the rows, and prints nothing.
 
@@ -71,8 +78,12 @@ def run(
                     on_line=heard,
                     stdout=subprocess.DEVNULL,
                 )
-            if ended.interrupted:
+            if ended.interrupted == signal.SIGINT:
                 raise KeyboardInterrupt
+            if ended.interrupted:  # now that the ranks have ended, as if it had come here alone
+                signal.raise_signal(ended.interrupted)
+                name = signal.Signals(ended.interrupted).name
+                raise RankFailure(f"the ranks were ended because {name} came to this process")
             errors = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)

@@ -13,6 +13,7 @@ from busbar.completion import completing
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.process import serve
+from busbar.terminal import print_note
 from collectives.schedule.catalogue import collectives, spec
 
 ALL = "all"
@@ -74,6 +75,10 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     first = wanted[0]
     if first.dry_run:
         return _dry(wanted)
+    if sign is None and first.out and first.after is None:
+        from bench.run.recorder import refuse_results
+
+        refuse_results(first)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
@@ -94,7 +99,11 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
+        from bench.cli.ranks import why_no_processes
 
+        if first.transport == "auto" and (why := why_no_processes()):
+            print_note(f"ranks are threads of this process: {why}")
+            return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
 

@@ -24,6 +24,15 @@ from busbar.terminal import print_note
 from reports.readers.codec import measurements
 
 
+def why_no_processes() -> str:
+    """Why ranks cannot be processes of an MPI; empty where they can."""
+    try:
+        load_mpi()
+    except Unavailable as error:
+        return str(error)
+    return "" if mpirun_beside() else f"no mpirun beside this Python or on PATH; {extra('mpi')}"
+
+
 def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = "") -> int:
     """Run ``python -m MODULE`` on ``ranks`` ranks under the launcher. Returns the exit status.
 

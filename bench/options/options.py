@@ -137,6 +137,12 @@ class RunOptions(OptionGroup):
         action="append",
         title="what is kept",
     )
+    append: bool = switch("--append  add to the results in --out's files", alternatives="results")
+    overwrite: bool = switch(
+        "--overwrite  replace the results in --out's files; without either a file that has results"
+        " is refused",
+        alternatives="results",
+    )
     nccl_json: Path | None = None
     per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
     # Between a run and the launches that it starts: the rows of those before.

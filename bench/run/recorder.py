@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 
 from bench.launch.control_socket import ControlSocket
@@ -14,7 +15,7 @@ from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import Store, nccl_sink, sink
+from reports.exports.store import Row, Store, nccl_sink, sink
 from reports.readers.codec import Writer, measurements
 from reports.records.measurement import Measurement
 from reports.tables.arrivals import arrivals_table
@@ -136,13 +137,38 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
     return lines
 
 
+def refuse_results(options: RunOptions) -> None:
+    """Raise StoreError for a file of ``--out`` whose results a run would replace unasked."""
+    for target in options.out:
+        _earlier(Path(target), options, ())
+
+
+def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Row:
+    """The rows that a file begins with; ``launches``: those of the launches before this one.
+
+    Raises StoreError for a file with results where it is not said what becomes of them.
+    """
+    if options.overwrite or not (path.is_file() and path.stat().st_size):
+        return launches
+    if not options.append:
+        if launches:
+            return launches
+        raise StoreError(f"{path}: has results already; --append keeps them, --overwrite does not")
+    if path.suffix == ".csv":
+        raise StoreError(f"{path}: CSV has not all of a record, which --append would keep")
+    from reports.readers.reading import read  # with every log's reader
+
+    return read(path).rows
+
+
 def _opened(options: RunOptions) -> list[Store]:
     earlier: Sequence[Measurement] = ()
     if options.after is not None and options.after.exists():
         earlier = measurements(options.after.read_text())
     stores: list[Store] = []
     try:
-        stores += (Store([sink(target, machine, earlier)]) for target in options.out)
+        for target in options.out:
+            stores.append(Store([sink(target, machine, _earlier(Path(target), options, earlier))]))
         if options.nccl_json is not None:
             statistic = "mean" if options.timing == "loop" else options.statistic
             stores.append(Store([nccl_sink(options.nccl_json, statistic)]))

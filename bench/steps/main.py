@@ -44,6 +44,10 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
     for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)
+    if sign is None and options.out and options.after is None:
+        from bench.run.recorder import refuse_results
+
+        refuse_results(options)
     if options.rank_counts:
         from bench.cli.several import several
 

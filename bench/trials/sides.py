@@ -112,6 +112,7 @@ def launch(
     if one.shuffles and turn is not None:
         words += turn.words
     if one.ours:
+        file.unlink(missing_ok=True)
         words += ["--out", str(file)]
     else:
         file = file.with_suffix(".txt")

@@ -1,6 +1,7 @@
 #include "calls.hpp"
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +22,15 @@ constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
 // run (it took longer than kSwitch seconds), and twice as many after every one that was vain.
 constexpr int kSpins = 256;
 constexpr double kSwitch = 0.7e-6;
+// Seconds that a rank sleeps where ranks outnumber the cores and a yield was in vain: whom it waits
+// for may belong to another scheduling group (another host's ranks, say), which a yield skips. It is
+// woken for a word, and not for a message of MPI.
+constexpr double kWordNap = 1e-3, kMessageNap = 1e-4;
+
+void nap() {
+    const timespec time{0, static_cast<long>(kMessageNap * 1e9)};
+    nanosleep(&time, nullptr);
+}
 
 // Handle: int or void*, as the library declares its own.
 template <class Handle>
@@ -28,10 +38,11 @@ class CallList final : public Calls {
 public:
     CallList(
         std::vector<MpiCall> list, void* barrier, std::uint64_t comm,
-        std::function<bool()> interrupted)
+        const Watch* watch, std::function<bool()> interrupted)
         : list_(std::move(list)),
           barrier_(barrier),
           comm_(handle(comm)),
+          watch_(watch),
           interrupted_(std::move(interrupted)) {}
 
     void run() override { part(0, list_.size()); }
@@ -81,19 +92,20 @@ private:
     std::uint64_t mark(const MpiCall& c) const {
         return done_ * static_cast<std::uint64_t>(c.receives) + static_cast<std::uint64_t>(c.sends);
     }
-    static std::atomic<std::uint64_t>& word(const MpiCall& c) {
-        return static_cast<Word*>(c.source)->value;
-    }
-    // A blocking wait of MPI would hear of no signal, and keep the core.
-    template <class Done>
-    void wait(int peer, Done done) {
+    static Word& word(const MpiCall& c) { return *static_cast<Word*>(c.source); }
+    // A blocking wait of MPI would hear of no signal, and keep the core. `rest`: called where a yield
+    // was in vain.
+    template <class Done, class Rest>
+    void wait(int peer, Done done, Rest rest) {
         if (done()) return;
         waits_for(peer);
         for (int left = spins_;; --left) {
             if (left <= 0) {
                 const double before = now();
                 sched_yield();
-                spins_ = now() - before > kSwitch ? 1 : std::min(kSpins, 2 * spins_);
+                const bool vain = now() - before <= kSwitch;
+                spins_ = vain && !crowded() ? std::min(kSpins, 2 * spins_) : 1;
+                if (vain && crowded()) rest();
                 left = spins_;
                 look();
             }
@@ -101,14 +113,16 @@ private:
         }
         waits_for(-1);
     }
+    bool crowded() const { return watch_ && watch_->crowded(); }
     void await(const MpiCall& c) {
         const std::uint64_t value = mark(c);
-        const auto reached = [&] { return word(c).load(std::memory_order_acquire) >= value; };
+        const auto reached = [&] { return word(c).value.load(std::memory_order_acquire) >= value; };
         if (reached()) return;
-        wait(c.to, [&] {
+        const auto done = [&] {
             progress(c);
             return reached();
-        });
+        };
+        wait(c.to, done, [&] { watch_->sleep(word(c), value, kWordNap); });
     }
     void carry_out(MpiCall& c) {
         const Handle type = handle(c.type), op = handle(c.op);
@@ -145,7 +159,7 @@ private:
             case Shape::start:
                 return kept(as<int(int, Handle*)>(c.function)(n, static_cast<Handle*>(c.source)));
             case Shape::wait:
-                return wait(c.to, [&] { return complete(c); });
+                return wait(c.to, [&] { return complete(c); }, [] { nap(); });
             case Shape::one_sided:
                 return kept(
                     as<int(void*, int, Handle, int, std::intptr_t, int, Handle, Handle)>(
@@ -159,7 +173,7 @@ private:
             case Shape::progress:
                 return progress(c);
             case Shape::publish:
-                return word(c).store(mark(c), std::memory_order_release);
+                return watch_->publish(word(c), mark(c));
             case Shape::reduce: {
                 const Target target{c.target, false};
                 const void* sources[] = {c.source, c.other};
@@ -175,6 +189,7 @@ private:
     std::vector<MpiCall> list_;
     void* barrier_;
     Handle comm_;
+    const Watch* watch_;  // of the ranks that share memory; null: there are none
     std::function<bool()> interrupted_;
     const Kernels& kernels_ = kernels();
     std::uint64_t done_ = 0;  // iterations
@@ -188,15 +203,16 @@ private:
 
 std::unique_ptr<Calls> calls(
     std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
-    std::function<bool()> interrupted) {
+    const Watch* watch, std::function<bool()> interrupted) {
     for (const MpiCall& c : list)
         if (c.shape < Shape::reduction || c.shape >= Shape::shapes ||
-            (!c.function && c.shape < Shape::publish))
+            (!c.function && c.shape < Shape::publish) ||
+            (!watch && (c.shape == Shape::await || c.shape == Shape::publish)))
             throw std::invalid_argument("a call of no known shape, or of no function");
     if (wide)
         return std::make_unique<CallList<void*>>(
-            std::move(list), barrier, comm, std::move(interrupted));
-    return std::make_unique<CallList<int>>(std::move(list), barrier, comm, std::move(interrupted));
+            std::move(list), barrier, comm, watch, std::move(interrupted));
+    return std::make_unique<CallList<int>>(std::move(list), barrier, comm, watch, std::move(interrupted));
 }
 
 }  // namespace busbar

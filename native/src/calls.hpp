@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "timed.hpp"
+#include "watch.hpp"
 
 namespace busbar {
 
@@ -64,9 +65,10 @@ public:
     virtual bool test(std::size_t index) = 0;
 };
 
-// `wide`: handles are pointers. `interrupted` is asked several times a second.
+// `wide`: handles are pointers. `watch`: of the ranks that share memory, null where none do.
+// `interrupted` is asked several times a second.
 std::unique_ptr<Calls> calls(
     std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
-    std::function<bool()> interrupted);
+    const Watch* watch, std::function<bool()> interrupted);
 
 }  // namespace busbar

@@ -131,13 +131,13 @@ bool interrupted() {
 
 std::unique_ptr<Calls> calls_of(
     const py::object& table, const std::vector<int>& parts, std::uintptr_t barrier,
-    std::uint64_t comm, bool wide) {
+    std::uint64_t comm, bool wide, const Watch* watch) {
     Rows<CallRow> rows(table);
     auto list = rows.list<MpiCall>(rows.left(), [&](const CallRow& r) {
         return MpiCall{Shape(r.shape), address(r.function), address(r.source), address(r.other),
                        address(r.target), r.sends, r.receives, r.to, r.from, r.type, r.op, parts};
     });
-    return calls(std::move(list), address(barrier), comm, wide, interrupted);
+    return calls(std::move(list), address(barrier), comm, wide, watch, interrupted);
 }
 
 void reduce(
@@ -244,7 +244,7 @@ PYBIND11_MODULE(_core, m) {
     m.def("direct", &direct, py::keep_alive<0, 1>());
     m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
     m.def("eager", &eager, py::keep_alive<0, 1>());
-    m.def("calls", &calls_of);
+    m.def("calls", &calls_of, py::keep_alive<0, 6>());
     m.attr("SHAPES") = py::make_tuple(  // as Shape
         "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
         "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "await", "progress", "publish",

@@ -81,7 +81,7 @@ void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) c
     for (int yields = 0, vain = 0; !reached(); ++yields) {
         const double before = t;
         const bool asleep = crowded_ && (yields >= kYields || vain >= kVain);
-        if (asleep) sleep(word, value);
+        if (asleep) sleep(word, value, kPatience);
         else sched_yield();
         t = now();
         vain += !asleep && t - before < kSwitch;
@@ -118,8 +118,8 @@ bool Watch::share_core(const Missing& missing) const {
     return false;
 }
 
-void Watch::sleep(Word& word, std::uint64_t value) const {
-    const timespec timeout{0, static_cast<long>(kPatience * 1e9)};
+void Watch::sleep(Word& word, std::uint64_t value, double seconds) const {
+    const timespec timeout{0, static_cast<long>(seconds * 1e9)};
     word.sleepers.fetch_add(1);
     const std::uint64_t seen = word.value.load();
     if (seen < value) {

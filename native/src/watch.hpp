@@ -89,13 +89,15 @@ public:
     void until(double time) const;
     // Notes which core this rank is on, for those that wait for it.
     void here() const;
+    // Sleeps until a word may have reached a value, or so many seconds.
+    void sleep(Word& word, std::uint64_t value, double seconds) const;
+    bool crowded() const { return crowded_; }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(pidfds_.size()); }
 
 private:
     using Missing = std::function<bool(int)>;  // whether a rank is waited for
     void wait_long(Word& word, std::uint64_t value, const Missing& missing) const;
-    void sleep(Word& word, std::uint64_t value) const;
     // Whether a rank that is waited for was last seen on this core.
     bool share_core(const Missing& missing) const;
     void wake(Word& word) const;

@@ -70,8 +70,8 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     if not lows or min(lows) <= 1:
         return f"{best.name} may be no faster than {other} {at}"
     return (
-        f"{best.name} was {geometric_mean(middles):.3g} times as fast as {other} {at}"
-        f" ({min(lows):.3g} to {max(highs):.3g})"
+        f"{best.name} was {_factor(geometric_mean(middles))} times as fast as {other} {at}"
+        f" ({_factor(min(lows))} to {_factor(max(highs))})"
     )
 
 
@@ -109,9 +109,9 @@ def _port_sentence(
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
     ratio, low, high = time_ratio(*sides)
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
-    interval = "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    interval = "" if low is None or high is None else f" ({_factor(low)} to {_factor(high)})"
     text = (
-        f"ps took {ratio:.3g} times as long as {ring}{interval} at {format_size(size)} on"
+        f"ps took {_factor(ratio)} times as long as {ring}{interval} at {format_size(size)} on"
         f" {head(ranks, False)}; by bytes through the busiest port {by_port:.3g}"
     )
     first, last = (ratio / 1.1, ratio * 1.1) if low is None or high is None else (low, high)

@@ -148,14 +148,17 @@ class Rewritten:
 class Directory:
     """A run directory: records, environment, topology, and what the run printed.
 
-    A folder that holds a run already gets the next one beside it: ``records-2.jsonl``. ``topology``
-    gives the machine's description as JSON text, or None; it is asked with the first row.
+    A folder that holds a run already gets the next one beside it: ``records-2.jsonl``. One that
+    holds other files is refused. ``topology`` gives the machine's description as JSON text, or
+    None; it is asked with the first row.
     """
 
     def __init__(self, path: Path, topology: Callable[[], str | None] = lambda: None) -> None:
         self.path, self._topology = path, topology
         try:
             path.mkdir(exist_ok=True)
+            if not (path / RECORDS).exists() and any(path.iterdir()):
+                raise StoreError(f"{path}: has files, and no run; name a new folder: {path}/run/")
             self._number = self._claimed()
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from None

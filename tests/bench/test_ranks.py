@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from bench.cli import start
+from bench.cli import ranks, start
 from bench.launch import child
 from bench.launch import ranks as starter
 from bench.launch.control_socket import VARIABLE, ControlSocket, Phase
@@ -25,7 +25,7 @@ from bench.launch.ranks import RankRun
 from bench.launch.segments import Segments, room, writable
 from bench.options.options import parse
 from busbar.errors import Unavailable
-from tests.conftest import Run, environment
+from tests.conftest import Run, environment, in_process, table_rows
 
 # Starts ranks, each a piece of Python with `line` and `rank`, and then does what it is told itself.
 LAUNCHER = """
@@ -335,3 +335,28 @@ def test_a_full_shared_memory_is_told_before_the_start(
     free(8 << 20)
     with pytest.raises(Unavailable, match="--shm-size"):
         room(2, "Open MPI v5.0.11", tmp_path)
+
+
+@pytest.mark.parametrize("lacking", ["mpi4py", "mpirun"])
+def test_without_an_mpi_ranks_are_threads(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --ranks without an MPI or its launcher runs on threads, with the reason.
+
+    A transport that was asked for is refused with it.
+    """
+
+    def absent() -> None:
+        raise Unavailable("no mpi4py")
+
+    if lacking == "mpi4py":
+        monkeypatch.setattr(ranks, "load_mpi", absent)
+    else:
+        monkeypatch.setattr(ranks, "load_mpi", lambda: None)
+        monkeypatch.setattr(ranks, "library_version", lambda mpi: "MPICH 5")
+        monkeypatch.setattr(ranks, "mpirun_beside", lambda: None)
+    row = ("--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring")
+    status, out, err = in_process("allreduce", *row)
+    assert (status, len(table_rows(out))) == (0, 1)
+    assert "#  Rank  2" in out
+    assert f"ranks are threads of this process: no {lacking}" in err
+    status, out, err = in_process("allreduce", *row, "--transport", "mpi")
+    assert (status, out) == (3, "") and f"no {lacking}" in err

@@ -17,8 +17,9 @@ from bench.launch.control_socket import ControlSocket
 from bench.run.recorder import Recorder
 from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
+from reports.readers.reading import read
 from reports.records.measurement import Measurement
-from tests.conftest import Run, on_threads
+from tests.conftest import Run, in_process, on_threads
 from tests.reports.runs import allreduce
 
 # A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
@@ -60,7 +61,10 @@ def test_a_row_is_on_disk_before_it_is_printed(
 
 
 def _keeper(folder: Path) -> tuple[Recorder, Path]:
-    options = SimpleNamespace(after=None, out=(str(folder / "r.jsonl"),), nccl_json=None)
+    file = str(folder / "r.jsonl")
+    options = SimpleNamespace(
+        after=None, out=(file,), nccl_json=None, overwrite=False, append=False
+    )
     world = SimpleNamespace(rank=0, broadcast=lambda value: value)
     return (
         Recorder(cast(InprocWorld, world), Screen(0), cast(Any, options), ControlSocket()),
@@ -130,3 +134,61 @@ def test_two_runs_with_one_file(tmp_path: Path) -> None:
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "is being written by a run" in err
     keeper.end(list)
+
+
+_ROW = "--ranks 2 -b 1K -e 1K -n 1 -A ring --placement out"
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv"])
+def test_results_are_only_replaced_where_that_is_said(tmp_path: Path, ending: str) -> None:
+    """Rule: a file with results is refused before anything is measured, added to, or replaced.
+
+    CSV has not all of a record, so nothing is added to it.
+    """
+    file = tmp_path / f"run{ending}"
+
+    def sizes(*more: str) -> tuple[int, str]:
+        status, out, err = on_threads("allreduce", _ROW, "--out", str(file), *more)
+        assert (status == 2) == (not out)
+        return status, err
+
+    assert sizes()[0] == 0
+    before = file.read_bytes()
+    status, err = sizes()
+    assert status == 2 and err.count("\n") == 1
+    assert "run" + ending in err and "--append" in err and "--overwrite" in err
+    assert file.read_bytes() == before
+    if ending == ".csv":
+        assert sizes("--append")[0] == 2 and file.read_bytes() == before
+    else:
+        first = read(file).rows
+        assert sizes("--append", "-b 2K -e 2K")[0] == 0
+        both = read(file).rows
+        assert list(both)[: len(first)] == list(first)
+        assert [row.size for row in both] == [1024, 2048]
+    assert sizes("--overwrite", "-b 4K -e 4K")[0] == 0
+    assert [row.size for row in read(file).rows] == [4096]
+
+
+def test_several_launches_add_to_one_file(tmp_path: Path) -> None:
+    """Rule: with --append the rows of all launches stand behind the older ones."""
+    file = tmp_path / "run.jsonl"
+    launches = f"--launches 2 {_ROW} --out {file} --transport inproc"
+    assert on_threads("allreduce", _ROW, "--out", str(file))[0] == 0
+    status, out, err = in_process("allreduce", launches)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert in_process("allreduce", launches, "--append")[0] == 0
+    assert len(read(file).rows) == 3
+    assert in_process("allreduce", launches, "--overwrite")[0] == 0
+    assert len(read(file).rows) == 2
+
+
+def test_a_folder_of_other_files_is_no_run_directory(tmp_path: Path) -> None:
+    """Rule: an empty folder, or one with runs, takes a run; another one stays as it is."""
+    (tmp_path / "mine").mkdir()
+    for _ in range(2):
+        assert on_threads("allreduce", _ROW, "--out", str(tmp_path / "mine"))[0] == 0
+    assert len(read(tmp_path / "mine").rows) == 2
+    status, out, err = on_threads("allreduce", _ROW, "--out", str(tmp_path))
+    assert (status, out, err.count("\n")) == (2, "", 1) and "has files, and no run" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

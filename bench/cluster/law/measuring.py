@@ -78,6 +78,7 @@ def _rows(
         names = ",".join(
             binary(name, hosts) if collective == "allreduce" else name for name in algorithms
         )
+        (folder / file).unlink(missing_ok=True)
         n, out = str(sweep.iterations), str(folder / file)
         options = ["-A", names, *sizes, "-n", n, "--placement", "out", "-T", _ROW_S]
         _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])

@@ -25,7 +25,7 @@ from collectives.execution.transport import CallList, Spans, Start, Tell, Traced
 from native import OPS, TYPES, load
 
 if TYPE_CHECKING:
-    from native._core import Calls
+    from native._core import Calls, Watch
 
 Call = Callable[[], Any]
 T = TypeVar("T")
@@ -306,15 +306,16 @@ def bind_calls(
     moved: tuple[int, int] = (0, 0),
     steps: Sequence[BoundStep] = (),
     times: int = 1,
+    watch: Watch | None = None,
     held: object = None,
 ) -> PersistentCalls:
     """The calls, ``times`` times in a row, as an action: the extension's where it can make them.
 
-    ``moved``: bytes that an iteration sends and receives. ``held`` is kept alive until `close`.
-    Python makes them where the extension is not built, for what it has no row of (an average's
-    division, an element type without kernels), for counts that MPI's plain functions cannot take,
-    and where their addresses cannot be had. All ranks need not decide alike: every iteration is the
-    same calls of MPI.
+    ``moved``: bytes that an iteration sends and receives. ``watch``: of the ranks of this host,
+    where some calls are a `Flag`. ``held`` is kept alive until `close`. Python makes them where
+    the extension is not built, for what it has no row of (an average's division, an element type
+    without kernels), for counts that MPI's plain functions cannot take, and where their addresses
+    cannot be had. All ranks need not decide alike: every iteration is the same calls of MPI.
     """
     core, started = load(), _started(calls)
     handles = [one.request for one in started]
@@ -329,7 +330,7 @@ def bind_calls(
         barrier = _address(world.mpi, "MPI_Barrier")
         if barrier is not None and None not in rows:
             table, comm = np.array(rows * times, core.CALL), world.mpi._handleof(world.comm)
-            timed = core.calls(table, describe.parts, barrier, comm, describe.wide)
+            timed = core.calls(table, describe.parts, barrier, comm, describe.wide, watch)
             return NativeCalls(
                 calls, handles, moved, steps, world, timed, describe.handles, ranges, held
             )

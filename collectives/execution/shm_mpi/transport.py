@@ -68,7 +68,14 @@ class ShmMpiTransport(Transport):
         binder = HostBinder(self._world, self._segment, buffers, op, near)
         steps = binder.steps(program)
         calls = [call for step in steps for call in step.calls]
-        action = bind_calls(self._world, calls, (binder.sent, binder.received), steps, held=held)
+        action = bind_calls(
+            self._world,
+            calls,
+            (binder.sent, binder.received),
+            steps,
+            watch=self._host.watch,
+            held=held,
+        )
         shared = binder.shared_sent
         everyone = self._world.gather(
             [isinstance(action, NativeCalls), shared, binder.sent - shared]

@@ -1,0 +1,6 @@
+from bench.api.machine import pick as pick
+from bench.api.machine import topology as topology
+from bench.api.measured import load as load
+from bench.api.running import run as run
+
+__version__: str

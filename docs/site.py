@@ -1,0 +1,31 @@
+"""MkDocs hook: README and laboratory notes are pages of the site, and links lead to them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_HOME = Path(__file__).parent.parent
+_NOTES = "benchmarks/results"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add README as the first page, and what pages link to outside docs/."""
+    readme = (_HOME / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "index.md", content=readme))
+    for note in sorted((_HOME / _NOTES).iterdir()):
+        if note.suffix in (".md", ".txt"):
+            files.append(File.generated(config, f"{_NOTES}/{note.name}", abs_src_path=str(note)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links as they are in the repository, to where they lead in the site."""
+    if page.file.src_uri.startswith(_NOTES):
+        return markdown.replace("](../../docs/", "](../../")
+    markdown = re.sub(r"\]\(\.\./benchmarks/", "](benchmarks/", markdown)
+    return markdown.replace("](../README.md", "](index.md")
