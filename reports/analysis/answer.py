@@ -145,7 +145,7 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """The next algorithm, if it is one for all sizes, and how many times as long it takes."""
+    """The second's time over the winner's; with its name if it is the same at all sizes."""
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""

@@ -81,7 +81,7 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
 
 
 def oversubscription(rows: Sequence[Measurement]) -> str:
-    """``oversubscribed: 8 ranks per core`` of rows of which any is; else empty."""
+    """``oversubscribed: 8 ranks per core``, or a range; empty if no rank shared a core."""
     text = per_core_text([r.ranks_per_core for r in rows])
     return f"oversubscribed: {text}" if text else ""
 

@@ -22,6 +22,7 @@ from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
 from collectives.execution.registry import opened, transports
 from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.shm_mpi.transport import ShmMpiTransport
 from collectives.execution.transport import Action, Transport
 from tests.conftest import REPO
 
@@ -32,6 +33,7 @@ TRANSPORTS = (
     MpiTransport,
     NcclTransport,
     ShmTransport,
+    ShmMpiTransport,
 )
 #: What may be asked for an attribute by a name: modules, other people's objects, options of a
 #: command line, and the fields of data that are named in a table.
