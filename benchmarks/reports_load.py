@@ -1,6 +1,7 @@
 """How long a large record takes to load, to group and to show.
 
-    python benchmarks/reports_load.py                      # a million rows, 200 MB
+    python benchmarks/reports_load.py                      # a million rows, 413 MB
+    python benchmarks/reports_load.py --ending .parquet    # the same from the Parquet export
     python benchmarks/reports_load.py --rows 100000 --keep big.jsonl
 
 Writes a record as a long run leaves it (every size and algorithm again and again), then times, in a
@@ -18,11 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from reports.readers.codec import Writer, run_of
+from reports.readers.parquet import to_parquet
 from reports.records.measurement import Measurement
 
 HERE = Path(__file__).resolve().parent.parent
@@ -46,9 +49,9 @@ def main() -> None:
     """Write, time, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="measurements")
-    parser.add_argument("--iterations", type=int, default=5, help="raw times of each")
+    parser.add_argument("--iterations", type=int, default=10, help="raw times of each")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ending", default=".jsonl", choices=(".jsonl", ".jsonl.gz", ".parquet"))
+    parser.add_argument("--ending", default=".jsonl", choices=(".jsonl", ".parquet"))
     parser.add_argument("--keep", type=Path, help="write the record here, or use the one that is")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,21 +93,30 @@ def _run(*command: str) -> str:
 
 
 def _write(path: Path, rows: int, iterations: int) -> None:
-    """A record of so many measurements, each with times that scatter."""
-    random, lines = np.random.default_rng(1), Writer()
-    run = run_of(ENVIRONMENT, "allreduce")
+    """A record of so many measurements, as JSON lines or, by the path's ending, as Parquet."""
+    made = _measurements(rows, iterations)
+    if path.suffix == ".parquet":
+        path.write_bytes(to_parquet(made))
+        return
+    lines = Writer()
     with path.open("wb") as file:
-        for n in range(rows // 2):
-            size = SIZES[n // len(ALGORITHMS) % len(SIZES)]
-            times = np.round(size / 1e10 * random.lognormal(0, 0.1, (2, iterations)), 9).tolist()
-            for placement, mine in zip(("out", "in"), times, strict=True):
-                one = Measurement(
-                    run=run, collective="allreduce", algorithm=ALGORITHMS[n % len(ALGORITHMS)],
-                    transport="shm", ranks=2, size=size, count=size // 4, dtype="float", op="sum",
-                    root=-1, placement=placement, bus_factor=1.0, timing="each", across="max",
-                    stopped="precise", wrong=0, times_s=tuple(mine), iterations=iterations,
-                )  # fmt: skip
-                file.write(lines.lines([one]))
+        for one in made:
+            file.write(lines.lines([one]))
+
+
+def _measurements(rows: int, iterations: int) -> Iterator[Measurement]:
+    """So many measurements, each with times that scatter."""
+    random, run = np.random.default_rng(1), run_of(ENVIRONMENT, "allreduce")
+    for n in range(rows // 2):
+        size = SIZES[n // len(ALGORITHMS) % len(SIZES)]
+        times = np.round(size / 1e10 * random.lognormal(0, 0.1, (2, iterations)), 9).tolist()
+        for placement, series in zip(("out", "in"), times, strict=True):
+            yield Measurement(
+                run=run, collective="allreduce", algorithm=ALGORITHMS[n % len(ALGORITHMS)],
+                transport="shm", ranks=2, size=size, count=size // 4, dtype="float", op="sum",
+                root=-1, placement=placement, bus_factor=1.0, timing="each", across="max",
+                stopped="precise", wrong=0, times_s=tuple(series), iterations=iterations,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ HOME = Path(__file__).resolve().parent.parent
 
 @cache
 def busbar_version() -> str:
-    """Our version: what the checkout that this file is in declares, else that of the installation.
+    """Busbar's version: from the checkout that holds this file, else of the installed package.
 
-    Run from files that were never installed there is no other; ``unknown`` without either.
+    ``unknown`` where there is neither.
     """
     if (declared := _declared()) is not None:
         return declared

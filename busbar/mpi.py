@@ -103,7 +103,10 @@ def _polls(library: str) -> bool:
 
 
 def remarks(level: ThreadLevel, library: str, shared: bool) -> list[str]:
-    """What is to be said of a level above rows over MPI; ``shared``: ranks share cores."""
+    """The lines above a table of rows over MPI: its thread level, why, and what would be faster.
+
+    ``shared``: ranks share cores.
+    """
     found = [f"MPI thread level {level.name}: {level.why}"]
     if shared and _polls(library) and level.name != LEVELS[-1]:
         found.append(

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from busbar.arguments import Parser
 from busbar.completion import offer
@@ -82,8 +82,11 @@ class JoinLists(argparse.Action):
 class OptionGroup:
     """Base of all classes of options, the values of one command line. Each is a frozen dataclass.
 
-    ``given``: the fields that the command line has; ``argv``: its words.
+    ``given``: the fields that the command line has; ``argv``: its words. ``titles``: of groups of
+    options, in the order of ``--help``; others follow in the order of the fields.
     """
+
+    titles: ClassVar[tuple[str, ...]] = ()
 
     given: frozenset[str] = field(default=frozenset(), compare=False)
     argv: tuple[str, ...] = field(default=(), compare=False)
@@ -99,8 +102,9 @@ class OptionGroup:
     @classmethod
     def make_parser(cls, **about: Any) -> Parser:
         """The parser of the class's command line. ``about``: argparse's keywords for a parser."""
-        parser = Parser(**about)
-        title = ""
+        parser, title = Parser(**about), ""
+        for first in cls.titles:
+            parser.group(first)
         for one in fields(cls):
             if one.metadata:
                 title = one.metadata.get("title", title)

@@ -38,7 +38,7 @@ class OutputLost(BusbarError):
 
 
 def load(target: str) -> Any:
-    """Load and return ``module:name``; this is how a door reaches a room above this one."""
+    """Import and return ``module:name``, so that a command can name what it runs as text."""
     from importlib import import_module
 
     module, _, name = target.partition(":")
@@ -66,10 +66,10 @@ def serve(name: str, run: Callable[[], int]) -> int:
     except OutputClosed:
         return CLOSED
     except BusbarError as error:
-        return told(name, error)
+        return report_error(name, error)
 
 
-def told(name: str, error: BusbarError) -> int:
+def report_error(name: str, error: BusbarError) -> int:
     """Say why a command ends, on the launcher's rank 0 alone; gives the exit status.
 
     A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until

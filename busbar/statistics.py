@@ -49,10 +49,11 @@ def intervals(rows: Floats) -> tuple[Floats, Floats]:
     count, n = rows.shape
     if n < _LEAST:
         return np.full(count, np.nan), np.full(count, np.nan)
-    half = 1.96 * np.sqrt(n * dependence(rows))
+    order = np.argsort(rows, axis=1, kind="stable")
+    ordered, each = np.take_along_axis(rows, order, axis=1), np.arange(count)
+    half = 1.96 * np.sqrt(n * dependence(rows, order))
     first = np.maximum(1, np.floor((n - half) / 2)).astype(int) - 1
     last = np.minimum(n, np.ceil(1 + (n + half) / 2)).astype(int) - 1
-    ordered, each = np.sort(rows, axis=1), np.arange(count)
     low, high = ordered[each, first], ordered[each, last]
     (wider,) = np.nonzero(half > n)
     if len(wider):
@@ -64,18 +65,20 @@ def intervals(rows: Floats) -> tuple[Floats, Floats]:
     return low, high
 
 
-def dependence(rows: Floats) -> Floats:
+def dependence(rows: Floats, order: NDArray[np.intp]) -> Floats:
     """How many values of each series count for one independent one, for its median; at least 1.
 
-    ``rows``: a series a row, in the order in which they were measured. The variance of a sample
-    median is that of the share of values below it, so all is done with the signs of the values'
-    distances from the median. f is the greater of two figures, one of long stretches and one of
-    neighbours. Both are always taken: an interval that is widened only where a test finds a reason
-    holds the median less often than it says.
+    ``rows``: a series a row, in the order in which they were measured; ``order``: what sorts them.
+    The variance of a sample median is that of the share of values below it, so all is done with the
+    signs of the values' distances from the median. f is the greater of two figures, one of long
+    stretches and one of neighbours. Both are always taken: an interval that is widened only where a
+    test finds a reason holds the median less often than it says.
     """
-    middle = np.sign(rows - np.median(rows, axis=1, keepdims=True))
-    likeness = _of_ranks(rows)
-    if rows.shape[1] >= _MANY:
+    n, ordered = rows.shape[1], np.take_along_axis(rows, order, axis=1)
+    median = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+    middle = np.sign(rows - median[:, None])
+    likeness = _of_ranks(rows, order, ordered)
+    if n >= _MANY:
         cuts = np.quantile(rows, _BESIDE, axis=1)[..., None]
         series = [middle, *np.sign(rows - cuts)]
         likeness = np.max([_of_values(rows), *map(_of_signs, series)], axis=0)
@@ -108,10 +111,8 @@ def _of_signs(signs: Floats) -> Floats:
     return np.asarray(np.minimum(_MOST_ALIKE, np.sin(np.pi / 2 * q)))
 
 
-def _of_ranks(rows: Floats) -> Floats:
+def _of_ranks(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
     """The correlation of neighbours' ranks, for short series, whose signs tell too little."""
-    order = np.argsort(rows, axis=1, kind="stable")
-    ordered = np.take_along_axis(rows, order, axis=1)
     ranks = np.empty(rows.shape)
     np.put_along_axis(ranks, order, np.arange(rows.shape[1], dtype=float), axis=1)
     (tied,) = np.nonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))

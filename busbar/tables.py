@@ -54,9 +54,10 @@ def split_columns(widths: Mapping[K, int], room: int) -> Iterator[list[K]]:
 def fit_columns(
     columns: Sequence[Column], width: int, spare: Sequence[str], least: int = 0
 ) -> tuple[list[Column], int]:
-    """Return the columns that leave ``least`` characters beside them, and how many they leave.
+    """Return the columns that fit into ``width``, and the characters that are left beside them.
 
-    Those of ``spare`` are given up where there is no room, the first first; empty ones always.
+    At least ``least`` are left where possible: the columns of ``spare`` are dropped for that, in
+    this order. Empty columns are always dropped.
     """
     remaining = [c for c in columns if any(c[2])]
 

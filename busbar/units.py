@@ -226,6 +226,15 @@ def parse_size(text: str) -> int:
     return int(value)
 
 
+def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """Return a number with one of these units in the base unit: ``5ms`` of SECONDS is 0.005.
+
+    None for any other text; a unit ``""`` allows a bare number.
+    """
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([^\s0-9.]*)", text.strip(), re.ASCII)
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None
+
+
 def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) -> list[int]:
     """Return the sizes from ``low`` to ``high``, multiplied by ``factor`` or raised by ``step``.
 

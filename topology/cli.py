@@ -140,12 +140,12 @@ class CheckCommand(WordOptions, Command):
         from topology.diagnostics.checks import check
         from topology.views import findings as view
 
-        found = check(topology)
+        findings = check(topology)
         if self.json:
-            sys.stdout.write(json.dumps([vars(finding) for finding in found], indent=1) + "\n")
+            sys.stdout.write(json.dumps([vars(finding) for finding in findings], indent=1) + "\n")
         else:
-            sys.stdout.write(view.text(topology, found, shutil.get_terminal_size().columns))
-        return FOUND if found else GOOD
+            sys.stdout.write(view.text(topology, findings, shutil.get_terminal_size().columns))
+        return FOUND if findings else GOOD
 
 
 class ChoiceOptions(FileOptions):

@@ -55,8 +55,8 @@ class MachineMap:
         return matrix.text(self.topology) if self.topology.gpus else tree.text(self.topology, 100)
 
     def _repr_html_(self) -> str:
-        found = findings_view.text(self.topology, self.findings, _WIDTH)
-        return f"<pre>{escape(str(self))}</pre><pre>{escape(found)}</pre>"
+        problems = findings_view.text(self.topology, self.findings, _WIDTH)
+        return f"<pre>{escape(str(self))}</pre><pre>{escape(problems)}</pre>"
 
 
 class Picked:
@@ -98,8 +98,8 @@ def topology(*files: str | Path) -> MachineMap:
 
     The first file to state a fact is believed. Raises ProbeError.
     """
-    found, notes = gather(map(str, files))
-    return MachineMap(found, notes)
+    machine, notes = gather(map(str, files))
+    return MachineMap(machine, notes)
 
 
 def pick(

@@ -74,16 +74,16 @@ class MeasuredRows(Sequence[Measurement]):
         Beside the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9 bytes).
         ``attrs["units"]`` has the unit of each column that has one.
         """
-        made = frame(self.rows)
+        table = frame(self.rows)
         for name in ("algbw", "busbw"):
-            made[name] = made[f"{name}_bytes_per_s"] / 1e9
+            table[name] = table[f"{name}_bytes_per_s"] / 1e9
         units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes", "messages_per_s": "1/s"}
-        for column in map(str, made):
+        for column in map(str, table):
             unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
             if unit is not None:
                 units.setdefault(column, unit)
-        made.attrs["units"] = units
-        return made
+        table.attrs["units"] = units
+        return table
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """Drawings, a name to a file's content, as ``python -m reports plot`` writes them.
@@ -106,10 +106,10 @@ class MeasuredRows(Sequence[Measurement]):
 
     def _drawn(self) -> Iterator[str]:
         try:
-            found = figures([r for r in self.rows if r.busbw_bytes_per_s], "svg")
+            pictures = figures([r for r in self.rows if r.busbw_bytes_per_s], "svg")
         except (MissingLibrary, ReportError):
             return
-        for name, drawn in found.items():
+        for name, drawn in pictures.items():
             if "busbw" in name:
                 source = f"data:image/svg+xml;base64,{b64encode(drawn).decode()}"
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
@@ -120,19 +120,19 @@ def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
 
     ``ranks``: where a log does not say how many there were. Raises ReportError.
     """
-    found = [read(path, ranks) for path in paths]
+    readings = [read(path, ranks) for path in paths]
     return MeasuredRows(
-        (row for one in found for row in one.rows),
-        (str(note) for one in found for note in one.notes),
+        (row for one in readings for row in one.rows),
+        (str(note) for one in readings for note in one.notes),
     )
 
 
 def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    found: dict[tuple[object, ...], list[Measurement]] = {}
+    groups: dict[tuple[object, ...], list[Measurement]] = {}
     for row in rows:
         key = row.collective, row.dtype, row.op, row.ranks, row.placement
-        found.setdefault(key, []).append(row)
-    return list(found.values())
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
 
 
 def _table(rows: Sequence[Measurement]) -> str:

@@ -84,10 +84,10 @@ def run(
                 signal.raise_signal(ended.interrupted)
                 name = signal.Signals(ended.interrupted).name
                 raise RankFailure(f"the ranks were ended because {name} came to this process")
-            said = error_messages(ended.err)
+            errors = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)
-                raise kind(said[-1] if said else f"ended with status {ended.status}")
-            notes += said
-        found = load(rows)
-    return MeasuredRows(found.rows, (*found.notes, *notes))
+                raise kind(errors[-1] if errors else f"ended with status {ended.status}")
+            notes += errors
+        measured = load(rows)
+    return MeasuredRows(measured.rows, (*measured.notes, *notes))

@@ -56,7 +56,7 @@ class Check(NamedTuple):
 
     name: str
     state: Standing
-    found: str
+    text: str
     remedy: str = ""
 
 
@@ -69,13 +69,13 @@ def _busbar() -> Check:
     known = revision()
     home = checkout()
     where = f"checkout {home}" if home is not None else f"installed in {HOME}"
-    found = f"{busbar_version()}{f' ({known[:12]})' if known else ''}, {where}"
+    version = f"{busbar_version()}{f' ({known[:12]})' if known else ''}, {where}"
     strangers = sorted({who for name in ("busbar", *ROOMS) for who in owners(name, HOME)})
     strangers = [who for who in strangers if who != DISTRIBUTION]
     if strangers:
-        said = f"{found}; {', '.join(strangers)} has put files of the same names there"
-        return Check("busbar", WRONG, said, f"pip uninstall {strangers[0]}; {reinstall()}")
-    return Check("busbar", GOOD, found)
+        text = f"{version}; {', '.join(strangers)} has put files of the same names there"
+        return Check("busbar", WRONG, text, f"pip uninstall {strangers[0]}; {reinstall()}")
+    return Check("busbar", GOOD, version)
 
 
 def _python() -> Check:
@@ -88,8 +88,8 @@ def _native() -> Check:
         return Check("C++ kernels", GOOD, "built: the ranks of one host share memory (shm)")
     compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
     first = "" if compiler else "install a C++20 compiler (g++ or clang++), then "
-    said = why_not().partition(";")[0]
-    return Check("C++ kernels", ABSENT, said, f"{first}{reinstall()}")
+    reason = why_not().partition(";")[0]
+    return Check("C++ kernels", ABSENT, reason, f"{first}{reinstall()}")
 
 
 def _first(error: Exception) -> str:
@@ -105,8 +105,8 @@ def _mpi() -> Check:
 
 
 def _library() -> str | None:
-    found = _mpi()
-    return found.found if found.state is GOOD else None
+    mpi = _mpi()
+    return mpi.text if mpi.state is GOOD else None
 
 
 def _threads() -> Check:
@@ -114,12 +114,12 @@ def _threads() -> Check:
     name = "MPI threads"
     if _library() is None:
         return Check(name, ABSENT, "not needed without MPI")
-    status, said = _said(python("busbar.mpi"))
-    found = [line for line in said.splitlines() if line.startswith("level ")]
-    if status or not found:
-        last = (said.strip().splitlines() or ["nothing said"])[-1]
+    status, output = _said(python("busbar.mpi"))
+    levels = [line for line in output.splitlines() if line.startswith("level ")]
+    if status or not levels:
+        last = (output.strip().splitlines() or ["nothing said"])[-1]
         return Check(name, WRONG, f"MPI cannot be started: {last}", "see what its launcher says")
-    level, why = found[-1].split(" ", 2)[1:]
+    level, why = levels[-1].split(" ", 2)[1:]
     return Check(name, GOOD, f"{level}: {why}")
 
 
@@ -155,22 +155,24 @@ def _said(command: Sequence[str]) -> tuple[int, str]:
 def _launcher() -> Check:
     library, mpirun = _library(), mpirun_beside()
     if mpirun is None:
-        said = "no mpirun beside this Python or on PATH"
-        return Check("launcher", ABSENT, said, extra("mpi"))
+        text = "no mpirun beside this Python or on PATH"
+        return Check("launcher", ABSENT, text, extra("mpi"))
     whose = family(_said([mpirun, "--version"])[1])
     mine = family(library or "")
     if library is None:
         return Check("launcher", ABSENT, f"{mpirun} ({whose}), but no MPI library for it")
     if mine and whose and (mine == "Open MPI") != (whose == "Open MPI"):
-        said = f"{mpirun} is of {whose}, the library of {mine}: every rank would run alone"
-        return Check("launcher", WRONG, said, f"put the mpirun of {mine} first on PATH")
-    found = f"{mpirun} ({whose or 'unknown'}), what --ranks starts"
+        text = f"{mpirun} is of {whose}, the library of {mine}: every rank would run alone"
+        return Check("launcher", WRONG, text, f"put the mpirun of {mine} first on PATH")
+    starter = f"{mpirun} ({whose or 'unknown'}), what --ranks starts"
     other = shutil.which("mpirun")
     if other is not None and Path(other).resolve() != Path(mpirun).resolve():
         theirs = family(_said([other, "--version"])[1]) or "unknown"
-        found = f"{found}; PATH has another, {other} ({theirs})"
-        return Check("launcher", GOOD, found, f"write {mpirun} where you mean this one, or --ranks")
-    return Check("launcher", GOOD, found)
+        starter = f"{starter}; PATH has another, {other} ({theirs})"
+        return Check(
+            "launcher", GOOD, starter, f"write {mpirun} where you mean this one, or --ranks"
+        )
+    return Check("launcher", GOOD, starter)
 
 
 def _gpus() -> Check:
@@ -178,8 +180,8 @@ def _gpus() -> Check:
         return Check("GPUs", ABSENT, "no NVIDIA driver here")
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
-        said = f"{control} may not be opened by this user"
-        return Check("GPUs", WRONG, said, "join the group that owns it (ls -l)")
+        text = f"{control} may not be opened by this user"
+        return Check("GPUs", WRONG, text, "join the group that owns it (ls -l)")
     try:
         cupy, count = take.visible()
     except Unavailable as error:
@@ -208,8 +210,8 @@ def _shm() -> Check:
     try:
         room(ranks, library)
     except Unavailable as error:
-        said, _, remedy = str(error).partition("; ")
-        return Check("MPI's memory", WRONG, said, remedy)
+        text, _, remedy = str(error).partition("; ")
+        return Check("MPI's memory", WRONG, text, remedy)
     return Check("MPI's memory", GOOD, f"room for the segments of {ranks} ranks")
 
 
@@ -217,24 +219,24 @@ def _files() -> Check:
     ranks = usual_ranks()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < files_for(ranks):
-        said = f"{hard} at most, {ranks} ranks and their launcher need {files_for(ranks)}"
-        return Check("open files", WRONG, said, "raise ulimit -n, or start fewer ranks")
+        text = f"{hard} at most, {ranks} ranks and their launcher need {files_for(ranks)}"
+        return Check("open files", WRONG, text, "raise ulimit -n, or start fewer ranks")
     most = "without limit" if hard == resource.RLIM_INFINITY else f"{hard} at most"
     return Check("open files", GOOD, f"{most}, {RANK_FILES} or so a rank")
 
 
 def _cores() -> Check:
     nodes = len(numa_nodes()) or 1
-    found = f"{len(cores())} in {nodes} NUMA node{'s' * (nodes != 1)}, {cpu_model()}"
-    return Check("cores", GOOD, found)
+    text = f"{len(cores())} in {nodes} NUMA node{'s' * (nodes != 1)}, {cpu_model()}"
+    return Check("cores", GOOD, text)
 
 
 def _namespaces() -> Check:
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    status, said = _said(["unshare", *as_root, "--net", "true"])
+    status, text = _said(["unshare", *as_root, "--net", "true"])
     if status == 0:
         return Check("namespaces", GOOD, "hosts and links can be emulated (busbar cluster)")
-    line = (said.strip().splitlines() or ["refused"])[-1]
+    line = (text.strip().splitlines() or ["refused"])[-1]
     settings = "user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns"
     return Check("namespaces", ABSENT, f"no emulated hosts: {line}", f"sysctl {settings} say why")
 

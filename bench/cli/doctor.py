@@ -23,19 +23,19 @@ class DoctorCommand(Command):
     def run(self) -> int:
         """Print what was found; 0, or 1 where something is in the way."""
         width = shutil.get_terminal_size().columns
-        found = []
+        results = []
         for check in CHECKS:
-            found.append(check())
-            for line in _lines(found[-1], width):
+            results.append(check())
+            for line in _lines(results[-1], width):
                 print(make_printable(line))
-        return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
+        return FOUND if any(one.state is Standing.WRONG for one in results) else GOOD
 
 
 def _lines(check: Check, width: int) -> Iterator[str]:
     """The finding, and below it the remedy on one line, so that it can be copied."""
     head = f"{check.state.value}  {check.name:<12}  "
     room = max(40, width - len(head))
-    first, *more = wrap(check.found, room, break_long_words=False, break_on_hyphens=False) or [""]
+    first, *more = wrap(check.text, room, break_long_words=False, break_on_hyphens=False) or [""]
     yield head + first
     yield from (" " * len(head) + line for line in more)
     if check.remedy:

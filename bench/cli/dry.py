@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.options.options import Options
-from bench.run.catalogue import BySize, Chosen, Job
+from bench.run.contenders import Contender, Job, SizeDependentContender
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import limits
 from bench.run.work import SizeRow, rows
@@ -47,7 +47,11 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
 
 
 def _algorithm(
-    spec: Collective, options: Options, wanted: BySize | Chosen, nranks: int, free: int
+    spec: Collective,
+    options: Options,
+    wanted: SizeDependentContender | Contender,
+    nranks: int,
+    free: int,
 ) -> Iterator[str]:
     idle: Idle = set()
     counts: dict[int, str] = {}
@@ -79,17 +83,17 @@ Idle = set[tuple[int, int, bool]]
 
 def _need(
     spec: Collective,
-    chosen: Chosen,
+    chosen: Contender,
     row: SizeRow,
     nranks: int,
     itemsize: int,
     in_place: bool,
     idle: Idle,
 ) -> int:
-    """Bytes of all ranks' buffers and scratch, or what a library takes; staging comes on top.
+    """Bytes of all ranks' buffers and scratch, or of a library's copies; without staging.
 
-    ``idle`` is added to: which chunks a program works on does not depend on their size, so what
-    has used no scratch once need not be lowered again.
+    Which chunks a program uses does not depend on their size: ranks that use no scratch are added
+    to ``idle``, and their programs are not lowered again at the next size.
     """
     sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
     total = sum(map(sum, sizes.values()))

@@ -76,7 +76,7 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     if first.dry_run:
         return _dry(wanted)
     if sign is None and first.out and first.after is None:
-        from bench.run.keeping import refuse_results
+        from bench.run.recorder import refuse_results
 
         refuse_results(first)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
@@ -86,9 +86,11 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         return several(module, first)
     from bench.cli import start
 
-    if first.transport == "inproc" or first.threads is not None:
+    if first.in_process:
         if sign is not None:
-            what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+            what = (
+                f"--transport {first.transport}" if first.threads is None else "--threads (-t x -g)"
+            )
             raise Unsupported(
                 f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
             )
@@ -117,32 +119,36 @@ def _either(ranks: int, threads: int, *, given: bool) -> str:
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
-    """The options of each collective to run; names that only some collectives know are theirs."""
+    """The options of each collective to run.
+
+    With ``all``, a collective that refuses the options is left out. Raises Unsupported if all
+    refuse.
+    """
     if collective not in commands():
         raise unknown("benchmark", collective, commands())
     if collective != ALL:
         return [parse(argv, collective)]
-    found: list[Options] = []
+    options: list[Options] = []
     refused: Unsupported | None = None
     for name in names():
         try:
-            found.append(parse(argv, name))
+            options.append(parse(argv, name))
         except Unsupported as error:
             refused = refused or error
-    if not found and refused is not None:
+    if not options and refused is not None:
         raise refused
-    return found
+    return options
 
 
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
-    from bench.run.catalogue import RankSetup
-    from bench.run.paired import todo
+    from bench.run.contenders import RankSetup
+    from bench.run.pt2pt import build_jobs
 
     sign, first = launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1
     for nranks in first.rank_counts or (one,):
-        for job in todo(wanted, RankSetup(nranks, first.transport)):
+        for job in build_jobs(wanted, RankSetup(nranks, first.transport)):
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()

@@ -11,8 +11,8 @@ from bench.launch.launch import launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import RunOptions
-from bench.run.keeping import closing
 from bench.run.layout import COLUMNS, for_ranks
+from bench.run.recorder import closing
 from bench.run.screen import Screen
 from busbar.errors import Unavailable
 from busbar.installation import extra

@@ -78,8 +78,8 @@ def _closing(rows: Path) -> list[str]:
     except ReportError:
         return []
     width = report_width() - len("# ")
-    found: Sequence[Measurement] = over_launches(every)
-    lines = texts(found, width, ascii_only()) if found is not every else []
+    together: Sequence[Measurement] = over_launches(every)
+    lines = texts(together, width, ascii_only()) if together is not every else []
     for one in winners_map(every, width):
         lines += ["", *one]
     return [f"# {line}".rstrip() for line in lines]

@@ -14,11 +14,11 @@ from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
-from bench.run.catalogue import RankSetup, prove
-from bench.run.context import Opened
+from bench.run.contenders import RankSetup, prove
+from bench.run.context import RunContext
 from bench.run.environment import load
-from bench.run.groups import Group, Recorder, of_group, split
-from bench.run.paired import todo
+from bench.run.groups import Group, GroupScreen, of_group, split
+from bench.run.pt2pt import build_jobs
 from bench.run.screen import Screen
 from bench.run.session import Session
 from bench.run.watchdog import end_all
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from collectives.execution.world import World
     from reports.records.cores import Load
 
-Body = Callable[[Opened], int]
+Body = Callable[[RunContext], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
 def wishes(options: RunOptions) -> Wishes:
-    """The options that are transports' own."""
+    """The requirements on transports that follow from a run's options."""
     if not isinstance(options, Options):
         return Wishes(options.transport, options.deadline, {}, best_gpus)
     one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
@@ -70,18 +70,18 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
     topology, _ = gather(files)
     order = rank(topology, k).picks[0].order
     address = {gpu.id: gpu.busid for gpu in topology.gpus}
-    found = [address[gpu] for gpu in order]
-    if None in found:
+    addresses = [address[gpu] for gpu in order]
+    if None in addresses:
         raise ProbeError("pick", "no source says at which PCI address the GPUs are")
-    return [str(bus) for bus in found]
+    return [str(bus) for bus in addresses]
 
 
-def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> Opened:
+def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> RunContext:
     """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
     both = open_transports(world, wishes(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
-    return Opened(world, *both, named, line)
+    return RunContext(world, *both, named, line)
 
 
 def threads(first: RunOptions, run_it: Body) -> int:
@@ -157,16 +157,16 @@ def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
     if isinstance(error, KeyboardInterrupt):
         status = INTERRUPTED
     else:
-        said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
-        print_note(f"rank {world.rank}: {said}")
+            text = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
+        print_note(f"rank {world.rank}: {text}")
         with suppress(BrokenPipeError):
             sys.stdout.flush()
     end_all(world, line, status)
 
 
-def _run(opened: Opened, run_it: Body) -> int:
+def _run(opened: RunContext, run_it: Body) -> int:
     """Run on all ranks, then close what was opened.
 
     What fails on one rank must not leave another waiting inside its library: a transport that can
@@ -178,7 +178,7 @@ def _run(opened: Opened, run_it: Body) -> int:
         return run_it(opened)
 
 
-def sweep(wanted: Sequence[Options], opened: Opened) -> int:
+def sweep(wanted: Sequence[Options], opened: RunContext) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once; gives the exit status."""
     rule = wanted[0].split
     if rule is None:
@@ -199,7 +199,7 @@ def _let_go(world: World, transport: Transport) -> Iterator[None]:
     world.barrier()  # in closing, ranks may write into each other's memory
 
 
-def _groups(wanted: Sequence[Options], opened: Opened, group: Group) -> int:
+def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
     """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
     world, inner = opened.world, group.world
     # Split from the whole's where it can be, else opened again.
@@ -209,15 +209,15 @@ def _groups(wanted: Sequence[Options], opened: Opened, group: Group) -> int:
     with _let_go(inner, mine.transport):
         crowd = load(world, mine.transport)  # of all groups: they share the cores
         status = _session(of_group(wanted, group.number), mine, crowd, group)
-    kept = group.screen.kept if isinstance(group.screen, Recorder) else []
-    everyone = world.gather([group.number, status, kept])
+    held = group.screen.held if isinstance(group.screen, GroupScreen) else []
+    everyone = world.gather([group.number, status, held])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
         Screen(0).lines(lines)
     return max(int(one[1]) for one in everyone)
 
 
 def _session(
-    wanted: Sequence[Options], opened: Opened, crowd: Load | None, group: Group | None = None
+    wanted: Sequence[Options], opened: RunContext, crowd: Load | None, group: Group | None = None
 ) -> int:
     world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
@@ -229,14 +229,14 @@ def _session(
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1
     ranks = RankSetup(world.size, transport.name, missing, crowded)
-    jobs = world.once(lambda: todo(wanted, ranks))
+    jobs = world.once(lambda: build_jobs(wanted, ranks))
     prove(jobs, world)
     session = Session(opened, jobs, crowd, group)
     if world.rank == 0:
         notes = [text for job in jobs for text in job.notes]
         if world.size == 1:
-            asked = wanted[0].ranks or wanted[0].threads
-            more = "" if asked else "; --ranks N (or mpirun -n N) starts more"
+            count = wanted[0].ranks or wanted[0].threads
+            more = "" if count else "; --ranks N (or mpirun -n N) starts more"
             notes.append(f"with one rank nothing crosses a link: busbw is 0 by definition{more}")
         if group is None or group.number == 0:
             notes += unread(os.environ)

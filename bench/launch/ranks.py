@@ -211,7 +211,7 @@ class RankRun:
 
     @property
     def unreported(self) -> bytes:
-        """The rows that no rank has printed a closing report of, as the lines of a record file."""
+        """The measured rows as a record, if no rank printed the closing report; else empty."""
         told = self._peers.reported or self._early
         return b"" if told else b"".join(self._peers.records)
 

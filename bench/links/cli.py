@@ -94,8 +94,8 @@ class MeasureCommand(FileOptions, Command):
             return BAD
         try:
             pairs = PairRun.of(world, over, settings, _progress)
-            found = links.measure(pairs)
-            found = links.look_again(pairs, found, lambda seen: _accused(seen, settings))
+            result = links.measure(pairs)
+            result = links.look_again(pairs, result, lambda seen: _accused(seen, settings))
             swept = sweep(pairs) if settings.sweep else {}
             loaded = links.measure_racks(pairs) if self.racks else {}
         except BusbarError as error:
@@ -111,26 +111,26 @@ class MeasureCommand(FileOptions, Command):
         over.close()
         if machine is None:
             return 0
-        whole = measured = as_topology(found, settings, swept)
+        whole = measured = as_topology(result, settings, swept)
         if self.racks:
-            whole = measured = with_racks(measured, found.places, links.grouped(loaded))
+            whole = measured = with_racks(measured, result.places, links.grouped(loaded))
         # A machine that cannot be the one of the ranks says nothing of them.
         with suppress(ProbeError):
             whole = merge([measured, machine])
-        for host, ranks, cpus in crowded(found.places):
+        for host, ranks, cpus in crowded(result.places):
             sys.stderr.write(
                 f"note: {ranks} ranks share {cpus} CPUs of {make_lines_printable(host)}: pairs took"
                 " turns on them, and what was measured is the scheduler as well\n"
             )
-        for line in refusals(found):
+        for line in refusals(result):
             sys.stderr.write(f"note: {line}\n")
         _report(self, whole)
         return 0
 
 
-def refusals(found: Measured) -> Iterator[str]:
+def refusals(measured: Measured) -> Iterator[str]:
     """A sentence for each rate that was refused."""
-    for name, pairs in found.refused.items():
+    for name, pairs in measured.refused.items():
         for (a, b), one in pairs.items():
             yield (
                 f"rank {a} to rank {b}, {name}: {one.median / 1e6:.4g} MB/s in the median window,"
@@ -139,10 +139,10 @@ def refusals(found: Measured) -> Iterator[str]:
             )
 
 
-def _accused(found: Measured, settings: Settings) -> list[Pair]:
+def _accused(measured: Measured, settings: Settings) -> list[Pair]:
     """The pairs that are slow for their class."""
-    seen = as_topology(found, settings)
-    number = {f"RANK{rank}": rank for rank in range(len(found.places))}
+    seen = as_topology(measured, settings)
+    number = {f"RANK{rank}": rank for rank in range(len(measured.places))}
     return sorted(
         {
             (number[one.a], number[one.b])
@@ -182,15 +182,15 @@ def _machine(options: MeasureCommand) -> Topology:
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
     """Systems with more ranks than CPUs that these ranks may use: (hosts, ranks, CPUs)."""
-    found = []
+    pairs = []
     for system in dict.fromkeys(place.system for place in places):
         here = [place for place in places if place.system == system]
         cpus = {cpu for place in here for cpu in members(place.cpus) or ()}
         if 0 < len(cpus) < len(here):
             hosts = list(dict.fromkeys(place.host for place in here))
             name = hosts[0] if len(hosts) == 1 else f"{hosts[0]} to {hosts[-1]} (one machine)"
-            found.append((name, len(here), len(cpus)))
-    return found
+            pairs.append((name, len(here), len(cpus)))
+    return pairs
 
 
 def _only_measured(topology: Topology) -> Topology:

@@ -50,10 +50,10 @@ class ExchangePattern:
 
     @property
     def bounded(self) -> bool:
-        """Whether an exchange takes the slower end at least as long as a message travels.
+        """Whether the slower end of an exchange takes at least as long as a message travels.
 
-        An answer, or what the other end sends, arrives only after that. Without it a sender is done
-        when the socket has its bytes, and a receiver that comes late finds them all there.
+        It does if each end waits for a message of the other. Otherwise a sender is done when the
+        socket has its bytes, and a receiver that begins late finds the message there.
         """
         return self.both or self.chained or self.answered
 

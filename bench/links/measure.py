@@ -102,14 +102,14 @@ def world(threads: str | None = None) -> MpiWorld:
     """
     # Loaded, not started: under another MPI's launcher some libraries end the process there.
     check_library(library_version(load_mpi()))
-    found = MpiWorld(threads=threads)
-    if found.size < 2:
+    joined = MpiWorld(threads=threads)
+    if joined.size < 2:
         raise ProbeError(
             "measure",
             "one rank has nobody to talk to; start it as mpirun -n 4 python -m topology measure, "
             "with the mpirun of the MPI that mpi4py uses",
         )
-    return found
+    return joined
 
 
 class PairRun(NamedTuple):
@@ -184,7 +184,7 @@ def sustained(seconds: Sequence[float]) -> float:
 
 
 def look_again(
-    run: PairRun, found: Measured, accused: Callable[[Measured], Sequence[Pair]]
+    run: PairRun, measured: Measured, accused: Callable[[Measured], Sequence[Pair]]
 ) -> Measured:
     """Measure pairs again that stand accused or were refused; collective. All accuse the same.
 
@@ -192,24 +192,27 @@ def look_again(
     pair the best counts; who is slow at every look stays accused.
     """
     for _ in range(_LOOKS):
-        named = {*accused(found), *(pair for pairs in found.refused.values() for pair in pairs)}
+        named = {
+            *accused(measured),
+            *(pair for pairs in measured.refused.values() for pair in pairs),
+        }
         if not named:
             break
         marked = {*named, *(pair[::-1] for pair in named)}
         rest = [[pair for pair in together if pair in marked] for together in run.schedule]
         again = run._replace(schedule=[pairs for pairs in rest if pairs], progress=lambda *_: None)
         looked = measure(again)
-        cells = better(found.cells, looked.cells)
+        cells = better(measured.cells, looked.cells)
         refused = {
             name: {
                 pair: one
                 for pair, one in (*pairs.items(), *looked.refused[name].items())
                 if pair not in cells[name]
             }
-            for name, pairs in found.refused.items()
+            for name, pairs in measured.refused.items()
         }
-        found = replace(found, cells=cells, refused=refused)
-    return found
+        measured = replace(measured, cells=cells, refused=refused)
+    return measured
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
@@ -241,10 +244,10 @@ def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
         samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
         for a, b in pairs:
             if a == run.world.rank:
-                found = estimate(samples)
+                estimated = estimate(samples)
                 lasting = _value(name, nbytes, sustained(times[settings.warmup :]))
                 for way in ((a, b),) if name == "bandwidth" else ((a, b), (b, a)):
-                    yield name, *way, found.value, found.low, found.high, lasting
+                    yield name, *way, estimated.value, estimated.low, estimated.high, lasting
 
 
 def _value(name: str, nbytes: int, seconds: float) -> float:
@@ -319,11 +322,11 @@ def first_ranks(places: Sequence[RankPlace]) -> list[int]:
 def orders(ranks: Sequence[int]) -> list[list[Pair]]:
     """Rounds in which these ranks meet in pairs, pairs several times, each time beside others."""
     chance = random.Random(_SEED)
-    found = []
+    pairings = []
     for _ in range(_ORDERS):
         seats = chance.sample(list(ranks), len(ranks))
-        found += [[(seats[a], seats[b]) for a, b in together] for together in rounds(len(seats))]
-    return found
+        pairings += [[(seats[a], seats[b]) for a, b in together] for together in rounds(len(seats))]
+    return pairings
 
 
 def second_least(values: Sequence[float]) -> float:
@@ -383,8 +386,8 @@ def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
     across = [
         near[a, b] for one in racks for two in racks if one is not two for a in one for b in two
     ]
-    told = inside and across and np.mean(inside) >= _WHOLE and np.mean(across) <= 1 - _WHOLE
-    return racks if told else []
+    apart = inside and across and np.mean(inside) >= _WHOLE and np.mean(across) <= 1 - _WHOLE
+    return racks if apart else []
 
 
 SOURCE = "measured"
@@ -435,6 +438,6 @@ def with_racks(
     measured: Topology, places: Sequence[RankPlace], racks: Sequence[Sequence[int]]
 ) -> Topology:
     """A map with which hosts share an uplink; ``racks``: the first ranks of their hosts."""
-    said = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
-    fact = Fact("racks", said or "none told apart", SOURCE)
+    text = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
+    fact = Fact("racks", text or "none told apart", SOURCE)
     return replace(measured, facts=(*measured.facts, fact))

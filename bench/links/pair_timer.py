@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.exchange import TOKEN_BYTES, exchange, pattern
 from busbar.errors import Unsupported
-from collectives.execution.mpi.transport import MpiTransport
-from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.registry import transports
 from collectives.execution.transport import Start, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Layout
@@ -22,17 +19,14 @@ from collectives.schedule.ops import op
 from topology.model.measured import TRIPS
 
 Pair = tuple[int, int]
-#: What may move the bytes between processes, by its name.
-TRANSPORTS: Mapping[str, Callable[[MpiWorld], Transport]] = MappingProxyType(
-    {"mpi": MpiTransport, "shm": ShmTransport}
-)
 
 
-def opener(name: str) -> Callable[[MpiWorld], Transport]:
+def opener(name: str) -> Callable[[World], Transport]:
     """The function that opens a transport by its name. Raises Unsupported with the names."""
-    if name not in TRANSPORTS:
-        raise Unsupported(f"--transport {name}: there are {' and '.join(TRANSPORTS)}")
-    return TRANSPORTS[name]
+    known = {entry.name: entry.between for entry in transports().values() if entry.between}
+    if name not in known:
+        raise Unsupported(f"--transport {name}: there are {' and '.join(known)}")
+    return known[name]
 
 
 class PairTimer:

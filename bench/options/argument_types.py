@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from busbar.arguments import number, unknown, whole
-from busbar.units import MOST_RANKS
+from busbar.units import MOST_RANKS, parse_quantity
 
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
 MOST = 10_000_000
@@ -82,8 +82,8 @@ def seconds(text: str) -> float:
 
 def duration(text: str) -> float:
     """Seconds from ``30s``, ``2m``, or a number of seconds."""
-    digits = text.removesuffix("m").removesuffix("s")
-    return seconds(digits) * (60 if text.endswith("m") else 1)
+    value = parse_quantity(text, {"s": 1, "m": 60})
+    return seconds(text if value is None else str(value))
 
 
 def shares(text: str) -> tuple[float, ...]:

@@ -24,10 +24,11 @@ SEED = 20180911
 
 @dataclass(frozen=True)
 class ArrivalPattern:
-    """A pattern. ``seconds``: its longest delay, None where that is still to be found out.
+    """How late each rank enters each iteration (``--arrival``).
 
-    ``rank``: who is late in ``late``, counted from the end where it is below 0. ``table``: lines of
-    seconds by rank, which iterations take in turn.
+    ``seconds``: the longest delay; None until the fastest algorithm's time is known. ``rank``: the
+    late rank of ``late``; a negative one counts from the last rank. ``table``: of a file, a line of
+    delays in seconds by rank; iterations take the lines in turn.
     """
 
     kind: str = "zero"
@@ -68,17 +69,17 @@ class ArrivalPattern:
 
     def delays(self, nranks: int, n: int, before: int) -> NDArray[np.float64]:
         """Seconds by iteration (n of them, after ``before``) and rank; the same on every rank."""
-        found = np.zeros((n, nranks))
+        delays = np.zeros((n, nranks))
         long = self.seconds or 0.0
         if self.kind == "ramp":
-            found[:] = long * np.arange(nranks) / max(1, nranks - 1)
+            delays[:] = long * np.arange(nranks) / max(1, nranks - 1)
         elif self.kind == "late":
-            found[:, self.rank] = long
+            delays[:, self.rank] = long
         elif self.kind == "random":
-            found[:] = np.random.default_rng([SEED, before]).uniform(0, long, found.shape)
+            delays[:] = np.random.default_rng([SEED, before]).uniform(0, long, delays.shape)
         elif self.kind == "file":
-            found[:] = np.array(self.table)[np.arange(before, before + n) % len(self.table)]
-        return found
+            delays[:] = np.array(self.table)[np.arange(before, before + n) % len(self.table)]
+        return delays
 
 
 ZERO = ArrivalPattern()
@@ -106,12 +107,12 @@ def arrivals(text: str) -> tuple[ArrivalPattern, ...]:
         return (ZERO,)
     if text == "all":
         return (ZERO, *_ALL)
-    if found := re.fullmatch(f"all:{_NUMBER}", text):
-        return (ZERO, *(replace(one, seconds=_late(found[1])) for one in _ALL))
-    if found := re.fullmatch(f"(ramp|random):{_NUMBER}", text):
-        return (ArrivalPattern(found[1], _late(found[2])),)
-    if found := re.fullmatch(f"late:([0-9]{{1,6}}):{_NUMBER}", text):
-        return (ArrivalPattern("late", _late(found[2]), int(found[1])),)
+    if match := re.fullmatch(f"all:{_NUMBER}", text):
+        return (ZERO, *(replace(one, seconds=_late(match[1])) for one in _ALL))
+    if match := re.fullmatch(f"(ramp|random):{_NUMBER}", text):
+        return (ArrivalPattern(match[1], _late(match[2])),)
+    if match := re.fullmatch(f"late:([0-9]{{1,6}}):{_NUMBER}", text):
+        return (ArrivalPattern("late", _late(match[2]), int(match[1])),)
     if re.match("(zero|ramp|late|random|all)(:|$)", text):
         raise argparse.ArgumentTypeError(
             f"{text[:40]!r}: write zero, ramp:US, late:RANK:US, random:US, all, or a file's name"
@@ -128,21 +129,21 @@ def _from_file(path: Path) -> ArrivalPattern:
             f"{error}; or write zero, ramp:US, late:RANK:US, random:US, all"
         ) from None
     table = [_line(path, n, line) for n, line in enumerate(text.splitlines(), 1)]
-    found = tuple(line for line in table if line)
-    if not found or len({len(line) for line in found}) > 1:
+    rows = tuple(line for line in table if line)
+    if not rows or len({len(line) for line in rows}) > 1:
         raise argparse.ArgumentTypeError(f"{path}: every line must have one delay a rank")
-    return ArrivalPattern("file", max(map(max, found)), table=found, path=str(path))
+    return ArrivalPattern("file", max(map(max, rows)), table=rows, path=str(path))
 
 
 def _line(path: Path, number: int, line: str) -> tuple[float, ...]:
     words: Sequence[str] = line.partition("#")[0].replace(",", " ").split()
     try:
-        found = tuple(float(word) * 1e-6 for word in words)
+        delays = tuple(float(word) * 1e-6 for word in words)
     except ValueError:
-        found = (-1.0,)
-    if not all(0 <= one <= _LONGEST_S for one in found):
+        delays = (-1.0,)
+    if not all(0 <= one <= _LONGEST_S for one in delays):
         raise argparse.ArgumentTypeError(
             f"{path}, line {number}: {line.strip()[:40]!r}: write microseconds from 0 to"
             f" {_LONGEST_S * 1e6:.0f}, one a rank"
         )
-    return found
+    return delays

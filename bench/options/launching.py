@@ -48,27 +48,27 @@ class LaunchTurn:
         rows: dict[Hashable, list[int]] = {}
         for at, block in enumerate(blocks):
             rows.setdefault(block, []).append(at)
-        found = list(rows.values())
-        random.shuffle(found)
-        return [at for block in found for at in random.sample(block, len(block))]
+        ordered = list(rows.values())
+        random.shuffle(ordered)
+        return [at for block in ordered for at in random.sample(block, len(block))]
 
 
 def turns(
     things: Sequence[T], launches: int, seed: int | None
 ) -> list[tuple[T, LaunchTurn | None]]:
-    """Every thing as often as there are launches; no launch is named where there is one of each.
+    """Everything once in every launch, in an order drawn from the seed, with its launch's number.
 
-    With every launch all things have their turn, in an order that the seed draws. Without a
-    ``seed`` one is drawn.
+    A single launch keeps the order of ``things``, and its number is None. Without a ``seed``, a
+    seed is drawn.
     """
     if launches == 1:
         return [(one, None) for one in things]
     seed = randbelow(MOST_SEED) if seed is None else seed
-    random, found = Random(seed), list[tuple[T, LaunchTurn | None]]()
+    random, pairs = Random(seed), list[tuple[T, LaunchTurn | None]]()
     for number in range(1, launches + 1):
         turn = LaunchTurn(number, launches, seed)
-        found += [(one, turn) for one in random.sample(things, len(things))]
-    return found
+        pairs += [(one, turn) for one in random.sample(things, len(things))]
+    return pairs
 
 
 def parse_turn(text: str) -> LaunchTurn:

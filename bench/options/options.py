@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.options import argument_types as types
 from bench.options.argument_types import Checks, at_least, names
@@ -73,55 +73,80 @@ def transport_names() -> tuple[str, ...]:
     return ("auto", *transports())
 
 
-def mpi_threads() -> Any:
-    """The option for MPI's thread level."""
-    return option(
+class RunOptions(OptionGroup):
+    """What every run has: of collectives, of pairs, of training steps.
+
+    Fields with a plain value are options of some runs only.
+    """
+
+    if TYPE_CHECKING:
+        tuning: Path
+        grid: tuple[int, ...] | None
+        root: int | None
+        seed: int | None
+
+    transport: str = option(
+        "--transport  auto (default): nccl on GPUs, else shm on one host or shm+mpi on several with"
+        " ranks in common, where they are built, else mpi",
+        "auto",
+        choices=transport_names,
+        title="where it runs",
+    )
+    rank_list: tuple[int, ...] = option(
+        "--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after the"
+        " other",
+        (),
+        types.ranks(1),
+    )
+    launches: int = 1
+    thread_count: int | None = option(
+        "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
+        " host",
+        parse=at_least(1, "threads", MOST_RANKS),
+    )
+    mpi_threads: str | None = option(
         f"{OPTION}  thread level that MPI is started with (default: the lowest that the run needs,"
         " and multiple where ranks of MPICH share cores)",
         choices=LEVELS,
     )
+    affinity: str = option(
+        "--affinity  pin ranks to a core each, or to the cores of a NUMA node",
+        "none",
+        choices=AFFINITIES,
+    )
 
+    iterations: int | None = option(
+        "-n --iters N  iterations (default: until the median is within 2 % or the budget is spent)",
+        parse=at_least(1, "iterations"),
+        title="how long",
+    )
+    budget: float = option(
+        "--budget SECONDS  time limit of a row and placement, without -n", 2.0, types.seconds
+    )
+    timeout: float | None = option(
+        "-T --timeout SECONDS  end a row that makes no progress for so long (default 0: never)",
+        parse=types.patience,
+    )
+    timing: str = "each"
+    statistic: str = "median"
 
-def appending() -> Any:
-    """The option that keeps the results of a file of ``--out``."""
-    return switch("--append  add to the results in --out's .jsonl files", alternatives="results")
-
-
-def overwriting() -> Any:
-    """The option that replaces the results of a file of ``--out``."""
-    return switch(
+    out: tuple[str, ...] = option(
+        "--out FILE  write records after every row, as .jsonl, .jsonl.gz, .json, .csv or .parquet,"
+        " or into a run directory (DIR/); repeatable",
+        (),
+        action="append",
+        title="what is kept",
+    )
+    append: bool = switch(
+        "--append  add to the results in --out's .jsonl files", alternatives="results"
+    )
+    overwrite: bool = switch(
         "--overwrite  replace the results in --out's files; without either a file that has results"
         " is refused",
         alternatives="results",
     )
-
-
-class RunOptions(OptionGroup):
-    """What every run has: of collectives, of pairs, of training steps.
-
-    Each of these declares its fields, as options in words of its own or as plain values.
-    """
-
-    if TYPE_CHECKING:
-        transport: str
-        rank_list: tuple[int, ...]
-        thread_count: int | None
-        affinity: str
-        mpi_threads: str | None
-        iterations: int | None
-        budget: float
-        timeout: float | None
-        out: tuple[str, ...]
-        append: bool
-        overwrite: bool
-        tuning: Path
-        launches: int
-        seed: int | None
-        statistic: str
-        timing: str
-        nccl_json: Path | None
-        grid: tuple[int, ...] | None
-        root: int | None
+    nccl_json: Path | None = None
+    per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
     # Between a run and the launches that it starts: the rows of those before.
     after: Path | None = option("--after")
 
@@ -141,6 +166,12 @@ class RunOptions(OptionGroup):
         return self.thread_count
 
     @property
+    def in_process(self) -> bool:
+        """Whether ranks are threads of this process."""
+        entry = transports().get(self.transport)
+        return self.threads is not None or (entry is not None and entry.makes_ranks)
+
+    @property
     def deadline(self) -> float:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
@@ -150,6 +181,10 @@ class RunOptions(OptionGroup):
         if "" in self.out:
             raise Unsupported("--out '' names no file; ./ is this folder")
         return self
+
+
+# A title of options.
+_TIME = "what a row's time is"
 
 
 class _Own(argparse.Action):
@@ -168,11 +203,12 @@ class Options(RunOptions):
     of transports' own options, by name. ``on_gpu``: the ranks have GPUs.
     """
 
+    titles = ("sizes", "how long", "what is measured", "where it runs", "GPUs", _TIME)
     collective: str
     chosen: Mapping[str, str] = field(default_factory=dict)
     on_gpu: bool = False
 
-    minbytes: str = option("-b --minbytes SIZE  smallest size", "1M", title="sizes and iterations")
+    minbytes: str = option("-b --minbytes SIZE  smallest size", "1M", title="sizes")
     maxbytes: str = option("-e --maxbytes SIZE  largest size", "1G")
     size_list: str | None = option(
         "--sizes SIZES  these sizes, joined by commas, instead of -b, -e, -f, -i",
@@ -182,26 +218,15 @@ class Options(RunOptions):
     increment: str | None = option(
         "-i --stepbytes SIZE  increment between sizes, instead of a factor"
     )
-    iterations: int | None = option(
-        "-n --iters N  iterations (default: until the median is within 2 % or the budget is spent)",
-        parse=at_least(1, "iterations"),
-    )
     warmup_iters: int | None = option(
         "-w --warmup_iters N  warm-up iterations (default: one, and without -n all before they were"
         " steady)",
         parse=at_least(0, "warm-ups"),
+        title="how long",
     )
     cycles: int = option(
         "-N --run_cycles N  run the whole sweep N times, 0 for ever", 1, at_least(0, "cycles")
     )
-    budget: float = option(
-        "--budget SECONDS  time limit of a row and placement, without -n", 2.0, types.seconds
-    )
-    timeout: float | None = option(
-        "-T --timeout SECONDS  end a row that makes no progress for so long (default 0: never)",
-        parse=types.patience,
-    )
-
     algorithm: str | None
     tuning: Path = TUNING
     grid: tuple[int, ...] | None = None
@@ -220,18 +245,12 @@ class Options(RunOptions):
         title="what is measured",
     )
 
-    transport: str = option(
-        "--transport  auto (default): nccl on GPUs, else shm on one host or shm+mpi on several with"
-        " ranks in common, where they are built, else mpi",
-        "auto",
-        choices=transport_names,
-        title="where it runs",
-    )
-    rank_list: tuple[int, ...] = option(
-        "--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after the"
-        " other, and a map of the fastest algorithm by size and count follows",
+    rank_list: tuple[int, ...] = redefine(
+        RunOptions,
+        "rank_list",
         (),
-        types.ranks(1),
+        text="--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after"
+        " the other, and a map of the fastest algorithm by size and count follows",
     )
     launches: int = option(
         "--launches N  start the ranks N times, with the rows in another order each time, and show"
@@ -245,12 +264,7 @@ class Options(RunOptions):
         "--seed N  seed of the order of rows with --launches (default: drawn, and kept in the"
         " records)",
         parse=at_least(0, "as seed", MOST_SEED),
-    )
-    mpi_threads: str | None = mpi_threads()
-    affinity: str = option(
-        "--affinity  pin ranks to a core each, or to the cores of a NUMA node",
-        "none",
-        choices=AFFINITIES,
+        title="where it runs",
     )
     split: tuple[str, int] | None = option(
         "--split RULE:N  split the ranks into groups that run at the same time, by rank mod N, div"
@@ -267,11 +281,6 @@ class Options(RunOptions):
     )
     oversubscribe_gpu: bool = switch(
         "--oversubscribe-gpu  let ranks share a GPU, for tests; otherwise this is refused"
-    )
-    thread_count: int | None = option(
-        "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
-        " host",
-        parse=at_least(1, "threads", MOST_RANKS),
     )
     nthreads: int = option(
         "-t --nthreads N  with -g, as in nccl-tests: --threads t x g",
@@ -292,12 +301,13 @@ class Options(RunOptions):
         "--timing  time each iteration, or N back to back as nccl-tests does",
         "each",
         choices=("each", "loop"),
-        title="what a row's time is",
+        title=_TIME,
     )
     sync_mode: str | None = option(
         "--sync  how iterations begin: behind a barrier (default), or at agreed times of one clock"
         " (window); with window the time is from the earliest start to the latest end",
         choices=("barrier", "window"),
+        title=_TIME,
     )
     arrivals: tuple[ArrivalPattern, ...] = option(
         "--arrival PATTERN  let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US,"
@@ -340,17 +350,8 @@ class Options(RunOptions):
         choices=("auto", "nccl", "compact"),
         title="what is kept",
     )
-    out: tuple[str, ...] = option(
-        "--out FILE  write records after every row, as .jsonl, .jsonl.gz, .json, .csv or .parquet,"
-        " or into a run directory (DIR/); repeatable",
-        (),
-        action="append",
-    )
-    append: bool = appending()
-    overwrite: bool = overwriting()
     # For bench.selfcheck: slow what is timed by these shares, each in every cycle (-N).
     inject: tuple[float, ...] = option("--inject", (), types.shares)
-    per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
     per_iteration: int = option(
         "-I --per_iter_timing 0|1  add columns of per-iteration statistics (default 0; -I alone is"
         " 1)",
@@ -652,8 +653,8 @@ def _show(value: object) -> str:
 
 def parse_choice(text: str) -> Choice:
     """``double_tree:segments=4`` as a Choice. Raises Unsupported for anything malformed."""
-    name, given = catalogue.parse(text.strip())
-    return Choice(name, tuple(given.items()))
+    name, parameters = catalogue.parse(text.strip())
+    return Choice(name, tuple(parameters.items()))
 
 
 def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:

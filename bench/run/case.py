@@ -18,7 +18,7 @@ from collectives.schedule.spec import Collective
 class Case:
     """A case: ``schedule`` is None for the library's own collective and for work sharing.
 
-    ``reach``: see `bench.run.catalogue.Chosen`. ``nonblocking``: the library's in that form.
+    ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's in that form.
     """
 
     spec: Collective

@@ -9,7 +9,7 @@ from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
 
-class Opened(NamedTuple):
+class RunContext(NamedTuple):
     """The world and transports of a run on one rank.
 
     ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the

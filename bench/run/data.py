@@ -145,10 +145,10 @@ class Inputs:
         if (rank, turn) not in self._digests:
             runs = (wanted for _, wanted in self._wanted(rank, turn))
             self._digests[rank, turn] = digest(runs)
-        found = digest(
+        total = digest(
             result[begin : begin + length] for begin, _, length, _ in self._pieces(rank, Buffer.OUT)
         )
-        return found == self._digests[rank, turn]
+        return total == self._digests[rank, turn]
 
 
 def digest(runs: Iterator[Array]) -> int:
@@ -158,15 +158,15 @@ def digest(runs: Iterator[Array]) -> int:
     its difference is. No element of 1, 2, 4 or 8 bytes lies in two words. Words that change places
     change the sum, too, unless their difference is a multiple of a high power of two.
     """
-    found = 0
+    total = 0
     for number, run in enumerate(runs):
         raw = np.ascontiguousarray(run).view(np.uint8)
         whole = len(raw) // 8 * 8
         words = raw[:whole].view(np.uint64)
         last = int.from_bytes(raw[whole:].tobytes(), "little")
         of_run = int(np.dot(words, _WORDS[: len(words)])) + last * (2 * _M + 1)
-        found += of_run * (2 * number + 1)
-    return found % 2**64
+        total += of_run * (2 * number + 1)
+    return total % 2**64
 
 
 def host(array: Any) -> Array:
@@ -188,14 +188,14 @@ def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
 
 def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
     """(offset, length, start in the table) of the runs that elements first … first+length have."""
-    found = []
+    blocks = []
     at = first
     while at < first + length:
         block, inside = divmod(at, _M)
         n = min(_M - inside, first + length - at)
-        found.append((at - first, n, (inside + block * _BLOCK_STRIDE) % _M))
+        blocks.append((at - first, n, (inside + block * _BLOCK_STRIDE) % _M))
         at += n
-    return found
+    return blocks
 
 
 def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
@@ -226,13 +226,13 @@ def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
     # group than it holds whole ones.
     group = -(-nranks // (top - 1)) if nranks > top else 1
     firsts = np.arange(0, _M - group + 1, group)
-    kept = random.random(len(firsts)) < (0.75 if group > 1 else 0.5)
-    chosen = (firsts + random.integers(0, group, len(firsts)))[kept]
+    drawn = random.random(len(firsts)) < (0.75 if group > 1 else 0.5)
+    chosen = (firsts + random.integers(0, group, len(firsts)))[drawn]
     return _by_rank(np.isin(np.arange(_M), chosen)).astype(dtype)
 
 
 def _by_rank(values: Array) -> Array:
-    """The table in which an element's shares, rank after rank, are neighbours among ``values``."""
+    """Reorder a table of ``values`` so that consecutive ranks read consecutive entries of it."""
     table = np.empty_like(values)
     table[np.arange(_M) * _RANK_STRIDE % _M] = values
     return table

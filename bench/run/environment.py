@@ -87,10 +87,10 @@ def topology_fingerprint() -> str | None:
 def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """The version of NVIDIA's driver that is loaded."""
     try:
-        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", path.read_text())
+        match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", path.read_text())
     except OSError:
         return None
-    return found[1] if found else None
+    return match[1] if match else None
 
 
 def describe(

@@ -17,17 +17,17 @@ from bench.run.screen import Screen
 from collectives.execution.world import Json, World
 
 
-class Recorder(Screen):
+class GroupScreen(Screen):
     """The screen of a group whose first rank is not the run's: keeps lines to be printed later."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(rank)
-        self.kept: list[str] = []
+        self.held: list[str] = []
 
     def lines(self, lines: Iterable[str]) -> None:
         """Results, for later."""
         if self._speaks:
-            self.kept += lines
+            self.held += lines
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Progress is the first group's to show."""
@@ -79,7 +79,7 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     ranks = tuple(rank for rank, one in enumerate(colors) if one == mine)
     inner = world.split(mine, world.rank)
     sizes = {colors.count(one) for one in order}
-    screen = Screen(inner.rank) if number == 0 else Recorder(inner.rank)
+    screen = Screen(inner.rank) if number == 0 else GroupScreen(inner.rank)
     together = world.barrier if len(sizes) == 1 else lambda: None
     here = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     part = sum(colors[rank] == mine for rank in here) / len(here)

@@ -47,8 +47,8 @@ class Compact:
 
     def header(self, banner: Banner) -> list[str]:
         """The lines above the rows."""
-        said = [f"{len(kind)} kinds" if len(kind) > 1 else kind[0] for kind in self._kinds]
-        return compact_table.header(banner, ", ".join(said))
+        shared = [f"{len(kind)} kinds" if len(kind) > 1 else kind[0] for kind in self._kinds]
+        return compact_table.header(banner, ", ".join(shared))
 
     def row(self, pair: Placements) -> list[str]:
         """The lines of a row."""

@@ -79,13 +79,13 @@ def _number(path: Path) -> int | None:
 
 def _named(path: Path) -> dict[str, int]:
     """The numbers of a file of lines "name value", /proc/meminfo's in its own unit."""
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     with suppress(OSError):
         for line in path.read_text().splitlines():
             name, *rest = line.split()
             if rest and rest[0].isdigit():
-                found[name.rstrip(":")] = int(rest[0])
-    return found
+                limits[name.rstrip(":")] = int(rest[0])
+    return limits
 
 
 def _node(root: Path) -> int:
@@ -114,8 +114,8 @@ def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
             free = _group_free(one)
             if free is not None:
                 where = one.stat()
-                said = "/" if one == base else f"/{one.relative_to(base)}"
-                yield f"{where.st_dev}:{where.st_ino}", said, free
+                name = "/" if one == base else f"/{one.relative_to(base)}"
+                yield f"{where.st_dev}:{where.st_ino}", name, free
             if one == base:
                 break
 
@@ -150,14 +150,14 @@ def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
     ``root`` stands in for ``/`` in tests. Without ``/proc/meminfo`` (not Linux) a node has 1 GiB.
     """
     where = f"node {node}"
-    found = [Pool(where, f"on {where}", _node(root))]
+    known = [Pool(where, f"on {where}", _node(root))]
     for key, path, free in _cgroups(root):
-        found.append(Pool(f"{where} {key}", f"in cgroup {path} of {where}", free))
+        known.append(Pool(f"{where} {key}", f"in cgroup {path} of {where}", free))
     space = _address_space(root)
     if space is not None:
         name = "in the address space of one process (ulimit -v)"
-        found.append(Pool(f"{where} process {os.getpid()}", name, space, True))
-    return found
+        known.append(Pool(f"{where} process {os.getpid()}", name, space, True))
+    return known
 
 
 class MemoryGrowth:
@@ -197,7 +197,7 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
     for rank, own in enumerate(seen):
         for pool in own:
             of.setdefault(pool.key, []).append(rank)
-    found: list[Lack] = []
+    shortages: list[Lack] = []
     for key, ranks in of.items():
         views = [pool for rank in ranks for pool in seen[rank] if pool.key == key]
         shares = views[0].address and needs[ranks[0]].mapped
@@ -207,8 +207,8 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
             whole = min(whole, views[0].most)
         free = int(whole * SHARE)
         if need > free:
-            found.append(Lack(views[0].name, need, free, len(ranks)))
-    return min(found, key=lambda one: one.free / one.need, default=None)
+            shortages.append(Lack(views[0].name, need, free, len(ranks)))
+    return min(shortages, key=lambda one: one.free / one.need, default=None)
 
 
 class Room:
@@ -234,11 +234,11 @@ class Room:
         node = self._world.nodes[self._world.rank]
         room = self._transport.room()
         if room is None:
-            found = pools(node)
+            known = pools(node)
         else:
             name, free = room
-            found = [Pool(f"{name} of node {node}", f"on {name} of node {node}", free)]
-        return [pool._replace(most=self._most.get(pool.key)) for pool in found]
+            known = [Pool(f"{name} of node {node}", f"on {name} of node {node}", free)]
+        return [pool._replace(most=self._most.get(pool.key)) for pool in known]
 
     def seen(self) -> list[list[Pool]]:
         """The free memory that every rank sees now."""

@@ -79,20 +79,22 @@ def cause(noise: Noise) -> str:
     Empty where nothing was above its threshold: steal 2 % of all cores, others 5 %, a core 10 %
     slower than another.
     """
-    said: list[tuple[float, str]] = []
+    causes: list[tuple[float, str]] = []
     for shares, least, text in (
         (noise.steal, _STEAL, "steal {}"),
         (noise.others, _OTHERS, "other programs took {} of all cores"),
     ):
         share = max(shares, default=0.0)
         if share >= least:
-            said.append((share, text.format(f"{share:.0%}".replace("%", " %"))))
+            causes.append((share, text.format(f"{share:.0%}".replace("%", " %"))))
     hz = noise.hz
     if hz and min(hz) < (1 - _SLOWER) * max(hz):
         slow = 1 - min(hz) / max(hz)
         rank = hz.index(min(hz))
-        said.append((slow, f"rank {rank}'s core at {min(hz) / 1e9:.2f} of {max(hz) / 1e9:.2f} GHz"))
-    return "; ".join(text for _, text in sorted(said, key=lambda one: -one[0]))
+        causes.append(
+            (slow, f"rank {rank}'s core at {min(hz) / 1e9:.2f} of {max(hz) / 1e9:.2f} GHz")
+        )
+    return "; ".join(text for _, text in sorted(causes, key=lambda one: -one[0]))
 
 
 def not_quiet(

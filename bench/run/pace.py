@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
-from bench.run.catalogue import BySize, Chosen, Job
+from bench.run.contenders import Contender, Job, SizeDependentContender
 from bench.run.memory import Need, Pool, Room, beside, buffers, lack
 from bench.run.work import SizeRow, rows
 from collectives.execution.world import World
@@ -118,7 +118,7 @@ class PlannedRow(NamedTuple):
     """
 
     job: Job
-    chosen: BySize | Chosen
+    chosen: SizeDependentContender | Contender
     line: SizeRow
     arrival: ArrivalPattern
     slower: float | None

@@ -47,9 +47,9 @@ class ResultCheck:
         self.iterations += 1
         if self._digests and self._inputs.same_digest(self._rank, self._target, self._turn):
             return
-        found = self._inputs.check(self._rank, self._target, self._ulps, self._turn)
-        first = self.wrong if self.wrong.count else found
-        self.wrong = first._replace(count=self.wrong.count + found.count)
+        wrong = self._inputs.check(self._rank, self._target, self._ulps, self._turn)
+        first = self.wrong if self.wrong.count else wrong
+        self.wrong = first._replace(count=self.wrong.count + wrong.count)
 
 
 class Checked(Wrapper):

@@ -61,25 +61,25 @@ class Rooflines:
         key = nbytes, in_place
         if key not in self._known:
             try:
-                found = self._probed(*(one[:nbytes] for one in pair))
+                seconds = self._probed(*(one[:nbytes] for one in pair))
             except Unsupported as error:
-                self.why, found = str(error), None
-            if found is None:
+                self.why, seconds = str(error), None
+            if seconds is None:
                 self._transport = None
                 return None
-            self._known[key] = found
+            self._known[key] = seconds
         return self._known[key].seconds(needed)
 
     def _probed(self, source: Array, target: Array) -> Roofline | None:
         """As many sweeps as the budgets allow, by the time that one of each kind takes."""
         assert self._transport is not None
         start = time.perf_counter()
-        found = self._transport.roofline(source, target, 1)
-        if found is None:
+        seconds = self._transport.roofline(source, target, 1)
+        if seconds is None:
             return None
         spent = self._world.combine(np.array([time.perf_counter() - start]), "max")[0]
         n = max(min(SWEEPS, int(BUDGET / spent)), min(MORE_SWEEPS, int(MORE_BUDGET / spent)))
-        return self._transport.roofline(source, target, n) if n > 1 else found
+        return self._transport.roofline(source, target, n) if n > 1 else seconds
 
 
 def _raw(source: Array, target: Array) -> tuple[Array, Array]:

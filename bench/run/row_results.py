@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from bench.options.arrival import ArrivalPattern
 from bench.run.case import Case
-from bench.run.catalogue import BySize, Chosen
-from bench.run.context import Opened
-from bench.run.entering import Entering
+from bench.run.contenders import Contender, SizeDependentContender
+from bench.run.context import RunContext
 from bench.run.noise import noted
 from bench.run.pace import PlannedRow
-from bench.run.paired import each
+from bench.run.pt2pt import each
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
+from bench.run.start_sync import StartSync
 from busbar.errors import Unsupported
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
@@ -37,9 +37,9 @@ class RowResults:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: RunContext,
         bench: Bench,
-        entering: Entering,
+        entering: StartSync,
         gauges: Gauges,
         screen: Screen,
         environment: Mapping[str, Any],
@@ -51,12 +51,12 @@ class RowResults:
         self._of_all: Run | None = None
         self.failed = False
 
-    def through(self, chosen: BySize | Chosen) -> str:
+    def through(self, chosen: SizeDependentContender | Contender) -> str:
         """The names of what carries an algorithm: of one for each size all that it may take."""
-        ones = chosen.every if isinstance(chosen, BySize) else [chosen]
+        ones = chosen.every if isinstance(chosen, SizeDependentContender) else [chosen]
         return ", ".join(dict.fromkeys(self._carrier(one).name for one in ones))
 
-    def _carrier(self, chosen: Chosen) -> Transport:
+    def _carrier(self, chosen: Contender) -> Transport:
         return self._opened.baseline if chosen.library else self._opened.transport
 
     def result(self, work: PlannedRow, earlier: Sequence[Measurement]) -> Placements:
@@ -121,7 +121,7 @@ class RowResults:
         case: Case,
         in_place: bool,
         work: PlannedRow,
-        chosen: Chosen,
+        chosen: Contender,
         arrival: ArrivalPattern,
     ) -> Record:
         try:
@@ -140,7 +140,7 @@ class RowResults:
         waits = shares if noted(shares) and not crowded else ()
         return replace(each(record, chosen.holds), core_wait=waits)
 
-    def _compare(self, chosen: Chosen, case: Case, record: Record) -> None:
+    def _compare(self, chosen: Contender, case: Case, record: Record) -> None:
         """What was counted while running must be what the schedule says."""
         sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
         if (record.sent_bytes, record.received_bytes) != (sent, received):

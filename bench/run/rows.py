@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
 from bench.run.case import Case
-from bench.run.context import Opened
+from bench.run.context import RunContext
 from bench.run.data import Inputs
 from bench.run.memory import (
     Arena,
@@ -29,7 +29,7 @@ from bench.run.pace import Pace
 from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
-from bench.timing.measure import Timed, Timing, measure
+from bench.timing.measure import Timing, measure
 from bench.timing.starts import Arrived, HowToStart
 from busbar.errors import Unavailable
 from busbar.units import format_bytes
@@ -52,7 +52,7 @@ class Bench:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: RunContext,
         rules: Timing,
         arrived: Arrived,
         *,
@@ -115,13 +115,13 @@ class Bench:
                 lambda: self.pace.left() - proving,
             )
             noise.stop()
-            if case.nonblocking and timed.times:
-                alone = median(timed.times)
-                overlapped = measure_overlap(action, self._world, alone, timed.iterations)
+            if case.nonblocking and timed.times_s:
+                alone = median(timed.times_s)
+                overlapped = measure_overlap(action, self._world, alone, timed.iterations or 0)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
-            gpus = self._gauges.end(timed.runs + more)
+            gpus = self._gauges.end((timed.runs or 0) + more)
             moved = self._prove(case, action, proof)
             if case.schedule is None and not case.worksharing and self._room.on_host:
                 most = taken(sizes, self._world.rank, growth.nbytes())
@@ -133,8 +133,8 @@ class Bench:
         return replace(
             self._record(case, timed, proof, moved),
             limit_s=limit,
-            noise=others if timed.times else None,
-            core_wait=waits if timed.times else (),
+            noise=others if timed.times_s else None,
+            core_wait=waits if timed.times_s else (),
             gpus=gpus,
             overlapped=overlapped,
         )
@@ -190,8 +190,8 @@ class Bench:
             self._arena.take(sizes)
         except (Unavailable, MemoryError) as error:
             problem = str(error) or "no memory"
-        found = self._world.gather(problem)
-        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(found) if reason]
+        problems = self._world.gather(problem)
+        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(problems) if reason]
         if reasons:
             self._arena.keep({})
         return "; ".join(reasons[:1])
@@ -289,8 +289,9 @@ class Bench:
         return moved
 
     def _record(
-        self, case: Case, timed: Timed, proof: ResultCheck, moved: tuple[int, int]
+        self, case: Case, timed: Record, proof: ResultCheck, moved: tuple[int, int]
     ) -> Record:
+        """The record of what was timed, with what the ranks' results and bytes were."""
         wrong = proof.wrong
         everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
         count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
@@ -298,21 +299,12 @@ class Bench:
             if w is not None and w[0] and not self.complaint:
                 self.complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
         ours = case.schedule is not None or case.worksharing
-        return Record(
-            times_s=timed.times,
-            iterations=timed.iterations,
-            runs=timed.runs,
-            timing=self._rules.timing,
-            across=timed.across,
-            stopped=timed.stopped,
+        return replace(
+            timed,
             wrong=count,
             checked="" if count is None else str(self._check),
             sent_bytes=max(s for _, s, _ in everyone) if ours else None,
             received_bytes=max(r for _, _, r in everyone) if ours else None,
             total_bytes=sum(s for _, s, _ in everyone) if ours else None,
-            per_rank_s=timed.per_rank,
-            warm_up_s=timed.warm_up,
-            also=dict(timed.also),
-            window=timed.window,
-            skipped="" if timed.times else _LOST.format(timed.runs),
+            skipped="" if timed.times_s else _LOST.format(timed.runs),
         )

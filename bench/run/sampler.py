@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from reports.records.measurement import GpuSample
+from reports.records.measurement import GpuSample, Record
 
 if TYPE_CHECKING:
     from topology.sources.nvml import Gauge, State
@@ -72,17 +71,17 @@ class Sampler:
             states = sorted(self._states, key=lambda state: state.at)
         seconds = states[-1].at - states[0].at
         gpu = self._gpu
-        found: dict[str, Any] = {"busid": gpu.busid, "uuid": gpu.uuid, "name": gpu.name}
-        found |= {"samples": len(states), "seconds": seconds, "operations": operations}
+        sample: dict[str, Any] = {"busid": gpu.busid, "uuid": gpu.uuid, "name": gpu.name}
+        sample |= {"samples": len(states), "seconds": seconds, "operations": operations}
         # The first look came before the work, which the clocks may not have risen for yet.
         for name in _FIGURES:
             values = [v for s in states[1:] if (v := getattr(s, name)) is not None]
             if values:
-                found[name] = [min(values), median(values), max(values)]
+                sample[name] = [min(values), median(values), max(values)]
         reasons = [word for s in states[1:] for word in s.throttle or ()]
         if any(s.throttle is not None for s in states):
-            found["throttle"] = list(dict.fromkeys(reasons))
-        return found | self._energy(states, operations)
+            sample["throttle"] = list(dict.fromkeys(reasons))
+        return sample | self._energy(states, operations)
 
     def _energy(self, states: Sequence[State], operations: int) -> dict[str, float]:
         """Joules of a window, where it is long enough for the counter; above idle by operation."""
@@ -90,19 +89,19 @@ class Sampler:
         seconds = last.at - first.at
         if first.energy_j is None or last.energy_j is None or seconds < LONG:
             return {}
-        found = {"energy_j": last.energy_j - first.energy_j}
+        energy = {"energy_j": last.energy_j - first.energy_j}
         if self.idle_w is not None and operations:
-            found["idle_w"] = self.idle_w
-            found["energy_per_op_j"] = (found["energy_j"] - self.idle_w * seconds) / operations
-        return found
+            energy["idle_w"] = self.idle_w
+            energy["energy_per_op_j"] = (energy["energy_j"] - self.idle_w * seconds) / operations
+        return energy
 
     def rest(self, wait: Callable[[float], object]) -> None:
         """Measure what the GPU takes while nothing runs; ``wait`` lets seconds pass."""
         self.begin()
         wait(1.05 * LONG)
-        found = self.end(0)
-        if "energy_j" in found:
-            self.idle_w = found["energy_j"] / found["seconds"]
+        sample = self.end(0)
+        if "energy_j" in sample:
+            self.idle_w = sample["energy_j"] / sample["seconds"]
 
     def close(self) -> None:
         """No more looks."""
@@ -170,12 +169,12 @@ class Gauges:
         if self._mine is not None:
             self._mine.begin()
 
-    def more(self, timed: Timed) -> int:
+    def more(self, timed: Record) -> int:
         """How many iterations more it takes until energy can be told; the same on all ranks."""
-        if not (self._energy and self.active and timed.times):
+        if not (self._energy and self.active and timed.times_s):
             return 0
-        each = max(median(timed.times), 1e-7)
-        return max(0, ceil(1.1 * LONG / each) - timed.iterations)
+        each = max(median(timed.times_s), 1e-7)
+        return max(0, ceil(1.1 * LONG / each) - (timed.iterations or 0))
 
     def end(self, operations: int) -> tuple[GpuSample, ...]:
         """Stop sampling for this row and placement; gives the sample of each GPU."""

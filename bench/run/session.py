@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from bench.run.catalogue import Job
-from bench.run.context import Opened
-from bench.run.entering import Entering
+from bench.run.contenders import Job
+from bench.run.context import RunContext
 from bench.run.environment import describe, place
 from bench.run.groups import Group
-from bench.run.keeping import Keeper, closing
 from bench.run.layout import layout
-from bench.run.lines import People, banner, remarks, shown
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
 from bench.run.pace import PlannedRow, all_work, order, planned
 from bench.run.proof import remark as check_remark
+from bench.run.recorder import Recorder, closing
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
-from bench.run.stopped import StoppedNeighbour
+from bench.run.start_sync import StartSync
+from bench.run.stopped_neighbour import StoppedNeighbour
+from bench.run.table_text import RankSummary, banner, remarks, shown
 from bench.run.watchdog import Watchdog
 from bench.timing.measure import Timing
 from busbar.errors import RankFailure, Unsupported
@@ -40,7 +40,7 @@ class Session:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: RunContext,
         jobs: Sequence[Job],
         crowd: Load | None = None,
         group: Group | None = None,
@@ -62,10 +62,10 @@ class Session:
         self._screen = Screen(world.rank) if group is None else group.screen
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
-        self._keeper = Keeper(world, self._screen, options, opened.line, quiet=options.quiet)
+        self._keeper = Recorder(world, self._screen, options, opened.line, quiet=options.quiet)
         places = world.gather(place(world, transport))
-        self._people = People.of(places)
-        self._entering = Entering(world, transport, options)
+        self._people = RankSummary.of(places)
+        self._entering = StartSync(world, transport, options)
         environment = self._environment(places) if world.rank == 0 else {}
         tick = StoppedNeighbour(opened, self.stop).beside(self._screen.tick)
         self._watch = Watchdog(world, options.timeout, self.stop, opened.line, tick)
@@ -102,8 +102,8 @@ class Session:
             "launch": None if launch is None else launch.facts,
             "clock": self._entering.facts() or None,
         }
-        found = describe(opened.library, opened.world, opened.transport, places)
-        return found | {name: value for name, value in known.items() if value is not None}
+        facts = describe(opened.library, opened.world, opened.transport, places)
+        return facts | {name: value for name, value in known.items() if value is not None}
 
     # -- the sweep
 
@@ -166,11 +166,11 @@ class Session:
         over = through.replace("+", ", ").split(", ")
         level = self._world.threads() if "mpi" in over else None
         transport = self._opened.transport
-        said = remarks(self._group, self._crowd, self._world.size, transport, level, library)
-        said += self._entering.remarks(first.arrival)
+        texts = remarks(self._group, self._crowd, self._world.size, transport, level, library)
+        texts += self._entering.remarks(first.arrival)
         checked = check_remark(options.check)
-        said += [checked] if checked and not self._listed else []
-        self._keeper.say([f"# {remark}" for remark in said])
+        texts += [checked] if checked and not self._listed else []
+        self._keeper.say([f"# {remark}" for remark in texts])
         self._listed = True
         self._keeper.say(self._layout.header(top))
         measured = []

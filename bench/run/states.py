@@ -43,14 +43,14 @@ class RankStates:
         self._rank, self._size = world.rank, world.size
         self.listener: socket.socket | None = None
         self._callers: dict[socket.socket, bytes] = {}
-        told: list[object] = []
+        everyone: list[object] = []
         if world.rank == 0:
             several = max(world.nodes) > 0
             token = token_bytes(_DIGEST)
             self.listener = _listener("" if several else "127.0.0.1")
             addresses = list(_addresses()) if several else ["127.0.0.1"]
-            told = [addresses[:_MOST_ADDRESSES], self.listener.getsockname()[1], token.hex()]
-        addresses, self._port, secret = world.broadcast(told)
+            everyone = [addresses[:_MOST_ADDRESSES], self.listener.getsockname()[1], token.hex()]
+        addresses, self._port, secret = world.broadcast(everyone)
         self._addresses: Sequence[str] = addresses
         self._token = bytes.fromhex(secret)
         #: Rank 0's address as this rank reaches it; empty where it does not, or is rank 0.
@@ -77,7 +77,7 @@ class RankStates:
 
     def hear(self, ready: Sequence[object]) -> dict[int, State]:
         """Take what ranks tell on the ends that are ``ready``, and answer; their states by rank."""
-        found: dict[int, State] = {}
+        received: dict[int, State] = {}
         for end in [one for one in self._callers if one in ready]:
             try:
                 data = self._callers[end] + end.recv(_LENGTH - len(self._callers[end]))
@@ -86,9 +86,9 @@ class RankStates:
             except OSError:
                 data = b""
             if len(data) == _LENGTH:
-                told = self._read(data)
-                if told is not None:
-                    found[told[0]] = told[1]
+                message = self._read(data)
+                if message is not None:
+                    received[message[0]] = message[1]
                     with suppress(OSError):
                         end.send(_HERE)
             elif len(data) > len(self._callers[end]):
@@ -98,7 +98,7 @@ class RankStates:
             end.close()
         if self.listener is not None and self.listener in ready:
             self._accept(self.listener)
-        return found
+        return received
 
     def _accept(self, listener: socket.socket) -> None:
         if len(self._callers) == _MOST_CALLERS:  # who has said nothing for the longest time
@@ -144,13 +144,13 @@ class RankStates:
 def _listener(address: str) -> socket.socket:
     """A listening socket on a free port of an address, or of all addresses of this host."""
     if not address and socket.has_dualstack_ipv6():
-        found = socket.create_server(
+        listener = socket.create_server(
             ("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
         )
     else:
-        found = socket.create_server((address, 0), backlog=_BACKLOG)
-    found.setblocking(False)
-    return found
+        listener = socket.create_server((address, 0), backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener
 
 
 def _addresses(inet6: Path = Path("/proc/net/if_inet6")) -> Iterator[str]:
@@ -159,8 +159,8 @@ def _addresses(inet6: Path = Path("/proc/net/if_inet6")) -> Iterator[str]:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             with suppress(OSError):  # it has none
-                found = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)
-                address = ip_address(found[20:24])
+                reply = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)
+                address = ip_address(reply[20:24])
                 if not address.is_loopback:
                     yield str(address)
     with suppress(OSError):

@@ -96,10 +96,10 @@ def parse(data: bytes, path: Path) -> list[Rules]:
         raise Unsupported(
             f"{path}: not a tuning file of format {FORMAT!r}; python -m bench.tune writes one"
         )
-    found = document.get("rules")
-    if not isinstance(found, list):
+    entries = document.get("rules")
+    if not isinstance(entries, list):
         raise Unsupported(f"{path}: rules: a list is missing")
-    return [_rules(path, number, one) for number, one in enumerate(found)]
+    return [_rules(path, number, one) for number, one in enumerate(entries)]
 
 
 def _rules(path: Path, number: int, one: Any) -> Rules:
@@ -122,8 +122,8 @@ def _rules(path: Path, number: int, one: Any) -> Rules:
     if type(shared) not in (bool, type(None)):
         raise Unsupported(f"{where}.oversubscribed: neither true nor false")
     default = _candidate(f"{where}.default", one.get("default"))
-    kept = {name: one[name] for name in kinds}
-    return Rules(**kept, default=default, ranges=ranges, oversubscribed=shared)
+    fields = {name: one[name] for name in kinds}
+    return Rules(**fields, default=default, ranges=ranges, oversubscribed=shared)
 
 
 def _range(where: str, one: Any) -> Range:

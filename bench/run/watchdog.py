@@ -228,7 +228,7 @@ class Watchdog:
     # -- progress
 
     def _hear(self, ready: Sequence[object]) -> None:
-        """Rank 0: take what ranks tell of themselves."""
+        """Rank 0: read the states that other ranks have sent."""
         assert self._states is not None
         self._world.states.update(self._states.hear(ready))
 
@@ -274,8 +274,8 @@ class Watchdog:
             stop = time.monotonic() + min(_LATEST_S, max(_ANSWER_S, _TELL * timeout))
             while len(states) < size and (left := stop - time.monotonic()) > 0:
                 self._hear(select.select(self._states.ends(), [], [], left)[0])
-        found = dict(states)
-        reason = f"{_late(timeout)}; {self._explain(found, size)}{self._unreached(found)}"
+        known = dict(states)
+        reason = f"{_late(timeout)}; {self._explain(known, size)}{self._unreached(known)}"
         self._leave(reason, 4)
 
     def _unreached(self, states: Mapping[int, State]) -> str:

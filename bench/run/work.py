@@ -129,13 +129,13 @@ def check(spec: Collective, options: Options, nranks: int) -> list[str]:
         if few:
             # Those that are too small come first; what fits one fits all above it.
             below = options.sizes[few - 1]
-            said = (
+            note = (
                 f"{below} bytes are less than one element of {itemsize} bytes"
                 if spec.unit is Unit.PART
                 else f"{below} bytes leave each of {nranks} ranks less than the {ALIGN_BYTES} that"
                 " nccl-tests rounds to"
             )
             if few == len(options.sizes):
-                raise Unsupported(f"{said}; use a larger -e")
-            notes.append(f"left out: sizes up to {below} B: {said}")
+                raise Unsupported(f"{note}; use a larger -e")
+            notes.append(f"left out: sizes up to {below} B: {note}")
     return notes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.options.options import parse_choice
-from bench.run.catalogue import BySize, Chosen, RankSetup, auto
+from bench.run.contenders import Contender, RankSetup, SizeDependentContender, auto
 from bench.steps.buckets import GradientLayout, Gradients, TensorRange
 from bench.steps.compressed import (
     CastFirst,
@@ -68,14 +68,14 @@ class Exchange:
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
         run, nranks = job.options, job.world.size
-        self._contender: BySize | Chosen | None = None
+        self._contender: SizeDependentContender | Contender | None = None
         if name == "library":
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
             self._contender = auto(self._spec, run, RankSetup(nranks, job.transport.name))
         else:
-            self._contender = Chosen(self._spec, run, parse_choice(name), nranks)
+            self._contender = Contender(self._spec, run, parse_choice(name), nranks)
             self._contender.prove()
         self._op = op("avg") if self._spec.reduces else None
         self._plans: dict[TensorRange, Action] = {}

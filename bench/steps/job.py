@@ -6,8 +6,8 @@ an all-reduce of the catalogue, ``library`` or ``auto``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bench.run.watchdog import Watchdog
@@ -17,7 +17,6 @@ from bench.steps.trace import Trace
 from bench.steps.workloads.workload import Workload
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from reports.records.measurement import Record
 
 
 @dataclass(frozen=True)
@@ -50,36 +49,12 @@ class StepJob:
 
 
 @dataclass(frozen=True)
-class StepOutcome:
-    """The result of an update's steps, the same on every rank.
-
-    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
-    synchronous, or the protocol's name. ``compute``: measured seconds of the same steps without an
-    exchange; empty if they cannot be measured. ``messages``: of one step, over all ranks.
-    ``predicted``: the expected seconds of a step, if there is a prediction. ``model``: what
-    predicts them: fit, topology, formula or simulation. ``gradients``: how many ranks' gradients a
-    step uses, for samples/s. ``facts``: more for the record, as JSON values. ``lines``: printed
-    below the row. ``transport``: what exchanged the gradients, if it is not the job's.
-    """
-
-    record: Record
-    kind: str
-    compute: tuple[float, ...] = ()
-    messages: int | None = None
-    predicted: float | None = None
-    model: str = ""
-    gradients: float = 1.0
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
-    transport: str = ""
-
-
-@dataclass(frozen=True)
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``module``: its ``run`` takes a `StepJob` and returns a `StepOutcome`. Its ``check`` takes the
-    choice, the number of ranks and the options before ranks start, and raises Unsupported.
+    ``module``: its ``run`` takes a `StepJob` and returns the record (`bench.steps.record`) and the
+    lines below its row, the same on every rank. Its ``check`` takes the choice, the number of ranks
+    and the options before ranks start, and raises Unsupported.
     ``about``: a line for ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
     """
 

@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
-    from bench.run.context import Opened
+    from bench.run.context import RunContext
 
 _MODULE = ("bench.step",)
 _LOST = (
@@ -45,7 +45,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)
     if sign is None and options.out and options.after is None:
-        from bench.run.keeping import refuse_results
+        from bench.run.recorder import refuse_results
 
         refuse_results(options)
     if options.rank_counts:
@@ -55,7 +55,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
         return several(_MODULE, options, closing)
     from bench.cli import start
 
-    if options.transport == "inproc" or options.threads is not None:
+    if options.in_process:
         if sign is not None:
             raise Unsupported("--threads makes its own ranks; run it without mpirun")
         return start.threads(options, partial(_measure, options))
@@ -69,7 +69,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     return start.mpi(options, line, partial(_measure, options), needed)
 
 
-def _measure(options: StepOptions, opened: Opened) -> int:
+def _measure(options: StepOptions, opened: RunContext) -> int:
     from bench.steps.session import measure
 
     return measure(options, opened)

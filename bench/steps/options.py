@@ -17,16 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.options import (
-    AFFINITIES,
-    TUNING,
-    RunOptions,
-    appending,
-    mpi_threads,
-    overwriting,
-    transport_names,
-)
+from bench.options.argument_types import at_least
+from bench.options.options import TUNING, RunOptions
 from bench.steps import buckets
 from bench.steps.buckets import Fusion, GradientLayout
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
@@ -40,13 +32,12 @@ from bench.steps.workloads.workload import Tensor, Workload
 from busbar.arguments import number, program
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
-from busbar.options import Self, option, switch
-from busbar.units import MOST_RANKS
+from busbar.options import Self, option, redefine, switch
+from busbar.units import MOST_RANKS, SECONDS, parse_quantity
 
 SPENDING = ("sleep", "burn")
 #: Milliseconds of a step at most: an hour.
 MOST_MS = 3.6e6
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST_ROWS = 100_000
 _MOST_RANKS = 1024
 
@@ -65,9 +56,8 @@ class UpdateChoice(NamedTuple):
 
 def duration(text: str) -> float:
     """Seconds of ``5ms``, ``200us`` or ``1s``."""
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+)(us|ms|s)", text, re.ASCII)
-    value = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
-    if not 1e-6 <= value <= 60:
+    value = parse_quantity(text, SECONDS)
+    if value is None or not 1e-6 <= value <= 60:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: write a time such as 5ms, up to 60s")
     return value
 
@@ -79,13 +69,9 @@ class StepOptions(RunOptions):
     """
 
     tried: Fusion | None = None
-    launches: int = 1
-    statistic: str = "median"
-    timing: str = "each"
-    nccl_json: Path | None = None
+    titles = ("the model", "the update", "real gradients", "where it runs", "how long")
     grid: tuple[int, ...] | None = None
     root: int | None = 0
-
     model: str = option(
         "--model NAME|FILE  a model by its name (--model list), or a .csv or .json file",
         "resnet50",
@@ -174,27 +160,12 @@ class StepOptions(RunOptions):
         "--plot FILE  draw time per update over K, and loss (.png, .svg, .pdf)"
     )
 
-    transport: str = option(
-        "--transport  what moves the bytes (default auto, as for the other benchmarks)",
-        "auto",
-        choices=transport_names,
-        title="where it runs",
-    )
-    rank_list: tuple[int, ...] = option(
-        "--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after the"
-        " other",
-        (),
-        ranks(1),
-    )
-    thread_count: int | None = option(
-        "--threads N  run N ranks as threads of this process",
-        parse=at_least(1, "threads", MOST_RANKS),
-    )
     servers: int = option(
         "--servers S  with a parameter server (sync, async …): the first S ranks serve a part of"
         " the weights each, the others learn",
         1,
         at_least(1, "servers", MOST_RANKS),
+        title="where it runs",
     )
     learners: int = option(
         "--learners P  serve in this process and start P learners as processes, joined by sockets;"
@@ -207,36 +178,20 @@ class StepOptions(RunOptions):
         " NAME",
         "",
     )
-    mpi_threads: str | None = mpi_threads()
-    affinity: str = option("--affinity  pin ranks to cores", "none", choices=AFFINITIES)
-
-    iterations: int | None = option(
-        "-n --iters N  steps (default: until the median is within 2 % or the budget is spent)",
-        parse=at_least(1, "steps"),
-        title="how long",
+    warmup: int = option(
+        "-w --warmup_iters N  warm-up steps", 1, at_least(0, "warm-ups"), title="how long"
     )
-    warmup: int = option("-w --warmup_iters N  warm-up steps", 1, at_least(0, "warm-ups"))
-    budget: float = option("--budget SECONDS  time limit of an update, without -n", 5.0, seconds)
-    timeout: float | None = option(
-        "-T --timeout SECONDS  end an update that makes no progress for so long (default 0: never)",
-        parse=patience,
+    budget: float = redefine(
+        RunOptions, "budget", 5.0, text="--budget SECONDS  time limit of an update, without -n"
     )
 
-    out: tuple[str, ...] = option(
-        "--out FILE  write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory"
-        " (DIR/)",
-        (),
-        action="append",
-        title="what is kept",
+    json: bool = switch(
+        "--json  print the records as JSON lines instead of a table", title="what is kept"
     )
-    append: bool = appending()
-    overwrite: bool = overwriting()
-    json: bool = switch("--json  print the records as JSON lines instead of a table")
     trace: Path | None = option(
         "--trace FILE.json  write a timeline for Perfetto or chrome://tracing; for one --update"
         " only"
     )
-    per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
 
     @property
     def listing(self) -> str:
@@ -442,10 +397,10 @@ def _ms(text: str, number: str) -> float:
 
 
 def _straggler(text: str) -> tuple[int, float]:
-    found = re.fullmatch(r"([0-9]{1,4}):([0-9]*\.?[0-9]+)", text, re.ASCII)
-    if found is None or not 0 < float(found[2]) <= 1e6:
+    match = re.fullmatch(r"([0-9]{1,4}):([0-9]*\.?[0-9]+)", text, re.ASCII)
+    if match is None or not 0 < float(match[2]) <= 1e6:
         raise Unsupported(f"--straggler {text[:40]!r}: write RANK:FACTOR, such as 3:2.5")
-    return int(found[1]), float(found[2])
+    return int(match[1]), float(match[2])
 
 
 def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

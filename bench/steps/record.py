@@ -1,31 +1,38 @@
-"""A run of steps as a measurement, for show, compare and history."""
+"""The record of training steps, for show, compare and history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from bench.steps.buckets import GradientLayout
-from bench.steps.job import StepJob, StepOutcome
-from reports.readers.codec import run_of
-from reports.records.cores import Load
-from reports.records.measurement import STEP, Measurement
+from bench.steps.job import StepJob
+from reports.records.measurement import STEP, Record
 from reports.records.steps import Step
-from reports.records.table import measured
 
 
 class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Steps as this version writes them: a fact that has no field would be lost."""
 
 
-def measurement(
-    job: StepJob, outcome: StepOutcome, environment: Mapping[str, Any], crowd: Load | None
-) -> Measurement:
-    """The measurement of one update.
+def step_record(
+    job: StepJob,
+    record: Record,
+    kind: str,
+    *,
+    gradients: float = 1.0,
+    transport: str = "",
+    **facts: Any,
+) -> Record:
+    """The record of one update, the same on every rank.
+
+    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
+    synchronous, or the protocol's name. ``gradients``: how many ranks' gradients a step uses.
+    ``transport``: what exchanged them, if it is not the job's. ``facts``: further fields of
+    `reports.records.steps.Step`.
 
     ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and its
     fusion (``ring/ddp``): rows are compared if both are equal. If an update takes fewer gradients
@@ -36,10 +43,10 @@ def measurement(
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
-    if outcome.record.times_s and outcome.gradients != outcome.facts.get("learners", job.ranks):
-        named += f"/{outcome.gradients:g} gradients"
+    if record.times_s and gradients != facts.get("learners", job.ranks):
+        named += f"/{gradients:g} gradients"
     step = {
-        "kind": outcome.kind,
+        "kind": kind,
         "model": workload.name,
         "tensors": len(workload.tensors),
         "update": job.choice.label,
@@ -48,20 +55,16 @@ def measurement(
         "batch": options.batch,
         "seed": options.seed,
         "stragglers": {str(rank): x for rank, x in options.compute.slow.items()} or None,
-        "gradients": outcome.gradients,
-        "compute_s": list(outcome.compute),
-        "messages": outcome.messages,
-        "predicted_s": outcome.predicted,
-        "predicted_by": outcome.model,
+        "gradients": gradients,
         **options.training.facts,
-        **outcome.facts,
+        **facts,
     }
-    known = {name: value for name, value in step.items() if value not in (None, "", [])}
-    record = replace(
-        outcome.record,
+    known = {name: value for name, value in step.items() if value not in (None, "", [], ())}
+    return replace(
+        record,
         collective=named,
-        algorithm=_label(job, outcome),
-        transport=outcome.transport
+        algorithm=_label(job, facts.get("fusion")),
+        transport=transport
         or (job.baseline if job.choice.name == "library" else job.transport).name,
         ranks=job.ranks,
         size=GradientLayout.of(workload, options.dtype).nbytes,
@@ -70,14 +73,11 @@ def measurement(
         op="sum",
         root=-1,
         bus_factor=0.0,  # a step has no busbw
-        ranks_per_core=None if crowd is None else crowd.per_core,
         step=msgspec.json.decode(json.dumps(known), type=_Facts),
     )
-    return measured(record, run_of(environment, named))
 
 
-def _label(job: StepJob, outcome: StepOutcome) -> str:
+def _label(job: StepJob, fusion: object) -> str:
     """The update, its fusion, and ``after`` if it was exchanged after the backward pass."""
-    fused = outcome.facts.get("fusion")
     after = [] if job.options.overlap else ["after"]
-    return "/".join([job.choice.label, *([str(fused), *after] if fused else [])])
+    return "/".join([job.choice.label, *([str(fusion), *after] if fusion else [])])

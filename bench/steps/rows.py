@@ -28,18 +28,18 @@ def header(
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
-    said = [
+    texts = [
         f"training step of {workload.name}: {workload.elements:,} parameters in"
         f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
     if crowd is not None and crowd.per_core > 1:
-        said.append(crowd.remark(nranks))
+        texts.append(crowd.remark(nranks))
     if mpi is not None:
-        said += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
-    said.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
-    lines = [f"# {line}" for text in said for line in wrap(text, table.terminal - 2)]
+        texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
+    texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    lines = [f"# {line}" for text in texts for line in wrap(text, table.terminal - 2)]
     names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]
 
@@ -56,27 +56,27 @@ def _exchanges(options: StepOptions) -> str:
 
 def row(one: Measurement) -> list[str]:
     """The lines of an update: figures, their intervals below them, and what had no room beside."""
-    found = figures(one)
-    if found is None:
+    known = figures(one)
+    if known is None:
         return [f"  {one.algorithm:<{_NAME}} skipped: {one.skipped}"]
-    lines = list(_row(one, found, _table()))
+    lines = list(_row(one, known, _table()))
     if one.wrong:
         lines.append(f"# {one.algorithm}: {one.wrong} gradients are not the ranks' average")
     return lines
 
 
-def _row(one: Measurement, found: StepFigures, table: _Table) -> Iterator[str]:
+def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
     name = one.algorithm
     if len(name) > _NAME:
         yield f"  {name}"
         name = ""
-    both = [column.cell(one, found, table.wide) for column in table.columns]
+    both = [column.cell(one, known, table.wide) for column in table.columns]
     widths = [column.width for column in table.columns]
     for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
         if any(cells):
             text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
             yield f"  {head:<{_NAME}}{text}".rstrip()
-    more = [text for column in table.rest if (text := column.words(one, found))]
+    more = [text for column in table.rest if (text := column.words(one, known))]
     margin = "    "
     yield from wrap(
         ", ".join(more),
@@ -93,7 +93,7 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     Two are told apart where the 95 % intervals of their medians do not meet.
     """
     lines: list[str] = []
-    steps = [(found.step, one.step or Step()) for one in rows if (found := figures(one))]
+    steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]
     for name, alike in grouped(steps, lambda pair: pair[1].update).items():
         if len(alike) < 2:
             continue
@@ -125,9 +125,9 @@ class _StepColumn(NamedTuple):
     figure: Callable[[Measurement, StepFigures], Uncertain | float | None]
     text: Callable[[float], str]
 
-    def cell(self, one: Measurement, found: StepFigures, wide: bool) -> tuple[str, str]:
+    def cell(self, one: Measurement, known: StepFigures, wide: bool) -> tuple[str, str]:
         """The figure, and its interval: how far the further end is away, or both ends."""
-        figure = self.figure(one, found)
+        figure = self.figure(one, known)
         if not isinstance(figure, Uncertain):
             return "-" if figure is None else self.text(figure), ""
         if figure.ends is None or figure.half is None:
@@ -136,9 +136,9 @@ class _StepColumn(NamedTuple):
             return self.text(figure.value), "..".join(map(self.text, figure.ends))
         return self.text(figure.value), f"±{self.text(figure.half)}"
 
-    def words(self, one: Measurement, found: StepFigures) -> str:
+    def words(self, one: Measurement, known: StepFigures) -> str:
         """Head, figure and interval, as words; empty where there is none."""
-        value, below = self.cell(one, found, wide=False)
+        value, below = self.cell(one, known, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 

@@ -17,15 +17,15 @@ _BAR = 20
 def scaling_lines(rows: Path) -> list[str]:
     """The closing table of a file of records; nothing where it has none."""
     try:
-        found = measurements(rows.read_text())
+        steps = measurements(rows.read_text())
     except (OSError, ValueError, ReportError):
         return []
-    return list(_table(found))
+    return list(_table(steps))
 
 
-def _table(found: Iterable[Measurement]) -> Iterable[str]:
+def _table(steps: Iterable[Measurement]) -> Iterable[str]:
     groups: dict[tuple[str, str], dict[int, tuple[Measurement, StepFigures]]] = {}
-    for row in found:
+    for row in steps:
         one = figures(row)
         if one is not None:
             groups.setdefault((row.collective, row.algorithm), {})[row.ranks or 0] = row, one

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from bench.run.context import Opened
+from msgspec.structs import replace
+
+from bench.run.context import RunContext
 from bench.run.environment import describe, load, place
-from bench.run.keeping import Keeper
 from bench.run.pace import Pace
+from bench.run.recorder import Recorder
 from bench.run.screen import Screen
-from bench.run.stopped import StoppedNeighbour
+from bench.run.stopped_neighbour import StoppedNeighbour
 from bench.run.watchdog import Watchdog
 from bench.steps.compute import prompt_timers
-from bench.steps.job import StepJob, StepOutcome, update
+from bench.steps.job import StepJob, update
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.record import measurement
+from bench.steps.record import step_record
 from bench.steps.rows import best_fusion, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.errors import RankFailure
@@ -25,11 +26,12 @@ from busbar.files import check, write
 from busbar.host import boot
 from busbar.process import load as loaded
 from reports.analysis.steps import summaries
-from reports.readers.codec import Writer
+from reports.readers.codec import Writer, run_of
 from reports.records.measurement import Measurement, Record
+from reports.records.table import measured
 
 
-def measure(options: StepOptions, opened: Opened) -> int:
+def measure(options: StepOptions, opened: RunContext) -> int:
     """Measure all updates; returns the exit status. All ranks call this together."""
     with prompt_timers():
         return _StepSession(options, opened).run()
@@ -38,7 +40,7 @@ def measure(options: StepOptions, opened: Opened) -> int:
 class _StepSession:
     """The state of one run on one rank."""
 
-    def __init__(self, options: StepOptions, opened: Opened) -> None:
+    def __init__(self, options: StepOptions, opened: RunContext) -> None:
         self._options, self._workload, self._opened = options, options.workload, opened
         world, transport = opened.world, opened.transport
         self._world = world
@@ -55,7 +57,7 @@ class _StepSession:
         self._environment = (
             describe(opened.library, world, transport, places) if world.rank == 0 else {}
         )
-        self._keeper = Keeper(world, self._screen, options, opened.line)
+        self._keeper = Recorder(world, self._screen, options, opened.line)
         tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
         self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
 
@@ -118,14 +120,20 @@ class _StepSession:
         )
         self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job
-        outcome = loaded(f"{update(choice.name).module}:run")(job)
+        record, more = loaded(f"{update(choice.name).module}:run")(job)
         self._running = None
-        one = measurement(job, outcome, self._environment, self._crowd)
-        lines = self._as_json(one) if self._options.json else [*row(one), *outcome.lines]
+        one = self._measured(record)
+        lines = self._as_json(one) if self._options.json else [*row(one), *more]
         self._keeper.row([one], lines)
         if one.wrong:
             self._status = 1
-        return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
+        return len(record.step.lost) if self._world.name == "mpi" else 0
+
+    def _measured(self, record: Record) -> Measurement:
+        """A record with what is known of the whole run."""
+        per_core = None if self._crowd is None else self._crowd.per_core
+        run = run_of(self._environment, record.collective)
+        return measured(replace(record, ranks_per_core=per_core), run)
 
     def _as_json(self, one: Measurement) -> list[str]:
         return self._writer.lines([one]).decode().splitlines()
@@ -141,8 +149,7 @@ class _StepSession:
         facts: dict[str, Any] = {"stuck": dict(self._progress())}
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
-        outcome = StepOutcome(Record(skipped=reason), job.choice.name, facts=facts)
-        one = measurement(job, outcome, self._environment, self._crowd)
+        one = self._measured(step_record(job, Record(skipped=reason), job.choice.name, **facts))
         # The reason is the run's last line, too.
         self._keeper.row([one], self._as_json(one) if self._options.json else [])
 
@@ -200,7 +207,7 @@ class _StepSession:
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
     """The updates to measure; those that exchange buckets with every fusion of the options."""
     return [
-        (choice, replace(options, tried=how))
+        (choice, options.replace(tried=how))
         for choice in options.updates
         for how in (options.fusions if update(choice.name).fused else options.fusions[:1])
     ]

@@ -47,7 +47,7 @@ class RankTraining:
         self._begin()
 
     def _begin(self) -> None:
-        """Start from the first weights, because warm-ups train nothing."""
+        """Reset weights, rule and history, since warm-up steps are not part of the training."""
         if self._shared is not None:
             self._weights = self._shared.problem.start()
             self._rule, self._updates = self._shared.rule(), 0

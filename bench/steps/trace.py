@@ -59,10 +59,10 @@ class Trace:
 
     def other(self, rank: int, text: str) -> None:
         """Keep the spans of another rank, from its `texts`."""
-        kept = self.others.setdefault(rank, [])
-        kept += spans(json.loads(text))
-        self.lost += max(0, len(kept) - MOST)
-        del kept[MOST:]
+        others = self.others.setdefault(rank, [])
+        others += spans(json.loads(text))
+        self.lost += max(0, len(others) - MOST)
+        del others[MOST:]
 
 
 def spans(values: Sequence[Sequence[Any]]) -> list[TraceSpan]:

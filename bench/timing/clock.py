@@ -279,7 +279,7 @@ class CommonClock:
         elif grown:
             self._exchange_lines()
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """A line about the hosts' clocks, as they were last fitted."""
         others = self.lines[1:]
 

@@ -5,8 +5,8 @@ Nothing but the collective runs between two readings of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from bench.timing.starts import Arrived, BarrierStart, HowToStart
 from collectives.execution.transport import Action, unwatched
 from collectives.execution.world import How, World
-from reports.records.measurement import Window
+from reports.records.measurement import Record
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
 
@@ -53,26 +53,6 @@ class Timing:
     settle: bool = False
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Seconds of each iteration, combined over ranks, and what ended the row.
-
-    ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
-    ``runs``: how often the plan was run in all, warm-ups and lost iterations among them.
-    ``across``, ``also``, ``window`` and ``warm_up``: see `reports.records.measurement.Record`.
-    """
-
-    times: tuple[float, ...]
-    iterations: int
-    stopped: str
-    per_rank: tuple[tuple[float, ...], ...] = ()
-    runs: int = 0
-    across: str = "max"
-    also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    window: Window | None = None
-    warm_up: tuple[float, ...] = ()
-
-
 def _endless() -> float:
     return float("inf")
 
@@ -84,8 +64,10 @@ def measure(
     how: HowToStart | None = None,
     arrived: Arrived = unwatched,
     left: Callable[[], float] = _endless,
-) -> Timed:
+) -> Record:
     """Time an action on all ranks together. All ranks must call this alike; all get the same.
+
+    The record has the seconds of each iteration, combined over ranks, and what ended the row.
 
     ``how``: how iterations begin; behind a barrier, as ``rules`` say, where it is left out.
     Without a fixed number, iterations go on in batches until the 95 % interval of the median is
@@ -112,27 +94,28 @@ def measure(
     while True:
         fresh = how.batch(action, batch, runs, arrived, once)
         runs += batch
-        kept = slice(0 if rules.iterations else -_KEPT, None)
-        times += fresh.times[kept].tolist()
-        own += fresh.own[kept].tolist()
+        last = slice(0 if rules.iterations else -_KEPT, None)
+        times += fresh.times[last].tolist()
+        own += fresh.own[last].tolist()
         for name, values in fresh.also.items():
-            also.setdefault(name, []).extend(values[kept].tolist())
+            also.setdefault(name, []).extend(values[last].tolist())
         decided = ["", 0, 0]
         # One rank decides for all: their clocks may not agree on the budget.
         if world.rank == 0:
             decided = list(ending.decided(times, runs, clock() - start, left()))
         stopped, batch, cut = world.broadcast(decided)
         if stopped:
-            return Timed(
-                tuple(times[cut:]),
-                len(times) - cut,
-                stopped,
-                _of_ranks(own[cut:], world, rules),
-                rules.warmup + runs,
-                how.across,
-                {name: tuple(values[cut:]) for name, values in also.items()},
-                how.window(),
-                tuple(times[:cut]),
+            return Record(
+                timing=rules.timing,
+                across=how.across,
+                stopped=stopped,
+                times_s=tuple(times[cut:]),
+                iterations=len(times) - cut,
+                runs=rules.warmup + runs,
+                per_rank_s=_of_ranks(own[cut:], world, rules),
+                warm_up_s=tuple(times[:cut]),
+                also={name: tuple(values[cut:]) for name, values in also.items()},
+                window=how.window(),
             )
 
 
@@ -143,7 +126,7 @@ def _loop(
     how: HowToStart,
     arrived: Arrived,
     left: Callable[[], float],
-) -> Timed:
+) -> Record:
     """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
     n, stopped, runs = rules.iterations, "iterations", rules.warmup
     if n is None:
@@ -154,8 +137,15 @@ def _loop(
         n = int(world.broadcast(min(wanted, _room(left(), once))))
         stopped, runs = "budget", runs + 1
     whole = how.batch(action, n, 0, arrived, 0.0)
-    kept = _of_ranks(whole.own.tolist(), world, rules)
-    return Timed(tuple(whole.times.tolist()), n, stopped, kept, runs + n, how.across)
+    return Record(
+        timing=rules.timing,
+        across=how.across,
+        stopped=stopped,
+        times_s=tuple(whole.times.tolist()),
+        iterations=n,
+        runs=runs + n,
+        per_rank_s=_of_ranks(whole.own.tolist(), world, rules),
+    )
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:

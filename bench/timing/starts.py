@@ -89,7 +89,7 @@ class BarrierStart:
         return Batch(times, own, {OPERATION: np.round(operation, 12)})
 
     def window(self) -> None:
-        """What a record says of windows: nothing."""
+        """The record's field of the same name; None where iterations do not begin in windows."""
 
 
 class WindowStart:

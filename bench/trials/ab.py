@@ -86,7 +86,7 @@ class AbCommand(Command):
                 _rounds((a, b), both, pairs, folder, seed, self)
             except Interrupted as end:
                 status = end.exit_status
-        if pairs.found:
+        if pairs.pairs:
             Screen(0).lines([f"A: {a}", f"B: {b}", *pairs.lines()])
             undecided = pairs.words.count(UNDECIDED)
             if undecided:
@@ -97,13 +97,13 @@ class AbCommand(Command):
 
 def _parts(argv: Sequence[str]) -> list[list[str]]:
     """The words before, between and after the first two ``--``."""
-    found: list[list[str]] = [[]]
+    parts: list[list[str]] = [[]]
     for word in argv:
-        if word == "--" and len(found) < 3:
-            found.append([])
+        if word == "--" and len(parts) < 3:
+            parts.append([])
         else:
-            found[-1].append(word)
-    return found
+            parts[-1].append(word)
+    return parts
 
 
 def _rounds(

@@ -28,18 +28,20 @@ ASKED, ASKED_SHARE = 0.05, 0.95
 
 @dataclass(frozen=True)
 class CheckLine:
-    """A figure of the check. ``kept``: whether it is as it should be; None: it is only told."""
+    """A figure of the check. ``passed``: whether it is as it should be; None: it is only shown."""
 
     name: str
-    found: str
+    result: str
     target: str = ""
-    kept: bool | None = None
+    passed: bool | None = None
 
     def __str__(self) -> str:
         """One line."""
-        if self.kept is None:
-            return f"{self.name}: {self.found}"
-        return f"{self.name}: {self.found} ({self.target}): {'kept' if self.kept else 'NOT KEPT'}"
+        if self.passed is None:
+            return f"{self.name}: {self.result}"
+        return (
+            f"{self.name}: {self.result} ({self.target}): {'kept' if self.passed else 'NOT KEPT'}"
+        )
 
 
 def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
@@ -50,27 +52,27 @@ def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
     return Counter(compare([one])[0].word for one in join(list(a), list(b))[0])
 
 
-def equal_sides(found: Counter[str], launches: int) -> CheckLine:
+def equal_sides(words: Counter[str], launches: int) -> CheckLine:
     """The result for equal sides of so many launches each."""
-    total = found.total()
+    total = words.total()
     if launches == 1:
-        told = sum(found[word] for word in ("faster", "slower", "indistinguishable"))
-        text = f"{found['cannot tell']} of {total} pairs cannot tell"
-        return CheckLine("A/A, one launch a side", text, "no verdict", not told and total > 0)
-    return _indistinguishable(f"A/A, {launches} launches a side", found)
+        counted = sum(words[word] for word in ("faster", "slower", "indistinguishable"))
+        text = f"{words['cannot tell']} of {total} pairs cannot tell"
+        return CheckLine("A/A, one launch a side", text, "no verdict", not counted and total > 0)
+    return _indistinguishable(f"A/A, {launches} launches a side", words)
 
 
-def equal_within(found: Counter[str], launches: int) -> CheckLine:
+def equal_within(words: Counter[str], launches: int) -> CheckLine:
     """The result for equal sides that take turns within so many launches."""
-    return _indistinguishable(f"A/A within {launches} launches", found)
+    return _indistinguishable(f"A/A within {launches} launches", words)
 
 
-def _indistinguishable(name: str, found: Counter[str]) -> CheckLine:
+def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
     """Equal sides are to be called so in 95 % of the pairs, but for what chance alone may miss.
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
     """
-    total, right = found.total(), found["indistinguishable"]
+    total, right = words.total(), words["indistinguishable"]
     most = most_by_chance(total, 1 - ASKED_SHARE)
     text = f"{100 * right / (total or 1):.1f} % of {total} pairs indistinguishable"
     target = f"95 %, and by chance {most} of {total} may be missed"
@@ -115,9 +117,9 @@ class SlowedSides:
         self._before[base[0].transport] = _figures(base)
         self.equal += words(*_turns(base))
         for share in sorted(shares.keys() - {0.0}):
-            found = self.words.setdefault(share, Counter())
+            counts = self.words.setdefault(share, Counter())
             for one in join(base, shares[share])[0]:
-                found[compare([one])[0].word] += 1
+                counts[compare([one])[0].word] += 1
                 cell = one.base.transport, one.base.size or 0
                 self.within.setdefault(cell, []).append(variance(one.within))
                 scatter = launch_scatter(one.base_runs, one.new_runs) or 0.0
@@ -127,18 +129,18 @@ class SlowedSides:
                 self.separate.setdefault(share, Counter()).update(apart)
 
     def lines(self) -> Iterator[CheckLine]:
-        """A line for equal sides, one a share, and one a cell."""
+        """A line for equal sides, one for each slowdown, and one for each transport and size."""
         yield equal_within(self.equal, self.launches)
-        for share, found in self.words.items():
-            yield slowed_side(found, share, self.launches)
-        for share, found in self.separate.items():
+        for share, counts in self.words.items():
+            yield slowed_side(counts, share, self.launches)
+        for share, counts in self.separate.items():
             name = f"slowed by {100 * share:g} %, {self.launches} separate launches a side"
-            yield CheckLine(name, f"{_slower(found)}, {found['faster']} faster")
+            yield CheckLine(name, f"{_slower(counts)}, {counts['faster']} faster")
         for cell in sorted(self.within):
             yield self._line(cell)
 
     def _line(self, cell: Cell) -> CheckLine:
-        apart, within = (sqrt(mean(found[cell])) for found in (self.between, self.within))
+        apart, within = (sqrt(mean(cells[cell])) for cells in (self.between, self.within))
         seen = least_seen(apart, self.launches), least_seen(within, self.launches, within=True)
         text = (
             f"launches differ by {100 * apart:.2g} %, differences within them by"
@@ -162,20 +164,20 @@ def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measure
     return sides
 
 
-def slowed_side(found: Counter[str], share: float, launches: int) -> CheckLine:
+def slowed_side(words: Counter[str], share: float, launches: int) -> CheckLine:
     """One side slowed by a share: never faster, and from 5 % on found in 95 % of the pairs."""
-    text = f"{_slower(found)}, {found['faster']} faster"
+    text = f"{_slower(words)}, {words['faster']} faster"
     name = f"slowed by {100 * share:g} % within {launches} launches"
-    right = not found["faster"] and bool(found)
+    right = not words["faster"] and bool(words)
     if share < ASKED:
         return CheckLine(name, text, "never faster", right)
-    enough = found["slower"] >= ASKED_SHARE * found.total()
+    enough = words["slower"] >= ASKED_SHARE * words.total()
     return CheckLine(name, text, "95 % slower, never faster", right and enough)
 
 
-def _slower(found: Counter[str]) -> str:
-    total = found.total()
-    return f"{100 * found['slower'] / (total or 1):.1f} % of {total} pairs slower"
+def _slower(words: Counter[str]) -> str:
+    total = words.total()
+    return f"{100 * words['slower'] / (total or 1):.1f} % of {total} pairs slower"
 
 
 def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:

@@ -85,7 +85,7 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
         barriers.append(clock() - start)
     timed = measure(_Nothing(), world, Timing(100, _FIRINGS), BarrierStart(world, clock=clock))
     slowest = max(world.gather(median(barriers)))
-    return {"clock": reading, "barrier": slowest, "empty": median(timed.times)}
+    return {"clock": reading, "barrier": slowest, "empty": median(timed.times_s)}
 
 
 class CLoop:
@@ -192,7 +192,7 @@ class CLoop:
 def _loop(action: Action, world: World, calls: int) -> float:
     """Seconds of one of so many calls back to back, as `--timing loop` takes them."""
     rules = Timing(warmup=0, iterations=calls, timing="loop")
-    return measure(action, world, rules).times[0]
+    return measure(action, world, rules).times_s[0]
 
 
 def main(argv: list[str]) -> None:

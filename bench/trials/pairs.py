@@ -40,8 +40,8 @@ class Pair:
 
     def interval(self, of: int) -> tuple[float, float] | None:
         """The interval of B's time over A's that holds at all looks, for one of so many rows."""
-        found = always_interval(self.logs, _LEVEL / of)
-        return None if found is None else (exp(found[0]), exp(found[1]))
+        interval = always_interval(self.logs, _LEVEL / of)
+        return None if interval is None else (exp(interval[0]), exp(interval[1]))
 
     @property
     def ratio(self) -> float:
@@ -50,10 +50,10 @@ class Pair:
 
     def word(self, of: int, noise: float) -> str:
         """The verdict on B: slower, faster, indistinguishable (within the noise), or undecided."""
-        found = self.interval(of)
-        if found is None:
+        interval = self.interval(of)
+        if interval is None:
             return UNDECIDED
-        low, high = found
+        low, high = interval
         if low > 1 and self.ratio > 1 + noise:
             return "slower"
         if high < 1 and self.ratio < 1 / (1 + noise):
@@ -66,7 +66,7 @@ class PairedRows:
 
     def __init__(self, noise: float) -> None:
         self._noise = noise
-        self.found: dict[Key, Pair] = {}
+        self.pairs: dict[Key, Pair] = {}
         self._dropped: tuple[str, ...] | None = None
         #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
         self.against = ""
@@ -81,7 +81,7 @@ class PairedRows:
             raise ReportError("no row of A measured what a row of B did; nothing to compare")
         for key in shared:
             left, right = sides[0][key], sides[1][key]
-            pair = self.found.setdefault(key, Pair(left[0]))
+            pair = self.pairs.setdefault(key, Pair(left[0]))
             times = [launch_center(samples(rows)) for rows in (left, right)]
             pair.a.append(times[0])
             pair.b.append(times[1])
@@ -91,39 +91,39 @@ class PairedRows:
             pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
 
     def _compared(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> tuple[str, ...]:
-        told = {}
+        notes = {}
         for name in _FIELDS:
             values = [{attrgetter(name)(row) for row in rows} for rows in (a, b)]
             if values[0] != values[1] and len(values[0]) == len(values[1]) == 1:
-                told[name] = [str(one.pop()) for one in values]
-        dropped = tuple(told)
+                notes[name] = [str(one.pop()) for one in values]
+        dropped = tuple(notes)
         levels = [", ".join(sorted({level_of(r) for r in rows} - {""})) for rows in (a, b)]
         if all(levels) and levels[0] != levels[1]:
-            told["MPI thread level"] = levels
-        self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
+            notes["MPI thread level"] = levels
+        self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in notes.items())
         return dropped
 
     def _measured(self, rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
         """The rows that have a time, by what they measured."""
-        kept = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
-        return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in kept))
+        getters = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
+        return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in getters))
 
     @property
     def words(self) -> list[str]:
         """A word a row."""
-        return [p.word(len(self.found), self._noise) for p in self.found.values()]
+        return [p.word(len(self.pairs), self._noise) for p in self.pairs.values()]
 
     @property
     def decided(self) -> bool:
         """Whether every row is."""
-        return bool(self.found) and UNDECIDED not in self.words
+        return bool(self.pairs) and UNDECIDED not in self.words
 
     def lines(self) -> Iterator[str]:
         """The table: a line a row, and what its columns mean."""
         if self.against:
             yield f"compared: {self.against}"
         head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
-        rows = sorted(zip(self.found.values(), self.words, strict=True), key=_place)
+        rows = sorted(zip(self.pairs.values(), self.words, strict=True), key=_place)
         columns = zip(head, *(self._cells(pair, word) for pair, word in rows), strict=True)
         words = ("algorithm", "B is")
         yield from render_lines(
@@ -131,7 +131,7 @@ class PairedRows:
         )
 
     def _cells(self, pair: Pair, word: str) -> tuple[str, ...]:
-        row, bounds = pair.row, pair.interval(len(self.found))
+        row, bounds = pair.row, pair.interval(len(self.pairs))
         shown = row.algorithm if "algorithm" not in (self._dropped or ()) else ""
         place = " in" if row.placement == "in" else ""
         return (

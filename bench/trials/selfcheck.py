@@ -114,7 +114,7 @@ class SelfcheckCommand(Command):
         form = _QUICK if self.quick else _WHOLE
         form = form if self.budget is None else form._replace(budget=self.budget)
         seed = randbelow(MOST_SEED) if self.seed is None else self.seed
-        transports, kept = self.transport.split(","), True
+        transports, passed = self.transport.split(","), True
         with TemporaryDirectory(prefix="busbar-") as folder:
             check = _Check(Path(folder), self.ranks, transports, form, seed)
             check.screen.lines([f"{self.ranks} ranks, {', '.join(transports)}, seed {seed}"])
@@ -124,10 +124,10 @@ class SelfcheckCommand(Command):
                 for name in self.parts or _PARTS:
                     for line in parts[name]():
                         check.screen.lines([str(line)])
-                        kept = kept and line.kept is not False
+                        passed = passed and line.passed is not False
             except Interrupted as end:
                 return end.exit_status
-        return 0 if kept else 1
+        return 0 if passed else 1
 
 
 class _Check:
@@ -194,7 +194,7 @@ class _Check:
 
     def slowed(self) -> Iterator[CheckLine]:
         """One side slowed: both sides take turns in each launch."""
-        found = SlowedSides(_LAUNCHES)
+        sides = SlowedSides(_LAUNCHES)
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
         for transport in self._sets(self._form.slowed, 1):
@@ -203,16 +203,16 @@ class _Check:
                 file = self._launch("slowed sides", transport, *sizes, *shares)
                 for share, rows in _rows(file).items():
                     every.setdefault(share, []).extend(rows)
-            found.add(every)
-        yield from found.lines()
+            sides.add(every)
+        yield from sides.lines()
 
     def covers(self) -> Iterator[CheckLine]:
         """Intervals of windows of long rows."""
         hits = total = 0
         for transport in self._transports * _LONG:
             more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "10000")
-            found = coverage(_rows(self._launch("long rows", transport, *more))[0.0])
-            hits, total = hits + found[0], total + found[1]
+            coverages = coverage(_rows(self._launch("long rows", transport, *more))[0.0])
+            hits, total = hits + coverages[0], total + coverages[1]
         yield covered(hits, total)
 
     def harness(self) -> Iterator[CheckLine]:
@@ -231,7 +231,7 @@ class _Check:
         yield from _lines_against_c(launches, reason, faster=True)  # puts reach aligned memory
 
     def _harness(self, words_: Sequence[str]) -> list[Any]:
-        """What launches of `bench.trials.harness` print: one, or several against C."""
+        """The output of `bench.trials.harness`: of one launch, or of several against C."""
         command = [*python("bench.trials.harness"), *words_]
         count = self._form.launches if words_ else 1
         return [json.loads(self._ranks_of(command)) for _ in range(count)]
@@ -268,7 +268,10 @@ class _Check:
 def _lines_against_c(
     launches: Sequence[Any], reason: str, *, faster: bool = False
 ) -> Iterator[CheckLine]:
-    """A line for each thing and size; ``reason``: why nothing was measured; see `against_c`."""
+    """A line for each operation and size, as `against_c` makes it.
+
+    ``reason``: why nothing was measured; empty if it was.
+    """
     if reason:
         yield CheckLine("against C", f"not measured: {reason}")
         return

@@ -40,8 +40,8 @@ class Side(NamedTuple):
 
     def __str__(self) -> str:
         """The command as it was given, for people."""
-        given = self.words[2:] if self.shuffles else self.words
-        return " ".join(given).removeprefix(_BENCH)
+        words = self.words[2:] if self.shuffles else self.words
+        return " ".join(words).removeprefix(_BENCH)
 
 
 def side(name: str, words: Sequence[str]) -> Side:
@@ -53,11 +53,11 @@ def side(name: str, words: Sequence[str]) -> Side:
         example = "-- allreduce … -- allreduce …"
         raise Unsupported(f"no command {name}; write -- A -- B, as in {example}")
     if words[0] in names():
-        made = parse(words[1:], words[0])
-        if made.launches > 1 or made.rank_counts:
+        options = parse(words[1:], words[0])
+        if options.launches > 1 or options.rank_counts:
             raise Unsupported(f"{name}: a turn is one launch of one number of ranks")
         command = python(f"{_BENCH}{words[0]}", *words[1:])
-        return Side(name, tuple(command), ours=True, options=made)
+        return Side(name, tuple(command), ours=True, options=options)
     return Side(name, tuple(words), ours=_ours(words))
 
 
@@ -78,7 +78,7 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
         return None
     if replace(left, algorithm=right.algorithm) != right:
         return None
-    chosen = [choice.label for made in (left, right) for choice in made.algorithms]
+    chosen = [choice.label for options in (left, right) for choice in options.algorithms]
     if len(chosen) != 2:
         return None
     words = (*a.words, "-A", ",".join(chosen))

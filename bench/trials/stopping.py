@@ -210,9 +210,9 @@ def _ended(
     series = process(np.random.default_rng([1, seed]))
     plan = _Passing(series)
     timed = measure(plan, world, rules, BarrierStart(world, clock=lambda: plan.now))
-    ends, true = interval(timed.times), series.true_median()
+    ends, true = interval(timed.times_s), series.true_median()
     held = None if ends is None else ends[0] <= true <= ends[1]
-    return EndedRow(timed.stopped, held, len(timed.times) + len(timed.warm_up), plan.now)
+    return EndedRow(timed.stopped, held, len(timed.times_s) + len(timed.warm_up_s), plan.now)
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
@@ -231,6 +231,6 @@ def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
 
 
 def stopping_lines(rows: int) -> Iterator[CheckLine]:
-    """A line a process."""
+    """A line of the self-check for each kind of series."""
     for name, process in PROCESSES.items():
         yield stopping_line(name, ended_rows(process, rows))

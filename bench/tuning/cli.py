@@ -125,7 +125,7 @@ def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
     """Rules from the cost model; the algorithm that is usual for a collective is the default."""
     if options.runs or options.open_mpi or options.nccl:
         raise Unsupported("--from-model predicts our own algorithms; it measures and reads no runs")
-    found: list[Rules] = []
+    rules: list[Rules] = []
     for collective in _collectives(options):
         own = parse(options.rest, collective)
         series, notes = predicted(
@@ -140,8 +140,8 @@ def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
         for one in notes:
             print_note(one)
         default = catalogue.usual(collective) if options.default == LIBRARY else options.default
-        found += tune(series, default, options.noise, "predicted")
-    return found
+        rules += tune(series, default, options.noise, "predicted")
+    return rules
 
 
 def _collectives(options: TuneCommand) -> list[str]:
@@ -155,22 +155,22 @@ def _collectives(options: TuneCommand) -> list[str]:
 def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
     """All files, made before the first is written. Raises Unsupported where one cannot be made."""
     runs = [str(path) for path in options.runs]
-    found = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
+    files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
     if options.open_mpi_rules is not None:
         own = _own(rules, ("mpi/library", "mpi"))
-        found.append((options.open_mpi_rules, openmpi.rules_file(own)))
+        files.append((options.open_mpi_rules, openmpi.rules_file(own)))
     if options.nccl_tuner is not None:
-        found.append((options.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
-    return found
+        files.append((options.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
+    return files
 
 
 def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     """The rules of the first of these groups that there are: what one library can be told to do."""
     for group in groups:
-        found = [one for one in rules if one.transport == group]
-        if found:
+        own = [one for one in rules if one.transport == group]
+        if own:
             # These files cannot tell; where both are known, what stands last counts.
-            return sorted(found, key=lambda one: not one.oversubscribed)
+            return sorted(own, key=lambda one: not one.oversubscribed)
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 
@@ -222,30 +222,30 @@ _Run = tuple[Launch, LaunchTurn | None]
 
 
 def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     failed = interrupted = 0
     for place, (one, which) in enumerate(runs):
         if course.over:
             print_note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
             break
         each, within = course.row_seconds(), course.within()
-        told = () if each is None else (f"--budget={each:.3g}",)
+        budget = () if each is None else (f"--budget={each:.3g}",)
         try:
             with course.run(one.name) as heard:
-                mine = replace(one, argv=(*one.argv, *told))
+                mine = replace(one, argv=(*one.argv, *budget))
                 path = run(mine, folder, launcher, which, heard=heard, within=within)
-            found[path] = None
+            paths[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             print_note(str(error))
         except Interrupted as end:
             path = folder / f"{one.name}.jsonl"
             if has_rows(path):  # a report was left, and its rows are as good as any
-                found[path] = None
-            if not found:
+                paths[path] = None
+            if not paths:
                 raise
             interrupted = end.exit_status - 128
             break
-    if not found:
+    if not paths:
         raise LaunchFailed(f"none of {len(runs)} runs succeeded")
-    return Measuring(list(found), failed, interrupted, len(runs))
+    return Measuring(list(paths), failed, interrupted, len(runs))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.launch.launch import OnLine, parse_progress, show_progress
 from bench.options.options import parse
-from bench.run.catalogue import RankSetup, jobs
+from bench.run.contenders import RankSetup, jobs
 from bench.run.memory import pools
 from bench.run.pace import limits
 from bench.run.work import rows

@@ -30,8 +30,8 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
     if _clear(base, other, noise):  # no drawing could say anything else of the medians
         wider = between_runs(base, other)
         return wider is None or wider[0] > 1 + noise
-    found = ratio_interval(base, other)
-    return found is not None and found[0] > 1 + noise
+    interval = ratio_interval(base, other)
+    return interval is not None and interval[0] > 1 + noise
 
 
 def _clear(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:

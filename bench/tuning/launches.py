@@ -30,15 +30,15 @@ class Launch:
 
 def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
     """All our algorithms for so many ranks; those with segments in some segment counts."""
-    found: list[str] = []
+    names: list[str] = []
     for name in catalogue.algorithms(collective):
         known = catalogue.parameters(collective, name)
         try:
             catalogue.draft(collective, name, ranks)
         except Unsupported:
             continue
-        found += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
-    return found
+        names += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
+    return names
 
 
 def plan(
@@ -113,6 +113,6 @@ def run(
     )
     late = within is not None and time.monotonic() - began >= within and path.exists()
     if ended.interrupted or not late:
-        kept = f"; what was measured is kept: --from {records} decides on it"
-        succeeded(launch.name, ended, kept)
+        remedy = f"; what was measured is kept: --from {records} decides on it"
+        succeeded(launch.name, ended, remedy)
     return path

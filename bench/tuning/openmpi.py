@@ -112,8 +112,8 @@ def rules_file(rules: Sequence[Rules]) -> bytes:
     for one in sorted(rules, key=lambda r: (r.collective, r.ranks)):
         by_collective.setdefault(one.collective, []).append(one)
     lines = [f"{len(by_collective)} # collectives"]
-    for collective, found in by_collective.items():
-        sizes = dict(_communicators(collective, found))
+    for collective, rules_of in by_collective.items():
+        sizes = dict(_communicators(collective, rules_of))
         lines.append(f"{_entry(collective)[0]} # {collective}")
         lines.append(f"{len(sizes)} # communicator sizes")
         for ranks, messages in sizes.items():
@@ -140,14 +140,14 @@ def _communicators(collective: str, rules: Sequence[Rules]) -> Iterator[tuple[in
 
 
 def _messages(collective: str, rules: Rules) -> list[_Message]:
-    found: list[_Message] = [(0, 0, "Open MPI decides")]
+    messages: list[_Message] = [(0, 0, "Open MPI decides")]
     for one in rules.ranges:
-        made = _message(collective, one)
-        if made[0] == 0:
-            found = [made]
-        elif made[1] != found[-1][1]:
-            found.append(made)
-    return found
+        message = _message(collective, one)
+        if message[0] == 0:
+            messages = [message]
+        elif message[1] != messages[-1][1]:
+            messages.append(message)
+    return messages
 
 
 def _message(collective: str, one: Range) -> _Message:

@@ -33,8 +33,8 @@ def candidate(row: Measurement) -> Tunable:
     """The contender of a row; a library with a forced algorithm is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
-        given = row.run.environment.get("variables")
-        variables = given if isinstance(given, Mapping) else {}
+        values = row.run.environment.get("variables")
+        variables = values if isinstance(values, Mapping) else {}
         forced = (
             nccl.forced(variables)
             if row.transport == "nccl"
@@ -50,7 +50,7 @@ def collect(rows: Iterable[Measurement], placement: str) -> Series:
     Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
     work was shared among ranks: they do not time what a rank of a schedule has to do.
     """
-    found: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
+    series: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
     for row in rows:
         if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
             continue
@@ -60,14 +60,14 @@ def collect(rows: Iterable[Measurement], placement: str) -> Series:
         nodes = len(per_node) if isinstance(per_node, list) and per_node else 1
         crowded = None if row.ranks_per_core is None else row.oversubscribed
         key = Key(row.collective, row.ranks, nodes, row.dtype, crowded)
-        times = found.setdefault(key, {}).setdefault(row.size, {})
+        times = series.setdefault(key, {}).setdefault(row.size, {})
         times.setdefault(candidate(row), []).append(row)
     return {
         key: {
             size: {name: _units(rows) for name, rows in times.items()}
             for size, times in sizes.items()
         }
-        for key, sizes in found.items()
+        for key, sizes in series.items()
     }
 
 
@@ -86,21 +86,21 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
     notes: list[str] = []
     for path in paths:
         try:
-            found = read(path)
+            reading = read(path)
         except ReportError as error:
             raise Unsupported(str(error)) from None
-        rows += found.rows
-        notes += map(str, found.notes)
+        rows += reading.rows
+        notes += map(str, reading.notes)
     series = collect(rows, placement)
     shared = sum(row.worksharing for row in rows)
-    said = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
+    note = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
     if not series:
         names = ", ".join(map(str, paths))
         raise Unsupported(
             f"{names}: no row with the times of its iterations for placement {placement!r}"
-            + f"; {said}" * bool(shared)
+            + f"; {note}" * bool(shared)
         )
-    notes += [said] * bool(shared)
+    notes += [note] * bool(shared)
     return series, notes
 
 
@@ -123,12 +123,12 @@ def tune(
     ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
     first by name stands in its place.
     """
-    found: list[Rules] = []
+    rules: list[Rules] = []
     for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
         groups = _groups(sorted({c for times in series[key].values() for c in times}))
         for group in groups.items():
-            found.append(_rules(key, series[key], group, default, noise, source))
-    return found
+            rules.append(_rules(key, series[key], group, default, noise, source))
+    return rules
 
 
 def _rules(
@@ -141,11 +141,13 @@ def _rules(
 ) -> Rules:
     """The rules of one group of candidates: its name, and who competes in it."""
     name, mine = group
-    kept = {size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()}
-    kept = {size: times for size, times in kept.items() if times}
+    remaining = {
+        size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
+    }
+    remaining = {size: times for size, times in remaining.items() if times}
     base = next((c for c in mine if c.algorithm == default), mine[0])
-    ranges = decide(kept, base, noise)
-    about, ends = key[:-1], (min(kept), max(kept))
+    ranges = decide(remaining, base, noise)
+    about, ends = key[:-1], (min(remaining), max(remaining))
     return Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
 
 

@@ -64,7 +64,7 @@ def _shown(costs: Costs) -> Iterator[object]:
         errors = [curve.error for curve in known if curve is not None and curve.error]
         if errors:
             texts = ", ".join(f"{100 * error:.1f} %" for error in errors)
-            yield f"{name}: median relative error of the fits {texts}; {link.said}"
+            yield f"{name}: median relative error of the fits {texts}; {link.source}"
     yield f"start of a collective: {costs.start * 1e6:.3g} us"
     yield from (f"note: {note}" for note in costs.notes)
 

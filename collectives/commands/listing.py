@@ -10,7 +10,7 @@ from collectives.schedule.catalogue import algorithm, algorithms, collectives, s
 
 
 def summary(collective: str, name: str) -> str:
-    """What an algorithm says of itself in one line: not what it raises, which is not its cost."""
+    """The first line of an algorithm's docstring, without the errors that it raises."""
     doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
     return doc[0].partition(" Raises ")[0] if doc else ""
 

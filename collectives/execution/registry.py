@@ -82,7 +82,7 @@ class Entry:
     raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of GPUs;
     ``on_gpu_with``: it does where this option has another value than its default. ``turn``: where
     ``auto`` tries it, lowest first; None: never. ``suits``: whether ``auto`` takes it for a run,
-    the same on all ranks.
+    the same on all ranks. ``between``: opens it to time pairs of ranks (`topology measure`).
     """
 
     name: str
@@ -93,6 +93,12 @@ class Entry:
     options: tuple[Option, ...] = ()
     turn: int | None = None
     suits: Callable[[World, Wishes], bool] = anyone
+    between: Callable[[World], Transport] | None = None
+
+    @property
+    def makes_ranks(self) -> bool:
+        """Whether its ranks are threads, which it starts itself."""
+        return self.worlds == ("inproc",)
 
 
 def transports() -> Mapping[str, Entry]:
@@ -106,27 +112,35 @@ def transports() -> Mapping[str, Entry]:
     return found
 
 
+def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
+    """The transports of ranks of a world, by its name, in the order in which ``auto`` tries them.
+
+    ``on_gpu``: those of GPUs are among them.
+    """
+    fitting = (one for one in transports().values() if world in one.worlds)
+    order = [(one.turn, one) for one in fitting if one.turn is not None]
+    return [one for _, one in sorted(order, key=lambda pair: pair[0]) if on_gpu or not one.on_gpu]
+
+
 def opened(world: World, wishes: Wishes) -> Both:
     """The transports of a run, on all ranks together.
 
     Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. What
     ``auto`` cannot open is left out with a note, unless GPUs were asked for.
     """
-    known = transports()
-    fitting = {name: entry for name, entry in known.items() if world.name in entry.worlds}
     if wishes.name != "auto":
-        if wishes.name not in fitting:
+        named = transports().get(wishes.name)
+        if named is None or world.name not in named.worlds:
             raise Unsupported(f"--transport {wishes.name} joins other ranks than {world.name}'s")
-        return fitting[wishes.name].open(world, wishes)
-    turns = sorted((entry.turn, name) for name, entry in fitting.items() if entry.turn is not None)
-    for turn, name in turns:
-        entry = fitting[name]
+        return named.open(world, wishes)
+    order = auto_order(world.name)
+    for entry in order:
         try:
             if entry.suits(world, wishes):
                 return entry.open(world, wishes)
         except (Unsupported, Unavailable) as error:
-            if (entry.on_gpu and wishes.asks_for_gpus) or turn == turns[-1][0]:
+            if (entry.on_gpu and wishes.asks_for_gpus) or entry is order[-1]:
                 raise
             if world.rank == 0:
-                print(f"busbar: not over {name}: {error}", file=sys.stderr)
+                print(f"busbar: not over {entry.name}: {error}", file=sys.stderr)
     raise Unsupported(f"no transport joins ranks of {world.name}")

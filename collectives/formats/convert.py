@@ -231,7 +231,7 @@ class _Converter:
         return len(self.slots) - 1
 
     def _slot(self, gpu: int, slot: int, chunk: int) -> int:
-        """Our slot for a vector chunk where the file has a slot."""
+        """The slot of our schedule for a vector chunk that the file keeps in a slot."""
         if (slot, chunk) in self.numbers:
             return self.numbers[slot, chunk]
         if slot in self.free:

@@ -61,8 +61,8 @@ class _Node:
 def layout(plan: ExecutionPlan) -> Layout:
     """The layout of a plan's collective, by the chunks of gpu 0.
 
-    Raises Unsupported for a collective whose result nobody states, ScheduleError for chunks that do
-    not fall on the ranks' parts.
+    Raises Unsupported for a collective that is not specified here, ScheduleError if the chunks do
+    not coincide with the ranks' parts.
     """
     name = {"reducescatter": "reduce_scatter"}.get(plan.collective, plan.collective)
     if name not in COLLECTIVES:

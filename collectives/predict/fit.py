@@ -93,10 +93,10 @@ def fit_curve(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> 
     """
     m, t = np.asarray(sizes, float), np.asarray(times, float)
     t = np.where(np.isfinite(t) & (t > 0), t, np.nan)
-    kept = ~np.isnan(t).all(axis=0)
-    if kept.sum() < 2:
+    measured = ~np.isnan(t).all(axis=0)
+    if measured.sum() < 2:
         raise ValueError("times at two sizes at least are needed")
-    m, t = m[kept], t[:, kept]
+    m, t = m[measured], t[:, measured]
     n = len(m)
     whole = _sums(m, np.nanmedian(t, axis=0))
     ways, errors = _split(whole, min(most, max(0, n // _FEWEST - 1)))

@@ -277,10 +277,10 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
     most, limit = np.zeros(len(few.rate)), limit[binding]
     for a, b in pairwise(flows.first) if len(most) else ():
         np.maximum(most, few.routes.loads(weight[a:b], slice(int(a), int(b))), out=most)
-    asked = most <= limit
-    if asked.any():
-        asked &= ~_of_one(few)
-        binding[binding] = (most > limit) | (asked & ~_bounded(few, weight, asked, limit))
+    within = most <= limit
+    if within.any():
+        within &= ~_of_one(few)
+        binding[binding] = (most > limit) | (within & ~_bounded(few, weight, within, limit))
     return binding
 
 
@@ -300,18 +300,18 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
 
 
 def _bounded(
-    flows: Flows, weight: Amounts, asked: NDArray[np.bool_], limit: Amounts
+    flows: Flows, weight: Amounts, within: NDArray[np.bool_], limit: Amounts
 ) -> NDArray[np.bool_]:
     """Mark those of the given links that are never full by the bound over senders or receivers."""
-    cleared = np.zeros(len(asked), bool)
-    if not asked.any():
+    cleared = np.zeros(len(within), bool)
+    if not within.any():
         return cleared
-    hits = flows.routes.hashes(asked.astype(np.uint64))
+    hits = flows.routes.hashes(within.astype(np.uint64))
     if int(hits.sum()) > _MOST_SORTED:
         return cleared
     rows = np.flatnonzero(hits)
     links = flows.routes.table(rows)
-    row, column = np.nonzero(np.append(asked, False)[links])
+    row, column = np.nonzero(np.append(within, False)[links])
     link, row = links[row, column].astype(np.int64), rows[row]
     pattern, weights = flows.pattern()[row], weight[row]
     for end in (flows.src, flows.dst):
@@ -324,8 +324,8 @@ def _bounded(
         each = np.add.reduceat(weights[order], np.flatnonzero(turn))
         groups = np.flatnonzero(new[turn])
         most = np.maximum.reduceat(each, groups)
-        bound = np.bincount(route[new], most, len(asked))
-        cleared |= asked & (bound <= limit)
+        bound = np.bincount(route[new], most, len(within))
+        cleared |= within & (bound <= limit)
     return cleared
 
 

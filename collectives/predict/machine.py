@@ -222,7 +222,7 @@ class LinkCosts:
     ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``:
     as swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these,
     what is sent has just been written; ``still`` is a swap of data that nobody has written, so that
-    caches may hold it already, and ``sum`` the same with an addition. ``said``: where the figures
+    caches may hold it already, and ``sum`` the same with an addition. ``source``: where the figures
     are from, in a few words. A curve that is None was not measured. ``shared``: where ranks share
     memory, what passes and eager messages cost, from the same measurements.
     """
@@ -231,19 +231,19 @@ class LinkCosts:
     swap: Curve
     add: Curve
     burst: Curve | None
-    said: str
+    source: str
     still: Curve | None = None
     sum: Curve | None = None
     shared: Shared | None = None
 
     @classmethod
-    def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> LinkCosts:
+    def assumed(cls, alpha: float, beta: float, source: str, gamma: float = 0.0) -> LinkCosts:
         """A link of one range whose two directions do not hinder each other, as on most networks.
 
         Additions take ``gamma`` seconds per byte. Messages share a port one after the other.
         """
         line = Curve.line(alpha, beta)
-        return cls(line, line, Curve.line(alpha, beta + gamma), None, said)
+        return cls(line, line, Curve.line(alpha, beta + gamma), None, source)
 
     def alone(self, nbytes: Amounts, both: Flags, fresh: Flags | None = None) -> Amounts:
         """Seconds of a message that is the only one at its ports.

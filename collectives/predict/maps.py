@@ -194,12 +194,12 @@ def resolve_costs(
     links, notes = [], []
     for name in classes.classes:
         if name in near:
-            link, source = near[name], near[name].said
+            link, source = near[name], near[name].source
         elif costs is not None and (other := _nearest(name, list(near))) is not None:
             link, source = near[other], f"not in the fit; as {other}"
         else:
             link = _assumed(name, classes, topology)
-            source = link.said
+            source = link.source
         links.append(link)
         notes.append(f"{name}: {source}")
     return links, notes

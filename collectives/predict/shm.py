@@ -475,7 +475,7 @@ class _Planned:
         self._passes = cache(lambda draft: Passes(draft, self._cores, self._between))
 
     def seconds(self, elements: int, itemsize: int) -> float:
-        """Seconds where a part has so many elements."""
+        """Seconds of an iteration, by the elements of a part."""
         draft, each = self._drafts.of(elements)
         scale = each * itemsize
         if draft.most_sent * scale <= EAGER_BYTES:

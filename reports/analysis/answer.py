@@ -22,35 +22,37 @@ def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
 
     Groups without a competitor are left out.
     """
-    found = {
+    stretches_of = {
         f"{thing}, {head(ranks, False)}": stretches(cells, ranks)
         for thing, cells in winners(rows).items()
         for ranks in counts(cells)
     }
-    return {what: sizes for what, sizes in found.items() if any(one.compared for one in sizes)}
+    return {
+        what: sizes for what, sizes in stretches_of.items() if any(one.compared for one in sizes)
+    }
 
 
-def told(found: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
+def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
     """A table of the stretches: of `HEADS` those that say something, and a line a stretch."""
-    lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
-    kept = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
-    return [HEADS[n] for n in kept], [[line[n] for n in kept] for line in lines]
+    lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
+    shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
+    return [HEADS[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
-def crossovers(found: Sequence[Stretch]) -> str:
+def crossovers(ranges: Sequence[Stretch]) -> str:
     """Between which sizes the fastest changes, in words; empty where it never does."""
     return ", ".join(
         f"{a.name} to {b.name} between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
-        for a, b in pairwise(found)
+        for a, b in pairwise(ranges)
     )
 
 
-def sentence(found: Sequence[Stretch]) -> str:
+def sentence(ranges: Sequence[Stretch]) -> str:
     """How many times as fast the algorithm of the most sizes was as the library, or as the next.
 
     Empty where no one other algorithm stands beside it at all of these sizes.
     """
-    best = max(found, key=lambda one: (one.compared, len(one.won)))
+    best = max(ranges, key=lambda one: (one.compared, len(one.won)))
     mine = [w for w in best.won if w.name == best.name and w.margin is not None]
     if all(w.library is not None for w in mine):
         other = LIBRARY
@@ -143,7 +145,7 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """The next algorithm, if it is one for all sizes, and how many times as long it takes."""
+    """The second's time over the winner's; with its name if it is the same at all sizes."""
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
@@ -154,8 +156,8 @@ def _next(won: Sequence[Winner]) -> str:
 
 def _library(won: Sequence[Winner]) -> str:
     """The library's time over the winner's; empty where it is the next, or wins, at all sizes."""
-    told = all(w.against == LIBRARY or w.library is None for w in won)
-    return "" if told else _span([w.library for w in won if w.library is not None])
+    certain = all(w.against == LIBRARY or w.library is None for w in won)
+    return "" if certain else _span([w.library for w in won if w.library is not None])
 
 
 def _span(values: Sequence[float]) -> str:

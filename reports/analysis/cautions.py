@@ -48,23 +48,23 @@ def unstable_rows(rows: Sequence[Measurement]) -> list[tuple[Measurement, tuple[
 
     Of more than 1000 rows that say something, 1000 evenly spread ones are looked at.
     """
-    found = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
-    return [(r, reasons) for r, reasons in found if reasons]
+    judged = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
+    return [(r, reasons) for r, reasons in judged if reasons]
 
 
 def _reasons(row: Measurement) -> tuple[Unstable, ...]:
     if row.times_s:
         return unstable(row.times_s)
-    found = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
-    return () if found is None else (found,)
+    reason = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
+    return () if reason is None else (reason,)
 
 
 def _telling(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     return [r for r in rows if r.times_s or r.cv is not None]
 
 
-def _looked_at(given: Sequence[_One]) -> Sequence[_One]:
-    return given if len(given) <= _MOST else [given[i * len(given) // _MOST] for i in range(_MOST)]
+def _looked_at(items: Sequence[_One]) -> Sequence[_One]:
+    return items if len(items) <= _MOST else [items[i * len(items) // _MOST] for i in range(_MOST)]
 
 
 def warnings_of(rows: Sequence[Measurement]) -> list[str]:
@@ -73,14 +73,14 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Of other benchmarks' tables this is no news: they have none.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
     wrong = sum(bool(r.wrong) for r in rows)
-    found = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    texts = [f"{_rows(wrong)} wrong elements"] if wrong else []
     crowded = [r for r in timed if r.oversubscribed]
     if crowded:
-        said = f"{oversubscription(crowded)}: times include waiting for a core"
-        found.append(f"{len(crowded)} of {len(timed)} rows are {said}")
+        crowding = f"{oversubscription(crowded)}: times include waiting for a core"
+        texts.append(f"{len(crowded)} of {len(timed)} rows are {crowding}")
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
-        found.append(
+        texts.append(
             f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
             " they need not be times of the algorithm that they name"
         )
@@ -90,22 +90,22 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
         if r.time_s
     )
     if above:
-        found.append(f"{above} of {len(timed)} rows reached {WHY_ABOVE}")
+        texts.append(f"{above} of {len(timed)} rows reached {WHY_ABOVE}")
     if silent:
-        found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
+        texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)
     of = _of(len(_looked_at(telling)), len(telling))
     by_kind: dict[Kind, list[tuple[Measurement, Unstable]]] = {}
     for row, reasons in unstable_rows(telling):
         for reason in reasons:
             by_kind.setdefault(reason.kind, []).append((row, reason))
-    for kind, said in _SAID.items():
+    for kind, crowding in _SAID.items():
         mine = by_kind.get(kind, [])
         if mine:
             row, worst = max(mine, key=lambda one: one[1].amount)
             most = "" if kind == "few" else f"; most of all {named(row)}: {worst.text}"
-            found.append(f"{len(mine)} {of} {said}{most}")
-    return found
+            texts.append(f"{len(mine)} {of} {crowding}{most}")
+    return texts
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
@@ -121,9 +121,9 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
         if r.times_s and r.timing != "loop"
     ]
     looked_at = _looked_at(timed)
-    found = [(where, unstable(times)) for where, times in looked_at]
-    few = sum(one.kind == "few" for _, reasons in found for one in reasons)
-    moved = [(where, chief) for where, reasons in found if (chief := _chief(reasons)) is not None]
+    judged = [(where, unstable(times)) for where, times in looked_at]
+    few = sum(one.kind == "few" for _, reasons in judged for one in reasons)
+    moved = [(where, chief) for where, reasons in judged if (chief := _chief(reasons)) is not None]
     every = _of(len(looked_at), len(timed))
     lines = [f"{few} {every} {_SAID['few']}"] if few else []
     if moved:
@@ -139,8 +139,8 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
     """The likely cause of an instability that may move a row's median; None if there is none."""
-    found = {one.kind: one for one in reasons if one.shift > _MATTERS}
-    return next((found[kind] for kind in _SHORT if kind in found), None)
+    by_kind = {one.kind: one for one in reasons if one.shift > _MATTERS}
+    return next((by_kind[kind] for kind in _SHORT if kind in by_kind), None)
 
 
 def _of(looked_at: int, every: int) -> str:

@@ -156,12 +156,12 @@ def samples(rows: Sequence[Measurement]) -> Samples:
     several times (``-N``) is one sample.
     """
     raw = all(len(r.times_s) > 1 for r in rows)
-    found: dict[int, list[float]] = {}
+    by_launch: dict[int, list[float]] = {}
     for r in rows:
         figure = cost(r)
         values = r.times_s if raw else () if figure is None else (figure,)
-        found.setdefault(id(r.run), []).extend(values)
-    return list(found.values())
+        by_launch.setdefault(id(r.run), []).extend(values)
+    return list(by_launch.values())
 
 
 def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, ...]:
@@ -173,20 +173,20 @@ def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> 
     left, right = _visits(base), _visits(new)
     if left.keys() != right.keys() or len(left) < _FEWEST_BLOCKS:
         return ()
-    found = tuple(within_run(visits, right[launch]) for launch, visits in left.items())
-    return () if any(map(isnan, found)) else found
+    scatters = tuple(within_run(visits, right[launch]) for launch, visits in left.items())
+    return () if any(map(isnan, scatters)) else scatters
 
 
 def _visits(rows: Sequence[Measurement]) -> dict[Hashable, list[Sequence[float]]]:
     """The samples of each launch, a sample a visit."""
-    found: dict[Hashable, list[Sequence[float]]] = {}
+    visits: dict[Hashable, list[Sequence[float]]] = {}
     for r in rows:
         if r.launches_s:
             for number, medians in r.visits_s:
-                found.setdefault((r.run.source, number), []).extend([t] for t in medians)
+                visits.setdefault((r.run.source, number), []).extend([t] for t in medians)
         else:
-            found.setdefault(id(r.run), []).append(r.times_s or [cost(r) or 0.0])
-    return found
+            visits.setdefault(id(r.run), []).append(r.times_s or [cost(r) or 0.0])
+    return visits
 
 
 def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, float] | None:
@@ -232,8 +232,8 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     ``noise`` is the least relative difference that counts. Where each side is one launch nothing
     can be told.
     """
-    found = ((n, launch_test(j.base_runs, j.new_runs, j.within)) for n, j in enumerate(joined))
-    tests = {n: p for n, p in found if p is not None}
+    by_place = ((n, launch_test(j.base_runs, j.new_runs, j.within)) for n, j in enumerate(joined))
+    tests = {n: p for n, p in by_place if p is not None}
     corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
     return [_compared(j, corrected.get(n), noise) for n, j in enumerate(joined)]
 

@@ -56,11 +56,11 @@ def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list
     or times were taken otherwise.
     """
     left, right = _facts(base), _facts(new)
-    found = []
+    unlike = []
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
-            found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
-    return found + _levels(base, new) + _shared(by_key(base), by_key(new))
+            unlike.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
+    return unlike + _levels(base, new) + _shared(by_key(base), by_key(new))
 
 
 def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
@@ -77,7 +77,7 @@ def _shared(
 ) -> list[Difference]:
     """Differences in what times include; the unknown is none."""
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
-    found = []
+    differing = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
     crowded = [(a, b) for a, b in crowded if a.oversubscribed != b.oversubscribed]
     if crowded:
@@ -85,7 +85,7 @@ def _shared(
             per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
         )
         what = f"{len(crowded)} of {len(pairs)} rows are oversubscribed on one side only:"
-        found.append(Difference("cores", what, *(said or "a core a rank" for said in sides)))
+        differing.append(Difference("cores", what, *(text or "a core a rank" for text in sides)))
     worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]
     if worked:
         what = f"{len(worked)} of {len(pairs)} rows: a rank's work was"
@@ -93,14 +93,14 @@ def _shared(
             "shared" if any(r.worksharing for r in side) else "its own"
             for side in zip(*worked, strict=True)
         )
-        found.append(Difference("work", what, *sides))
+        differing.append(Difference("work", what, *sides))
     timed = [(_timed(a), _timed(b)) for a, b in pairs]
     unlike = [(a, b) for a, b in timed if a and b and a != b]
     if unlike:
         what = f"{len(unlike)} of {len(pairs)} rows were timed otherwise:"
         sides = (" and ".join(dict.fromkeys(side)) for side in zip(*unlike, strict=True))
-        found.append(Difference("timing", what, *sides))
-    return found
+        differing.append(Difference("timing", what, *sides))
+    return differing
 
 
 def _timed(row: Measurement) -> str:
@@ -127,8 +127,8 @@ def _facts(rows: Sequence[Measurement]) -> dict[str, str]:
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
     """An environment as flat facts, library variables bare, without what is of one run only."""
-    kept = {name: one for name, one in environment.items() if name not in _OF_ONE_RUN}
-    facts = {name.removeprefix("variables "): one for name, one in flat(kept, " ").items()}
+    remaining = {name: one for name, one in environment.items() if name not in _OF_ONE_RUN}
+    facts = {name.removeprefix("variables "): one for name, one in flat(remaining, " ").items()}
     return {name: one for name, one in facts.items() if name not in _OF_ONE_RUN}
 
 

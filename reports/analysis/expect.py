@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -124,18 +123,18 @@ def _field(row: Measurement, name: str) -> str | int | None:
 
 def parse_rate(text: str) -> float:
     """``480GB/s`` or ``480`` as bytes per second. Raises ReportError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\S*)", text.strip(), re.ASCII)
-    if not found or not 0 < float(found.group(1)) < inf or found.group(2) not in RATES:
+    rate = units.parse_quantity(text, RATES)
+    if rate is None or not 0 < rate < inf:
         raise ReportError(f"{text!r} is no rate; write 480GB/s")
-    return float(found.group(1)) * RATES[found.group(2)]
+    return rate
 
 
 def parse_share(text: str) -> float:
     """``5%`` as 0.05. Raises ReportError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
-    if not found or float(found.group(1)) == inf:
+    share = units.parse_quantity(text, {"%": 0.01})
+    if share is None or share == inf:
         raise ReportError(f"{text!r} is no share; write per cent, as 5%")
-    return float(found.group(1)) / 100
+    return share
 
 
 def check(
@@ -170,15 +169,15 @@ def _unspoken(
                 there = _there_is(selector.name, rows)
                 return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
         return [f"no row is spoken of by {rule.text!r}: none has all of that"]
-    found = []
+    parts = []
     for selector in rule.selectors:
         if selector.comparison == "==" and len(selector.names) > 1:
             single = (replace(selector, names=(name,)) for name in selector.names)
             lost = [one.names[0] for one in single if not any(map(one.fits, mine))]
-            found += [
+            parts += [
                 f"no row with {selector.name}={n} is spoken of by {rule.text!r}" for n in lost
             ]
-    return found
+    return parts
 
 
 def _there_is(name: str, rows: Iterable[Measurement]) -> str:

@@ -56,10 +56,10 @@ def parse(text: str) -> Expectation:
         if average and any(bound.of_limit for bound in bounds):
             raise ValueError("an average has no limit; write it for each row")
         parts = filter(None, (p.strip() for p in selectors.split(",")))
-        found = tuple(one for part in parts for one in _selectors(part))
+        selected = tuple(one for part in parts for one in _selectors(part))
     except ValueError as error:
         raise ReportError(f"--expect {text!r}: {error}") from None
-    return Expectation(text, found, metric, bounds, bool(average))
+    return Expectation(text, selected, metric, bounds, bool(average))
 
 
 def _rule(text: str) -> tuple[str, tuple[Threshold, ...]]:
@@ -96,15 +96,15 @@ def _bound(metric: str, comparison: str, text: str) -> Threshold:
         return Threshold(comparison, share / 100 if limit.group(2) else share, True)
     if "limit" in text:
         raise ValueError(f"{text!r} is no share of the limit; write 0.8*limit")
-    found = _PLAIN.fullmatch(text)
-    if not found:
+    match = _PLAIN.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is no number" if text else "a number is missing")
     units = METRICS[metric][1]
-    scale = units.get(_UNITS.get(found.group(2), found.group(2)))
+    scale = units.get(_UNITS.get(match.group(2), match.group(2)))
     if scale is None:
         listed = " or ".join(u for u in units if u) or "no unit"
-        raise ValueError(f"{metric} is in {listed}, not {found.group(2) or 'a bare number'}")
-    value = float(found.group(1)) * scale
+        raise ValueError(f"{metric} is in {listed}, not {match.group(2) or 'a bare number'}")
+    value = float(match.group(1)) * scale
     if not isfinite(value):
         raise ValueError(f"{text!r} is no finite number")
     return Threshold(comparison, value)

@@ -135,25 +135,25 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
             " -A ring,ps,sharded_ps --ranks 2,4,8,16.",
         )
     first, last = growths[0].ranks[0], growths[0].ranks[-1]
-    said = "; ".join(one.text for one in growths)
-    found = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {said}."
+    texts = "; ".join(one.text for one in growths)
+    text = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {texts}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
-        return Verdict("The law holds: time goes with the bytes through the busiest port", found)
+        return Verdict("The law holds: time goes with the bytes through the busiest port", text)
     if any(r.worksharing for r in rows):
         why = "work of one rank may have been carried out by another"
-        said = "so that bytes belong to no port; measure again."
-        return Verdict(f"These rows cannot show the law: {why}", f"{found} {said}")
+        texts = "so that bytes belong to no port; measure again."
+        return Verdict(f"These rows cannot show the law: {why}", f"{text} {texts}")
     why, whose = what_is_shared(rows)
     if why:
         return Verdict(
-            f"This machine cannot show the law: {why}", f"{found} {whose}, {_seen(growths)}."
+            f"This machine cannot show the law: {why}", f"{text} {whose}, {_seen(growths)}."
         )
     if False in follow:
-        return Verdict("The law does not hold here", f"{found} The records do not say why.")
+        return Verdict("The law does not hold here", f"{text} The records do not say why.")
     wide = "The intervals are too wide to tell one law from the other"
     remedy = "take more iterations, or more rank counts."
-    return Verdict("No verdict on the law", f"{found} {wide}; {remedy}")
+    return Verdict("No verdict on the law", f"{text} {wide}; {remedy}")
 
 
 def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:

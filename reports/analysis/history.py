@@ -98,21 +98,21 @@ def history(runs: Sequence[tuple[str, Sequence[Measurement]]], noise: float = 0.
         for key, mine in by_key(rows).items():
             points.setdefault(key, []).append(_point(number, mine))
             latest[key] = mine[-1]
-    points = {key: found for key, found in points.items() if len(found) > 1}
+    points = {key: of_key for key, of_key in points.items() if len(of_key) > 1}
     if not points:
         raise ReportError("no two of these runs measured the same")
-    values = [[(p.run, p.value) for p in found] for found in points.values()]
+    values = [[(p.run, p.value) for p in of_key] for of_key in points.values()]
     changed = cuts(values, noise)
     alarmed = {alarm.series: alarm for alarm in alarms(values, changed, noise)}
     series = tuple(
-        Series(latest[key], tuple(found), tuple(changed[n]), alarmed.get(n))
-        for n, (key, found) in enumerate(points.items())
+        Series(latest[key], tuple(of_key), tuple(changed[n]), alarmed.get(n))
+        for n, (key, of_key) in enumerate(points.items())
     )
     pairs = pairwise(runs)
     differing = {
-        n: tuple(found)
+        n: tuple(of_key)
         for n, ((_, before), (_, after)) in enumerate(pairs, 1)
-        if (found := differences(before, after))
+        if (of_key := differences(before, after))
     }
     return History(tuple(name for name, _ in runs), series, differing)
 
@@ -125,11 +125,11 @@ def _point(run: int, rows: Sequence[Measurement]) -> Point:
 
 def events(h: History) -> list[HistoryEvent]:
     """Changes by the run in which they appear, in order; alarms of a run after its changes."""
-    found: dict[tuple[int, bool], list[tuple[Series, float, float]]] = {}
+    changes: dict[tuple[int, bool], list[tuple[Series, float, float]]] = {}
     for s in h.series:
         for cut in s.cuts:
-            found.setdefault((s.points[cut.at].run, False), []).append((s, cut.ratio, cut.p))
+            changes.setdefault((s.points[cut.at].run, False), []).append((s, cut.ratio, cut.p))
         if s.alarm is not None:
             first = s.points[len(s.points) - s.alarm.runs].run
-            found.setdefault((first, True), []).append((s, s.alarm.ratio, s.alarm.p))
-    return [HistoryEvent(key[0], tuple(found[key]), not key[1]) for key in sorted(found)]
+            changes.setdefault((first, True), []).append((s, s.alarm.ratio, s.alarm.p))
+    return [HistoryEvent(key[0], tuple(changes[key]), not key[1]) for key in sorted(changes)]

@@ -17,11 +17,11 @@ from reports.statistics.inference import launch_center, launch_interval
 
 def launch_of(run: Run) -> tuple[int, int, int] | None:
     """Seed, how many launches, and which of them a run is; None where it is none of several."""
-    said = run.environment.get("launch")
-    if not isinstance(said, Mapping):
+    facts = run.environment.get("launch")
+    if not isinstance(facts, Mapping):
         return None
-    found = tuple(said.get(name) for name in ("seed", "of", "number"))
-    return found if all(type(one) is int for one in found) else None  # type: ignore[return-value]
+    numbers = tuple(facts.get(name) for name in ("seed", "of", "number"))
+    return numbers if all(type(one) is int for one in numbers) else None  # type: ignore[return-value]
 
 
 def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:
@@ -34,19 +34,19 @@ def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     if not any(places.values()):
         return rows
     what = attrgetter(*KEYS)
-    found: list[Measurement] = []
+    rows_of_all: list[Measurement] = []
     groups: dict[tuple[Any, ...], dict[int, list[Measurement]]] = {}
     for row in rows:
         place = places[id(row.run)]
         if place is None:
-            found.append(row)
+            rows_of_all.append(row)
         else:
             key = (row.run.source, *place[:2], *what(row))
             groups.setdefault(key, {}).setdefault(place[2], []).append(row)
     order = sorted(groups, key=lambda key: tuple(map(str, key[:3])))
-    made = [_together(groups[key]) for key in order]
-    made.sort(key=lambda r: (r.collective, r.ranks or 0, r.algorithm, r.transport, r.size or 0))
-    return [*found, *made]
+    together = [_together(groups[key]) for key in order]
+    together.sort(key=lambda r: (r.collective, r.ranks or 0, r.algorithm, r.transport, r.size or 0))
+    return [*rows_of_all, *together]
 
 
 def _together(by_launch: Mapping[int, Sequence[Measurement]]) -> Measurement:

@@ -37,11 +37,11 @@ class MatrixShown(NamedTuple):
 def shown(pairs: Pairs) -> MatrixShown:
     """A measured quantity as a matrix; row to column."""
     title, unit, factor = _SHOWN[pairs.name]
-    made = {
+    views = {
         at: (c.value * factor, c.low * factor, c.high * factor) for at, c in pairs.cells.items()
     }
     ends = range(len(pairs.ids))
-    return MatrixShown(title, unit, [[made.get((a, b)) for b in ends] for a in ends])
+    return MatrixShown(title, unit, [[views.get((a, b)) for b in ends] for a in ends])
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
     topology = gather([str(file) for file in files])[0]
     drawing = draw(topology)
-    found, matrices = check(topology), tuple(_pairs(topology))
+    findings, matrices = check(topology), tuple(_pairs(topology))
     if len(drawing.nodes) < 2:
-        return MachinePart(topology.sources, None, None, found, matrices)
-    return MachinePart(topology.sources, drawing, shapes(drawing), found, matrices)
+        return MachinePart(topology.sources, None, None, findings, matrices)
+    return MachinePart(topology.sources, drawing, shapes(drawing), findings, matrices)
 
 
 def read_pairs(file: Path) -> list[Pairs]:
@@ -80,11 +80,11 @@ def read_pairs(file: Path) -> list[Pairs]:
     """
     from topology.sources.gather import gather
 
-    found = _pairs(gather([str(file)])[0])
-    if not found:
+    matrices = _pairs(gather([str(file)])[0])
+    if not matrices:
         reason = "no measured matrix; make one with mpirun -n 4 python -m topology measure -o FILE"
         raise ReportError(f"{file}: {reason}")
-    return found
+    return matrices
 
 
 def _pairs(topology: Topology) -> list[Pairs]:
@@ -92,7 +92,7 @@ def _pairs(topology: Topology) -> list[Pairs]:
     from topology.model.measured import QUANTITIES, ends, kind_of_pair, matrix, slow
     from topology.model.topology import Kind
 
-    found = []
+    matrices = []
     for name, more_is_better in QUANTITIES.items():
         cells = matrix(topology, name)
         if not cells:
@@ -101,11 +101,11 @@ def _pairs(topology: Topology) -> list[Pairs]:
         at = {id: n for n, id in enumerate(ids)}
         hosts = [topology.ancestor(id, Kind.HOST) for id in ids]
         nodes = tuple("" if h is None else h.name or h.id for h in hosts)
-        made = {
+        values = {
             (at[a], at[b]): Cell(c.value, c.low, c.high, kind_of_pair(topology, a, b))
             for (a, b), c in cells.items()
         }
         directed = name == "bandwidth"  # of the others both ways are one measurement
         worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
-        found.append(Pairs(name, more_is_better, directed, ids, nodes, made, worse))
-    return found
+        matrices.append(Pairs(name, more_is_better, directed, ids, nodes, values, worse))
+    return matrices

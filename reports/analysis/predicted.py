@@ -29,10 +29,10 @@ open_fit = read_fit
 def open_machine(
     path: Path | None, *, assume: bool
 ) -> tuple[Callable[[str, int, Sequence[int]], Sequence[float | None]], Callable[[], list[str]]]:
-    """A function (all-reduce algorithm, ranks, sizes) to seconds, and one that lists the notes.
+    """Two functions: seconds by all-reduce algorithm, ranks and sizes, and the notes on them.
 
-    By a fit; where there is none by an assumed network if ``assume``, else not at all. Raises
-    ReportError naming the fit.
+    Seconds come from the fit of ``path``. Without a path they come from an assumed network if
+    ``assume``, and are None otherwise. Raises ReportError if the fit cannot be read.
     """
     if path is None and not assume:
         return lambda name, ranks, sizes: [None] * len(sizes), list

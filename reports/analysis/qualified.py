@@ -18,7 +18,7 @@ class Change(NamedTuple):
     verdicts: tuple[str, ...]
 
 
-def changes(campaigns: Sequence[Qualified]) -> list[Change]:
+def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
     """The subjects whose verdict is not the same in all campaigns, which are in their order."""
     by_subject = [{_subject(one): one for one in each.verdicts} for each in campaigns]
     found = []

@@ -79,8 +79,8 @@ class _Facts:
     def settings(self, *left_out: str) -> list[list[Measurement]]:
         """Timed rows that differ in nothing, or at most in what is left out."""
         names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root")
-        kept = [n for n in (*names, "placement") if n not in left_out]
-        return list(grouped(self.timed, attrgetter(*kept)).values())
+        names_shown = [n for n in (*names, "placement") if n not in left_out]
+        return list(grouped(self.timed, attrgetter(*names_shown)).values())
 
     def against_library(self) -> list[list[Measurement]]:
         """Settings in which algorithms stand beside a library's own collective."""
@@ -97,26 +97,26 @@ def _count(n: int, of: int, what: str) -> str:
     return f"{what} of all {of} rows" if n == of else f"{what} of {n} of {of} rows"
 
 
-def _held(bare: int, of: int, what: str, kept: str) -> Verdict:
+def _held(bare: int, of: int, what: str, reason: str) -> Verdict:
     """Not kept where any row is bare of what is asked for."""
-    return (_BROKEN, _count(bare, of, what)) if bare else (_KEPT, kept)
+    return (_BROKEN, _count(bare, of, what)) if bare else (_KEPT, reason)
 
 
 def _base(f: _Facts) -> Verdict:
     scaled, library = f.scaled(), f.against_library()
     if not scaled and not library:
         return _NONE, "no speed-up is shown: one number of ranks, and no library beside algorithms"
-    found, state = [], _KEPT
+    texts, state = [], _KEPT
     if library:
-        found.append("the library's own collective is the base, with its times")
+        texts.append("the library's own collective is the base, with its times")
     if scaled:
         least = max(min(r.ranks for r in g if r.ranks) for g in scaled)
         if least > 1:
             state = _BROKEN
-            found.append(f"several numbers of ranks, but none of 1: the base would be {least}")
+            texts.append(f"several numbers of ranks, but none of 1: the base would be {least}")
         else:
-            found.append("1 rank of the same algorithm is the base, with its times")
-    return state, "; ".join(found)
+            texts.append("1 rank of the same algorithm is the base, with its times")
+    return state, "; ".join(texts)
 
 
 def _left_out(f: _Facts) -> Verdict:
@@ -127,8 +127,8 @@ def _left_out(f: _Facts) -> Verdict:
     if unused:
         return _BROKEN, "; ".join(unused)
     skipped = sum(bool(r.skipped) for r in f.rows)
-    said = f"{skipped} rows were skipped, each with its reason" if skipped else "no row was skipped"
-    return _KEPT, f"{said}; every CPU had a rank"
+    text = f"{skipped} rows were skipped, each with its reason" if skipped else "no row was skipped"
+    return _KEPT, f"{text}; every CPU had a rank"
 
 
 def _unused(run: Run) -> str:
@@ -150,8 +150,8 @@ def _means(f: _Facts) -> Verdict:
     if bare:
         return _BROKEN, _count(len(bare), len(f.timed), "only rates, averaged in an unknown way,")
     kinds = Counter(r.statistic for r in f.timed)
-    said = ", ".join(f"{kind} in {n} rows" for kind, n in kinds.items())
-    return _KEPT, f"times are summarised ({said}); rates follow from that time and are not averaged"
+    text = ", ".join(f"{kind} in {n} rows" for kind, n in kinds.items())
+    return _KEPT, f"times are summarised ({text}); rates follow from that time and are not averaged"
 
 
 def _ratios(f: _Facts) -> Verdict:
@@ -195,23 +195,23 @@ def _normality(f: _Facts) -> Verdict:
 def _tested(f: _Facts) -> Verdict:
     if f.words:
         bare = sum(w in (UNTESTED, CANNOT_TELL) for w in f.words)
-        kept = "launch by launch, corrected for the number of rows"
-        return _held(bare, len(f.words), "no test", kept)
+        text = "launch by launch, corrected for the number of rows"
+        return _held(bare, len(f.words), "no test", text)
     groups = f.settings("algorithm", "transport")
     rows = [r for g in groups if len({(r.algorithm, r.transport) for r in g}) > 1 for r in g]
     if not rows:
         return _NONE, "nothing stands beside what it could be compared with"
     bare = sum(r.low_s is None for r in rows)
-    kept = "algorithms stand side by side with the intervals of their medians"
-    return _held(bare, len(rows), "no interval to compare algorithms by", kept)
+    text = "algorithms stand side by side with the intervals of their medians"
+    return _held(bare, len(rows), "no interval to compare algorithms by", text)
 
 
 def _centre(f: _Facts) -> Verdict:
     bare = sum(r.p99_s is None and r.max_s is None for r in f.timed)
     few = sum(r.p99_s is not None and (r.iterations or 0) < 100 for r in f.timed)
     note = f"; p99 is the maximum in {few} rows of fewer than 100 iterations" if few else ""
-    kept = f"least and greatest time or p99 of every row{note}"
-    return _held(bare, len(f.timed), "one figure and no extremes", kept)
+    text = f"least and greatest time or p99 of every row{note}"
+    return _held(bare, len(f.timed), "one figure and no extremes", text)
 
 
 _SETUP: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -234,12 +234,12 @@ def _setup(f: _Facts) -> Verdict:
 
 def _missing(run: Run) -> list[str]:
     known: dict[str, Any] = {"hosts": run.hosts, "devices": run.devices, **run.environment}
-    found = [
+    missing = [
         title
         for title, names in _SETUP
         if not any(known.get(n) or (n == "variables" and n in known) for n in names)
     ]
-    return found + ["version of the library"] * (not run.library)
+    return missing + ["version of the library"] * (not run.library)
 
 
 _TIMING = {"each": "each iteration behind a barrier", "loop": "back to back, one mean"}
@@ -273,8 +273,8 @@ def _bounds(f: _Facts) -> Verdict:
 
 def _drawn(f: _Facts) -> Verdict:
     bare = sum(len(r.times_s) < 2 for r in f.timed)
-    kept = "the distribution of every row is drawn; lines in plots join sizes of one series"
-    return _held(bare, len(f.timed), "no distribution", kept)
+    text = "the distribution of every row is drawn; lines in plots join sizes of one series"
+    return _held(bare, len(f.timed), "no distribution", text)
 
 
 _RULES: tuple[tuple[str, Callable[[_Facts], Verdict]], ...] = (

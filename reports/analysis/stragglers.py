@@ -75,14 +75,14 @@ class Places:
 
     def groups(self) -> list[tuple[int, ...]]:
         """Ranks that share a node, and ranks that share a GPU, where that is some but not all."""
-        found: dict[tuple[int, ...], None] = {}
+        groups: dict[tuple[int, ...], None] = {}
         on_gpu = [f"{n} {g}" if g else "" for n, g in zip(self.nodes, self.gpus, strict=True)]
         for names in (self.nodes, on_gpu):
             for name in dict.fromkeys(filter(None, names)):
                 ranks = tuple(r for r, n in enumerate(names) if n == name)
                 if 1 < len(ranks) < len(names):
-                    found[ranks] = None
-        return list(found)
+                    groups[ranks] = None
+        return list(groups)
 
     def name(self, ranks: Sequence[int]) -> tuple[str, str]:
         """(kind, name) of a group of ranks, or of one."""
@@ -124,28 +124,28 @@ def culprits(
         (row for row in rows if row.per_rank_s),
         lambda r: (r.run.hosts, str(r.run.environment.get("mapping")), len(r.per_rank_s)),
     )
-    found: dict[str, Suspect] = {}
+    suspects: dict[str, Suspect] = {}
     notes, places = [], Places((), ())
     for group in settings.values():
         places = Places.of(group[0])
         observed = observe(group, margin)
         notes.append(_looked_at(group, observed, bool(matrices)))
         for a in accused(observed, places.groups()):
-            _put(found, _by_times(a, places))
+            _put(suspects, _by_times(a, places))
     if len(settings) > 1:
         places = Places((), ())  # whose ranks the matrix shows is then unknown
     for pairs in matrices:
         known = places if len(places.nodes) == len(pairs.ids) else Places((), ())
         for w in worse(pairs, margin):
-            _put(found, _by_matrix(w, pairs, known))
+            _put(suspects, _by_matrix(w, pairs, known))
         notes.append(f"matrix of {_QUANTITY[pairs.name]}: {len(pairs.compared)} pairs compared")
-    ordered = sorted(found.values(), key=lambda s: (not s.sure, -s.amount))
+    ordered = sorted(suspects.values(), key=lambda s: (not s.sure, -s.amount))
     return Findings(tuple(ordered), tuple(n for n in notes if n))
 
 
-def _put(found: dict[str, Suspect], new: Suspect) -> None:
+def _put(suspects: dict[str, Suspect], new: Suspect) -> None:
     """Evidence of one thing from several sources stands together."""
-    old = found.get(new.name)
+    old = suspects.get(new.name)
     if old is not None:
         new = replace(
             old,
@@ -153,7 +153,7 @@ def _put(found: dict[str, Suspect], new: Suspect) -> None:
             amount=max(old.amount, new.amount),
             sure=old.sure or new.sure,
         )
-    found[new.name] = new
+    suspects[new.name] = new
 
 
 def _by_times(a: Accused, places: Places) -> Suspect:
@@ -166,9 +166,9 @@ def _by_times(a: Accused, places: Places) -> Suspect:
         f" {format_seconds(worst.high)}]"
     )
     sure = len(a.algorithms) > 1 or any(c in _SYMMETRIC for c, _ in a.algorithms)
-    told, against = _TOLD[a.how]
+    phrase, against = _TOLD[a.how]
     text = (
-        f"by ranks' times it {told.format(by)}, {100 * worst.share:.0f} % of the time of "
+        f"by ranks' times it {phrase.format(by)}, {100 * worst.share:.0f} % of the time of "
         f"{named(worst.observation.row)},"
         f" against the median of {against}; {len(a.rows)} of {a.spoke} rows say so,"
         f" {format_p_value(max(o.p for o in a.rows))}"

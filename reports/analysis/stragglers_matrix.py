@@ -101,12 +101,12 @@ class Worse:
 
 def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
     """Every unit by the cells that it touches; of two with the same cells the smaller."""
-    found: dict[frozenset[Pair], SlowUnit] = {}
+    slow_units: dict[frozenset[Pair], SlowUnit] = {}
 
     def add(unit: SlowUnit, cells: Iterable[Pair]) -> None:
         touched = frozenset(cells)
         if touched:
-            found.setdefault(touched, unit)
+            slow_units.setdefault(touched, unit)
 
     cells = pairs.compared
     for pair in cells:
@@ -130,14 +130,14 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
             SlowUnit("within", ends, node),
             [c for c, k in zip(cells, inside, strict=True) if k == 2],
         )
-    return found
+    return slow_units
 
 
 def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
     """Units that are worse than their likes by more than ``margin`` and than chance explains."""
-    left, found = pairs.compared, list[Worse]()
+    left, evidence = pairs.compared, list[Worse]()
     tried = units(pairs)
-    while left and len(found) < _MOST:
+    while left and len(evidence) < _MOST:
         best: tuple[float, frozenset[Pair], Worse] | None = None
         scale = _Scale(pairs, left)
         for touched, unit in tried.items():
@@ -149,10 +149,10 @@ def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
                 best = judged[0], touched, judged[1]
         if best is None:
             break
-        found.append(best[2])
+        evidence.append(best[2])
         for cell in best[1]:
             left.pop(cell, None)
-    return found
+    return evidence
 
 
 class _Scale:

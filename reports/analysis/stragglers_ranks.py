@@ -68,15 +68,15 @@ class Observation:
 
 def observe(rows: Iterable[Measurement], margin: float = MARGIN) -> list[Observation]:
     """Observations of the rows with times of three ranks at least, six iterations each."""
-    found: list[tuple[Measurement, Floats]] = []
+    observed: list[tuple[Measurement, Floats]] = []
     for row in rows:
         lengths = set(map(len, row.per_rank_s))
         if len(row.per_rank_s) >= _FEWEST_RANKS and len(lengths) == 1 and min(lengths) >= _FEWEST:
-            found.append((row, np.asarray(row.per_rank_s, dtype=float)))
-    corrected = holm([_friedman(times) for _, times in found])
+            observed.append((row, np.asarray(row.per_rank_s, dtype=float)))
+    corrected = holm([_friedman(times) for _, times in observed])
     return [
         Observation(row, times, *(_split(times, margin) if p < _SIGNIFICANT else _NO_SPLIT), p)
-        for (row, times), p in zip(found, corrected, strict=True)
+        for (row, times), p in zip(observed, corrected, strict=True)
     ]
 
 
@@ -164,17 +164,17 @@ def accused(
     """
     ranks = range(max((o.ranks for o in observations), default=0))
     candidates = [*groups, *((s,) for s in ranks)]
-    found: list[Accused] = []
+    slow_ranks: list[Accused] = []
     for how in _HOWS:
-        made = [_accused(observations, c, how) for c in candidates]
-        likely = [a for a in made if a.rows and len(a.rows) >= a.spoke / 2]
+        proposed = [_accused(observations, c, how) for c in candidates]
+        likely = [a for a in proposed if a.rows and len(a.rows) >= a.spoke / 2]
         likely.sort(key=lambda a: (-len(a.rows), -len(a.ranks)))
-        kept: list[Accused] = []
+        remaining: list[Accused] = []
         for a in likely:
-            if not any(set(a.ranks) & set(k.ranks) for k in kept):
-                kept.append(a)
-        found += _alternatives(kept)
-    return sorted(found, key=lambda a: -len(a.rows))
+            if not any(set(a.ranks) & set(k.ranks) for k in remaining):
+                remaining.append(a)
+        slow_ranks += _alternatives(remaining)
+    return sorted(slow_ranks, key=lambda a: -len(a.rows))
 
 
 _HOWS: tuple[How, ...] = ("late", "slow", "last")
@@ -186,17 +186,17 @@ def _accused(observations: Sequence[Observation], ranks: tuple[int, ...], how: H
     return Accused(how, ranks, mine, sum(word is not None for word in words))
 
 
-def _alternatives(kept: Sequence[Accused]) -> list[Accused]:
+def _alternatives(remaining: Sequence[Accused]) -> list[Accused]:
     """Single ranks that the same rows speak for, each enough for all of them, become one."""
-    found: dict[tuple[int, ...], Accused] = {}
-    for n, a in enumerate(kept):
+    alternatives: dict[tuple[int, ...], Accused] = {}
+    for n, a in enumerate(remaining):
         same = tuple(map(id, a.rows)) if not any(o.all_wait for o in a.rows) else (n,)
-        if same in found:
-            ranks = (*found[same].ranks, *a.ranks)
-            found[same] = Accused(a.how, ranks, a.rows, a.spoke, either=True)
+        if same in alternatives:
+            ranks = (*alternatives[same].ranks, *a.ranks)
+            alternatives[same] = Accused(a.how, ranks, a.rows, a.spoke, either=True)
         else:
-            found[same] = a
-    return list(found.values())
+            alternatives[same] = a
+    return list(alternatives.values())
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def delay(a: Accused) -> Delay:
     Per iteration: their median against the median of the other group (of what is late, the longer
     one). The interval is over iterations.
     """
-    made = [_delay(o, list(a.ranks), a.how) for o in a.rows]
-    return max(made, key=lambda d: d.share)
+    delays = [_delay(o, list(a.ranks), a.how) for o in a.rows]
+    return max(delays, key=lambda d: d.share)
 
 
 def _delay(o: Observation, ranks: list[int], how: How) -> Delay:

@@ -30,11 +30,12 @@ Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
 
 @dataclass(frozen=True)
 class LawTiming:
-    """One algorithm, rank count and size; seconds, None where unknown. ``low``, ``high``: 95 %.
+    """One algorithm, rank count and size; times in seconds, None where unknown.
 
-    ``volume``: bytes through the busiest port in units of n by the textbook, ``counted`` by the
-    schedule. ``over_ranks``, ``over_sizes``: the time of that volume at the rate of the curve that
-    this is a point of: all rank counts at this size, all sizes on so many ranks.
+    ``low``, ``high``: the 95 % interval of ``measured``. ``volume``: bytes through the busiest
+    port, in units of the size, by the textbook; ``counted``: by the schedule. ``over_ranks``: the
+    time of this volume at the median rate of all rank counts at this size; ``over_sizes``: at that
+    of the larger sizes on so many ranks.
     """
 
     algorithm: str
@@ -97,12 +98,12 @@ class LawComparison:
 def compare(
     rows: Sequence[Measurement], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
 ) -> LawComparison:
-    """The comparison for what was measured (all-reduce by `ALGORITHMS`), ranks and sizes given.
+    """Compare measured all-reduces by `ALGORITHMS` with the textbook, at all ranks and sizes.
 
-    ``predict(algorithm, ranks, sizes)`` gives seconds. Where rows have both placements the one out
-    of place counts, of several transports the one with the most rows, and rows whose work was
-    shared only where there are no others. Raises ReportError where there is neither a row of these
-    nor a rank count.
+    ``predict(algorithm, ranks, sizes)`` returns seconds. ``ranks`` and ``sizes`` are added to those
+    that were measured. Of rows of both placements the one out of place is taken; of several
+    transports, the one with the most rows. Rows with shared work are taken only where there are no
+    others. Raises ReportError if there is neither such a row nor a rank count.
     """
     measured, notes = _measured(rows)
     if rows and not measured:
@@ -120,13 +121,13 @@ def compare(
         for p in counts:
             counted = _counted(name, p)
             for size, time in zip(every, predict(name, p, every), strict=True):
-                found = measured.get((name, p, size))
-                if found is None and rows and p not in ranks:
+                rows_at = measured.get((name, p, size))
+                if rows_at is None and rows and p not in ranks:
                     continue
                 volume = VOLUMES[name](p)
                 rates = (over_ranks.get((name, size)), over_sizes.get((name, p)))
                 lines = (volume * size / rate if rate else None for rate in rates)
-                times = _times(found) if found else (None, None, None)
+                times = _times(rows_at) if rows_at else (None, None, None)
                 cells.append(LawTiming(name, p, size, volume, counted, *times, time, *lines))
     growths = _growths(measured)
     return LawComparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
@@ -147,8 +148,8 @@ def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
         others = len(mine) - transports.count(chosen)
         notes.append(f"{others} rows of other transports than {chosen} are left out")
     carried = (r for r in mine if r.transport == chosen)
-    found = grouped(carried, lambda r: (r.algorithm, r.ranks or 0, r.size or 0))
-    return {key: _best(some) for key, some in found.items()}, notes
+    groups = grouped(carried, lambda r: (r.algorithm, r.ranks or 0, r.size or 0))
+    return {key: _best(some) for key, some in groups.items()}, notes
 
 
 def _best(rows: Sequence[Measurement]) -> list[Measurement]:
@@ -195,15 +196,15 @@ def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
 
 def _growths(measured: Measured) -> tuple[Growth, ...]:
     """Curves over all rank counts, by algorithm and size."""
-    found = []
+    growths = []
     for name in ALGORITHMS:
         for size in sorted({key[2] for key in measured if key[0] == name}):
             points = {
                 p: _samples(rows) for (a, p, s), rows in measured.items() if (a, s) == (name, size)
             }
             one = grown(name, size, points, VOLUMES[name])
-            found += [one] if one is not None else []
-    return tuple(found)
+            growths += [one] if one is not None else []
+    return tuple(growths)
 
 
 def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
@@ -224,11 +225,11 @@ def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
     if counts == sorted({p for _, p, s in mine}):
         chosen = [one for one in growths if one.size == size]
     else:
-        found = (
+        text = (
             grown(name, size, {p: _samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
             for name in names
         )
-        chosen = [one for one in found if one is not None]
+        chosen = [one for one in text if one is not None]
     return verdict(chosen, [r for name in names for p in counts for r in mine[name, p, size]])
 
 
@@ -237,5 +238,5 @@ def _counted(name: str, ranks: int) -> float:
 
     For the parameter server both ways together, for the others each way, as in the textbook.
     """
-    found = cost(draft("allreduce", name, ranks), spec("allreduce"))
-    return found.out + found.into if name == "ps" else max(found.out, found.into)
+    counted = cost(draft("allreduce", name, ranks), spec("allreduce"))
+    return counted.out + counted.into if name == "ps" else max(counted.out, counted.into)

@@ -159,20 +159,20 @@ class Stretch:
 def stretches(cells: Cells, ranks: int) -> list[Stretch]:
     """The algorithm to take in each range of sizes, on so many ranks.
 
-    Nobody changes within noise: a size whose winner is not sure stays with the algorithm of the
-    size before it where that is the next best.
+    Where a size has no certain winner, the algorithm of the size below is kept if it won or came
+    second.
     """
-    found: list[Stretch] = []
+    ranges: list[Stretch] = []
     for (_, n), winner in sorted(cells.items()):
         if n != ranks:
             continue
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         near = winner.name if winner.sure else winner.against
         if last is not None and last.name in (winner.name, near):
-            found[-1] = Stretch(last.name, (*last.won, winner))
+            ranges[-1] = Stretch(last.name, (*last.won, winner))
         else:
-            found.append(Stretch(winner.name, (winner,)))
-    return found
+            ranges.append(Stretch(winner.name, (winner,)))
+    return ranges
 
 
 def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
@@ -180,10 +180,10 @@ def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
 
     A name other than the winner's has a tilde: the winner may be as fast, and no faster.
     """
-    found = {}
+    winners_at = {}
     for ranks in {ranks for _, ranks in cells}:
         for one in stretches(cells, ranks):
             for winner in one.won:
                 sure = winner.sure and winner.name == one.name
-                found[winner.row.size or 0, ranks] = f"{'' if sure else '~'}{one.name}", winner
-    return found
+                winners_at[winner.row.size or 0, ranks] = f"{'' if sure else '~'}{one.name}", winner
+    return winners_at

@@ -51,16 +51,16 @@ class AccuracyCommand(RunOptions, Command):
             points += _by_nccl(rows, self.nccl_log, self)
         if not points:
             raise ReportError("no measured row has a prediction")
-        found = accuracy.errors(points)
+        by_group = accuracy.errors(points)
         if self.format == "csv":
             sys.stdout.write(accuracy.as_csv(points))
         elif self.format == "md":
-            sys.stdout.write(accuracy.as_markdown(found))
+            sys.stdout.write(accuracy.as_markdown(by_group))
         else:
             terminal = console()
             what = ", ".join(dict.fromkeys(_setting(p.row) for p in points))
             terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
-            for table in accuracy.tables(found, terminal.width):
+            for table in accuracy.tables(by_group, terminal.width):
                 terminal.print(table)
             terminal.print(
                 "columns: decades of the size in bytes; ratio: median of predicted/measured"
@@ -89,10 +89,10 @@ def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:
     for ranks in sorted({r.ranks for r in mine if r.ranks} - measured):
         for line in fit.for_ranks(ranks).notes[-1:]:
             note(f"{ranks} ranks: the fit was {line}")
-    found = predictions(mine, fit)
+    predicted = predictions(mine, fit)
     return [
         AccuracyPoint(r, r.time_s, time)
-        for r, time in zip(mine, found, strict=True)
+        for r, time in zip(mine, predicted, strict=True)
         if r.time_s and time is not None
     ]
 

@@ -65,14 +65,14 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         from reports.analysis.cautions import warnings_of
         from reports.analysis.expect import parse_share
 
-        asked = wanted(self)
+        selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         base, new = (
             [row for path in side for row in read_noting(path, self.ranks).rows]
             for side in sides(self.files)
         )
         comparisons, differing, lost = compared(base, new, self)
-        rules = rules_of(base, new, comparisons, asked.limit)
+        rules = rules_of(base, new, comparisons, selection.limit)
         if self.format == "md":
             from reports.tables.markdown import comparison_markdown
 
@@ -87,7 +87,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         missing = int(self.fail_missing and lost > 0)
         if missing:
             print(f"FAILED: {lost} rows of BASE are missing in NEW")
-        return max(_gate(comparisons, fail), missing, expect(asked, new))
+        return max(_gate(comparisons, fail), missing, expect(selection, new))
 
 
 def compared(
@@ -104,18 +104,18 @@ def compared(
     from reports.analysis.expect import parse_share
 
     noise = parse_share(options.noise)
-    found = differences(base, new)
-    forbidding = [d for d in found if d.forbids]
+    unlike = differences(base, new)
+    forbidding = [d for d in unlike if d.forbids]
     if forbidding and not options.anyway:
         what = "; ".join(map(str, forbidding))
         raise ReportError(f"BASE and NEW are not the same setting: {what} (--anyway compares them)")
-    for difference in found:
+    for difference in unlike:
         note(f"differs: {difference}")
     joined, lost, added = join(base, new)
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{len(rows)} rows are only in {name}")
-    return compare(joined, noise), found, len(lost)
+    return compare(joined, noise), unlike, len(lost)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
@@ -130,16 +130,16 @@ def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
             parts.append([])
         else:
             parts[-1].append(Path(word))
-    found = parts if len(parts) > 1 else [[path] for path in parts[0]]
-    if len(found) != 2 or not all(found):
+    groups = parts if len(parts) > 1 else [[path] for path in parts[0]]
+    if len(groups) != 2 or not all(groups):
         raise ReportError(
             "give BASE and NEW, or several files a side: compare a*.jsonl -- b*.jsonl"
         )
-    for side in found:
+    for side in groups:
         for n, path in enumerate(side):
             if any(os.path.realpath(path) == os.path.realpath(one) for one in side[:n]):
                 raise ReportError(f"{path} is given twice on one side")
-    return found[0], found[1]
+    return groups[0], groups[1]
 
 
 def rules_of(
@@ -163,8 +163,8 @@ def _print(
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
     print(counts_of(comparisons))
-    for told in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
-        terminal.print(told, markup=False, highlight=False)
+    for text in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
+        terminal.print(text, markup=False, highlight=False)
     print_rules(terminal, rules, options)
 
 

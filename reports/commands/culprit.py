@@ -40,13 +40,13 @@ class CulpritCommand(RunOptions, Command):
             raise ReportError(
                 "no times of single ranks: measure with --per-rank, or give --matrix FILE"
             )
-        found = culprits(rows, matrices, margin)
-        _print(found.suspects)
-        if not found.suspects:
+        result = culprits(rows, matrices, margin)
+        _print(result.suspects)
+        if not result.suspects:
             print("nobody stands out")
-        for line in found.notes:
+        for line in result.notes:
             note(line)
-        return 1 if self.fail and any(s.sure for s in found.suspects) else 0
+        return 1 if self.fail and any(s.sure for s in result.suspects) else 0
 
 
 def _print(suspects: Sequence[Suspect]) -> None:

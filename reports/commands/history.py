@@ -11,7 +11,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
 from busbar.tables import new_table
-from reports.analysis.qualified import GOOD, changes
+from reports.analysis.qualified import GOOD, verdict_changes
 from reports.commands.compare import NoiseOptions
 from reports.commands.output import RunOptions, ascii_only, console, print_table, read_noting
 from reports.commands.ruling import RuleOptions, print_rules
@@ -53,21 +53,21 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
-        found = history(by_start(runs), noise)
-        forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
+        changes = history(by_start(runs), noise)
+        forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:
             n, difference = forbidding[0]
             more = f" and {len(forbidding) - 1} differences more" if len(forbidding) > 1 else ""
-            where = f"{found.runs[n]} is not the same setting as {found.runs[n - 1]}"
+            where = f"{changes.runs[n]} is not the same setting as {changes.runs[n - 1]}"
             raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
         if self.format == "csv":
-            sys.stdout.write(history_csv(found))
+            sys.stdout.write(history_csv(changes))
         else:
-            _print(found)
-            words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in found.series]
-            rules = checklist([s.row for s in found.series], words=words)
+            _print(changes)
+            words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
+            rules = checklist([s.row for s in changes.series], words=words)
             print_rules(console(), rules, self)
-        return _gate(found, fail, sys.stderr if self.format == "csv" else sys.stdout)
+        return _gate(changes, fail, sys.stderr if self.format == "csv" else sys.stdout)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
@@ -76,12 +76,12 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
 
     if len(campaigns) < 2:
         raise ReportError("a history needs two runs at least")
-    found = changes(campaigns)
+    changed = verdict_changes(campaigns)
     shown = range(max(0, len(campaigns) - _CAMPAIGNS), len(campaigns))
     days = [campaigns[n].started.partition("+")[0].replace("T", " ") for n in shown]
-    if found:
+    if changed:
         table = new_table("verdicts that have changed", "subject", *days, text=1 + len(days))
-        for one in found:
+        for one in changed:
             table.add_row(*map(escape, (one.subject, *(one.verdicts[n] for n in shown))))
         console().print(table)
     else:
@@ -90,25 +90,25 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     return int(any(one.state != GOOD for one in campaigns[-1].verdicts))
 
 
-def _print(found: History) -> None:
-    from reports.tables.history_show import history_tables, told
+def _print(changes: History) -> None:
+    from reports.tables.history_show import event_lines, history_tables
 
     terminal = console()
-    for shown in history_tables(found, terminal.width, ascii_only()):
+    for shown in history_tables(changes, terminal.width, ascii_only()):
         print_table(terminal, shown)
-    lines = told(found)
+    lines = event_lines(changes)
     for line in lines:
         terminal.print(line, markup=False)
     if not lines:
-        print(f"no change in {len(found.series)} rows over {len(found.runs)} runs")
+        print(f"no change in {len(changes.series)} rows over {len(changes.runs)} runs")
 
 
-def _gate(found: History, fail: float | None, out: TextIO) -> int:
+def _gate(changes: History, fail: float | None, out: TextIO) -> int:
     """1 when the latest change, or what is out of the ordinary since, is slower by more."""
     if fail is None:
         return 0
-    slow = [s for s in found.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
-    open_ = [s for s in found.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
+    slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
+    open_ = [s for s in changes.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
     for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):
         if rows:
             print(

@@ -33,13 +33,15 @@ class HtmlCommand(MachineOptions, RunOptions, Command):
         machine = read_machine(self.topology) if self.topology else None
         files = [read_noting(path, self.ranks) for path in self.files]
         steps = [one for path in self.files for one in step_measurements(path)]
-        notes = [str(note) for found in files for note in found.notes]
-        every, said = sum(len(found.rows) for found in files), ""
-        parts = [found.rows for found in files]
+        notes = [str(note) for reading in files for note in reading.notes]
+        every, limit_note = sum(len(reading.rows) for reading in files), ""
+        parts = [reading.rows for reading in files]
         if every > MOST_ROWS:
             parts = [folded(rows) for rows in parts]
-            said = f"{every:,} rows: those that measured one thing are one, with all iterations"
+            limit_note = (
+                f"{every:,} rows: those that measured one thing are one, with all iterations"
+            )
         rows = over_launches([row for part in parts for row in part])
-        write(self.out, page(rows, machine, limit, self.title, notes, steps, said))
+        write(self.out, page(rows, machine, limit, self.title, notes, steps, limit_note))
         print(self.out)
         return 0

@@ -33,17 +33,17 @@ class ImportCommand(LogOptions, Command):
         status, rows = 0, list[Measurement]()
         for path in self.files:
             try:
-                found = read_noting(path, self.ranks)
+                reading = read_noting(path, self.ranks)
             except ReportError as error:  # the other files are still worth reading
                 note(str(error))
                 status = error.exit_status
                 continue
-            rows += found.rows
+            rows += reading.rows
             if form == "table":
                 from reports.tables.show import import_table
 
                 terminal = console()
-                print_table(terminal, import_table(found.rows, terminal.width))
+                print_table(terminal, import_table(reading.rows, terminal.width))
         if form in WRITERS and rows:
             data = WRITERS[form](rows)
             if self.out is None:

@@ -43,8 +43,8 @@ class ModelCommand(RunOptions, Command):
             if form not in ("png", "svg"):
                 raise ReportError(f"{self.out}: no format for that ending; use .png or .svg")
         rows = rows_of(self)
-        told = self.n or ("" if rows else "2-8,12,16")
-        ranks = parse_ranks(told, _MOST_RANKS) if told else []
+        counts = self.n or ("" if rows else "2-8,12,16")
+        ranks = parse_ranks(counts, _MOST_RANKS) if counts else []
         sizes = []
         if self.minbytes or self.maxbytes or not rows:
             ends = (self.minbytes or "1M", self.maxbytes or "64M")
@@ -71,7 +71,7 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
     from busbar.units import format_digits, format_rate, format_seconds, format_size
     from reports.analysis.textbook import ALGORITHMS, FORMULAS
 
-    made = []
+    tables = []
     for name in ALGORITHMS:
         formula = FORMULAS[name]
         cells = comparison.of(name)
@@ -93,8 +93,8 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
         heading = f"all-reduce by {name}: busiest port {formula}"
         if comparison.growths:
             heading += "; GB/s: through it; textbook: at its size's rate"
-        made.append(render_rich(heading, columns, width, ("counted", "by volume")))
-    return made
+        tables.append(render_rich(heading, columns, width, ("counted", "by volume")))
+    return tables
 
 
 def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
@@ -102,17 +102,21 @@ def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
     from busbar.tables import render_rich
     from busbar.units import format_size
 
-    found = comparison.growths
-    if not found:
+    growths = comparison.growths
+    if not growths:
         return []
     columns: list[Column] = [
-        ("algorithm", "left", [g.algorithm for g in found]),
-        ("size", "right", [format_size(g.size) for g in found]),
-        ("ranks", "left", [" ".join(map(str, g.ranks)) for g in found]),
-        ("time", "right", [f"P^{g.exponent:.2f}" for g in found]),
-        ("95 %", "right", ["" if g.low is None else f"{g.low:.2f} to {g.high:.2f}" for g in found]),
-        ("its port", "right", [f"P^{g.port:.2f}" for g in found]),
-        ("all links", "right", [f"P^{g.links:.2f}" for g in found]),
+        ("algorithm", "left", [g.algorithm for g in growths]),
+        ("size", "right", [format_size(g.size) for g in growths]),
+        ("ranks", "left", [" ".join(map(str, g.ranks)) for g in growths]),
+        ("time", "right", [f"P^{g.exponent:.2f}" for g in growths]),
+        (
+            "95 %",
+            "right",
+            ["" if g.low is None else f"{g.low:.2f} to {g.high:.2f}" for g in growths],
+        ),
+        ("its port", "right", [f"P^{g.port:.2f}" for g in growths]),
+        ("all links", "right", [f"P^{g.links:.2f}" for g in growths]),
     ]
     heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
     return [render_rich(heading, columns, width, ("ranks",))]

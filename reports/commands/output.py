@@ -57,14 +57,14 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
     """A file, with its notes said on stderr, the first twenty of them. Raises ReportError."""
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
-    found = read(path, ranks)
-    for one in found.notes[:_MOST_NOTES]:
+    reading = read(path, ranks)
+    for one in reading.notes[:_MOST_NOTES]:
         note(str(one))
-    if len(found.notes) > _MOST_NOTES:
-        note(f"{path}: {len(found.notes) - _MOST_NOTES} notes more")
-    if any(_lacks_ranks(row) for row in found.rows):
+    if len(reading.notes) > _MOST_NOTES:
+        note(f"{path}: {len(reading.notes) - _MOST_NOTES} notes more")
+    if any(_lacks_ranks(row) for row in reading.rows):
         note(f"{path}: does not say how many ranks there were; --ranks N gives busbw")
-    return found
+    return reading
 
 
 def _lacks_ranks(row: Measurement) -> bool:

@@ -35,13 +35,13 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         records = [one for path in self.files for one in step_measurements(path)]
         # Of steps neither sizes nor busbw say anything: they have figures of their own.
         rows = [row for row in over_launches(rows_of(self)) if not row.collective.startswith(STEP)]
-        made = figures(rows, self.format, limit, machine) if rows or not records else {}
+        pictures = figures(rows, self.format, limit, machine) if rows or not records else {}
         steps = summaries(records)
         if any(one.family or one.loss for one in steps):
-            made["steps"] = picture(steps, self.format)
+            pictures["steps"] = picture(steps, self.format)
         if (drawn := bars(records, self.format)) is not None:
-            made["steps-exposed"] = drawn
-        for name, data in made.items():
+            pictures["steps-exposed"] = drawn
+        for name, data in pictures.items():
             make_folder(self.out)
             target = self.out / f"{name}.{self.format}"
             write(target, data)

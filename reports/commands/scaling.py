@@ -17,11 +17,11 @@ class ScalingCommand(RuleOptions, RunOptions, Command):
         from reports.tables.winners import winners_map
 
         rows = rows_of(self)
-        found = scaling(rows)
+        groups = scaling(rows)
         terminal = console()
-        for shown in scaling_tables(found, terminal.width):
+        for shown in scaling_tables(groups, terminal.width):
             print_table(terminal, shown)
         for block in winners_map(rows, terminal.width):
             print("\n".join(block) + "\n")
-        print_rules(terminal, checklist([s.row for series in found for s in series]), self)
+        print_rules(terminal, checklist([s.row for series in groups for s in series]), self)
         return 0

@@ -29,7 +29,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.tables.show import tables
         from reports.tables.winners import answer
 
-        asked = wanted(self)
+        selection = wanted(self)
         terminal, rows = console(), list[Measurement]()
         fit = None
         if self.fit is not None:
@@ -38,20 +38,20 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             fit = open_fit(self.fit)
         for path in self.files:
             every = read_noting(path, self.ranks).rows
-            found = folded(every)
-            shown = over_launches(found)
+            together = folded(every)
+            shown = over_launches(together)
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)
             for table in tables(shown, terminal.width, ascii_only(), *expected):
                 print_table(terminal, table)
-            if best := answer(found, terminal.width):
+            if best := answer(together, terminal.width):
                 print("\n".join(best))
             if len(shown) < len(every):
                 note(
                     f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
                     " together"
                 )
-            for warning in warnings_of(found):
+            for warning in warnings_of(together):
                 note(f"{path}: {warning}")
-        print_rules(terminal, checklist(rows, limit=asked.limit), self)
-        return expect(asked, rows)
+        print_rules(terminal, checklist(rows, limit=selection.limit), self)
+        return expect(selection, rows)

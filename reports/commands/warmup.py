@@ -30,15 +30,15 @@ class WarmupCommand(Command):
         from reports.figures.warmup import settlings
 
         for path in self.files:
-            found = settlings(_measurements(path))
-            if not found:
+            series = settlings(_measurements(path))
+            if not series:
                 raise ReportError(f"{path}: no row with iterations")
-            wide = max(len(one.title) for one in found)
-            for one in found:
+            wide = max(len(one.title) for one in series)
+            for one in series:
                 left = f", {one.left_out} left out" if one.left_out else ""
                 sys.stdout.write(f"{one.title:<{wide}}  {one.verdict} of {len(one.times)}{left}\n")
             if self.out is not None:
-                _draw(self.out, self.format, path, found)
+                _draw(self.out, self.format, path, series)
         return 0
 
 
@@ -53,12 +53,12 @@ def _measurements(path: Path) -> list[Measurement]:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 
 
-def _draw(folder: Path, form: str, path: Path, found: list[Settling]) -> None:
+def _draw(folder: Path, form: str, path: Path, series: list[Settling]) -> None:
     from busbar.files import write
     from reports.figures.warmup import PANELS, drawn
 
     make_folder(folder)
-    for number, at in enumerate(range(0, len(found), PANELS), 1):
+    for number, at in enumerate(range(0, len(series), PANELS), 1):
         target = folder / f"warmup-{path.name.split('.')[0]}-{number}.{form}"
-        write(target, drawn(found[at : at + PANELS], form))
+        write(target, drawn(series[at : at + PANELS], form))
         print(target)

@@ -250,9 +250,9 @@ def sink(
     path = Path(target)
     if target.endswith("/") or path.is_dir():
         return Directory(path, topology)
-    for ending, made in SINKS.items():
+    for ending, kind in SINKS.items():
         if path.name.endswith(ending):
-            return made(path, earlier)
+            return kind(path, earlier)
     known = ", ".join(SINKS)
     raise StoreError(
         f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/"

@@ -33,22 +33,22 @@ def figures(
     """
     drawn = [r for r in rows if is_measured(r)]
     palette = Palette.of(drawn)
-    made: dict[str, bytes] = {}
+    pictures: dict[str, bytes] = {}
     for words, group in _groups(drawn, ("collective", "dtype", "op", "ranks", "reading")).items():
-        made |= _group(words, group, palette, form, limit)
+        pictures |= _group(words, group, palette, form, limit)
     for words, group in _groups(drawn, ("collective", "dtype", "op", "reading")).items():
         figure = scaling(group, palette)
         if figure is not None:
             figure.suptitle(_title(words, group), fontsize=11)
-            made[_file((*words, "scaling"))] = saved(figure, form)
+            pictures[_file((*words, "scaling"))] = saved(figure, form)
     if machine is not None:
         from reports.figures.plot_matrix import heat_map
 
         for matrix in machine.matrices:
-            made[_file(("matrix", matrix.name))] = saved(heat_map(matrix), form)
-    if not made:
+            pictures[_file(("matrix", matrix.name))] = saved(heat_map(matrix), form)
+    if not pictures:
         raise ReportError("no row has a time or a rate to draw")
-    return made
+    return pictures
 
 
 def _groups(
@@ -57,11 +57,11 @@ def _groups(
     """Rows by what they measured, in words."""
 
     def words(r: Measurement) -> tuple[str, ...]:
-        said = {name: str(getattr(r, name) or "") for name in names}
-        said["collective"] = r.collective or "unnamed"
-        if said.get("ranks"):
-            said["ranks"] += " ranks"
-        return tuple(filter(None, said.values()))
+        values = {name: str(getattr(r, name) or "") for name in names}
+        values["collective"] = r.collective or "unnamed"
+        if values.get("ranks"):
+            values["ranks"] += " ranks"
+        return tuple(filter(None, values.values()))
 
     return grouped(rows, words)
 
@@ -74,7 +74,7 @@ def _group(
     limit: float | None,
 ) -> dict[str, bytes]:
     """The figures of one measured thing, a panel a placement."""
-    made = {}
+    pictures = {}
     placements = [p for p in PLACEMENT if any(r.placement == p for r in rows)]
     series = palette.series(rows)
     for kind, draw in FIGURES.items():
@@ -94,8 +94,8 @@ def _group(
             faint_grid(axes)
             axes.label_outer()
         figure.suptitle(_title(words, rows), fontsize=11)
-        made[_file((*words, kind))] = saved(figure, form)
-    return made
+        pictures[_file((*words, kind))] = saved(figure, form)
+    return pictures
 
 
 def _title(words: Sequence[str], rows: Sequence[Measurement]) -> str:

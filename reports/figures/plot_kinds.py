@@ -28,8 +28,8 @@ _WIDE = 20
 def _marks(series: Sequence[PlotLine]) -> list[str]:
     """The legend of the marks in a figure."""
     rows = [r for s in series for r in s.rows]
-    found = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
-    return found + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+    marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
+    return marks + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
 
 
 def _hollow(
@@ -55,7 +55,7 @@ def _legend(axes: Axes, *more: str, below: bool = False) -> None:
 
 
 def _rates(r: Measurement) -> tuple[float, float]:
-    """The interval of the time as one of busbw, in GB/s."""
+    """The 95 % interval of the time as an interval of busbw, in GB/s."""
     fixed = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / 1e9
     return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
 
@@ -73,12 +73,12 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
-        kept = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
-        if not kept:
+        rows = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
+        if not rows:
             continue
-        _with_band(axes, s, kept, [r.size or 0 for r in kept])
-        _fit_of_rate(axes, s, kept)
-        for r in kept:
+        _with_band(axes, s, rows, [r.size or 0 for r in rows])
+        _fit_of_rate(axes, s, rows)
+        for r in rows:
             bound = bound_of(r, limit)
             if bound:
                 bounds[r.size or 0] = max(bound / 1e9, bounds.get(r.size or 0, 0.0))
@@ -114,17 +114,17 @@ def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
 def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
-        kept = [r for r in s.rows if r.size and r.time_s]
-        if not kept:
+        rows = [r for r in s.rows if r.size and r.time_s]
+        if not rows:
             continue
-        fit = fitted(kept)
+        fit = fitted(rows)
         label = s.name if fit is None else f"{s.name}: {fit.text}"
         if fit is not None:
             line = [t * 1e6 for t in fit.times]
             axes.plot(fit.sizes, line, color=s.style["color"], linewidth=0.9, linestyle=":")
         style = {**s.style, "linestyle": "none"}
-        _with_bars(axes, replace(s, style=style), kept, [r.size or 0 for r in kept], label)
-        for r in kept:
+        _with_bars(axes, replace(s, style=style), rows, [r.size or 0 for r in rows], label)
+        for r in rows:
             bound, rate = bound_of(r, limit), r.busbw_bytes_per_s
             if bound and rate:
                 least = (r.time_s or 0.0) * rate / bound * 1e6
@@ -191,11 +191,11 @@ def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float 
     timed = metric.form is format_seconds
     scale = 1e-6 if timed else metric.scale
     for s in series:
-        kept = [r for r in s.rows if r.nbytes and metric.of(r) is not None]
-        if kept:
-            xs, ys = [r.nbytes or 0 for r in kept], [(metric.of(r) or 0.0) / scale for r in kept]
+        rows = [r for r in s.rows if r.nbytes and metric.of(r) is not None]
+        if rows:
+            xs, ys = [r.nbytes or 0 for r in rows], [(metric.of(r) or 0.0) / scale for r in rows]
             axes.plot(xs, ys, label=s.name, **s.style)
-            _hollow(axes, s, kept, xs, ys)
+            _hollow(axes, s, rows, xs, ys)
     if not axes.lines:
         return False
     sizes_axis(axes, (r.nbytes for s in series for r in s.rows if r.nbytes))

@@ -42,16 +42,16 @@ def colours(names: Iterable[str]) -> dict[str, int]:
     Names that want one place take the next free one, in alphabetical order; from the eighth name
     on places are shared and the line's dashes tell them apart.
     """
-    given: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name in sorted(set(names)):
         if name == LIBRARY:
-            given[name] = _LIBRARY
+            numbers[name] = _LIBRARY
             continue
         wanted = crc32(name.encode()) % _LIBRARY
         free = [p % _LIBRARY for p in range(wanted, wanted + _LIBRARY)]
-        taken = list(given.values())
-        given[name] = min(free, key=taken.count)  # the first of the least taken
-    return given
+        taken = list(numbers.values())
+        numbers[name] = min(free, key=taken.count)  # the first of the least taken
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class Palette:
         points = [(_label(r), along(r), r.size, r.placement) for r in rows]
         repeated = len(set(points)) < len(points)
         several = len({r.run.source for r in rows}) > 1
-        found: dict[str, list[Measurement]] = {}
+        groups: dict[str, list[Measurement]] = {}
         for r in sorted(rows, key=along):
             run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
-            found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
+            groups.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
         seen: dict[int, int] = {}
-        made = []
-        for name, members in found.items():
+        series = []
+        for name, members in groups.items():
             place = self.places[algorithm_of(members[0])]
             seen[place] = seen.get(place, -1) + 1
-            made.append(PlotLine(name, tuple(members), _style(place, seen[place])))
-        return made
+            series.append(PlotLine(name, tuple(members), _style(place, seen[place])))
+        return series
 
 
 def _style(place: int, nth: int) -> dict[str, Any]:

@@ -119,11 +119,11 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
     None where no record has compute that was measured without exchange. Raises MissingLibrary
     without matplotlib.
     """
-    found = [(one, f) for one in steps if (f := figures(one)) is not None and f.compute]
-    if not found:
+    known = [(one, f) for one in steps if (f := figures(one)) is not None and f.compute]
+    if not known:
         return None
-    found.sort(key=lambda pair: pair[0].collective)
-    groups = [list(group) for _, group in groupby(found, key=lambda pair: pair[0].collective)]
+    known.sort(key=lambda pair: pair[0].collective)
+    groups = [list(group) for _, group in groupby(known, key=lambda pair: pair[0].collective)]
     several = any(len({one.ranks for one, _ in group}) > 1 for group in groups)
     high = sum(1.2 + 0.28 * min(_MOST, len(group)) for group in groups)
     figure = canvas(13 if several else 8, max(3.0, high))

@@ -14,7 +14,7 @@ from reports.analysis.answer import (
     head,
     sentence,
     server_and_ring,
-    told,
+    stretch_table,
 )
 from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
 from reports.figures.series import algorithm_of, colours
@@ -31,10 +31,10 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     won = sorted(winners(rows).items())
     places = colours(algorithm_of(r) for r in rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
-    found = [_stretches(what, one) for what, one in sorted(answers(rows).items())][:_MOST]
-    if not found:
+    blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items())][:_MOST]
+    if not blocks:
         return ""
-    parts = [f"<div>{part}</div>" for part in (*maps, *found)]
+    parts = [f"<div>{part}</div>" for part in (*maps, *blocks)]
     shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
@@ -45,11 +45,11 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     )
 
 
-def _stretches(what: str, found: Sequence[Stretch]) -> str:
-    changes = crossovers(found)
+def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
+    changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
-    note += f"<p>{text(said)}.</p>" if (said := sentence(found)) else ""
-    return table(f"The fastest of {what}, by size", *told(found)) + note
+    note += f"<p>{text(words)}.</p>" if (words := sentence(ranges)) else ""
+    return table(f"The fastest of {what}, by size", *stretch_table(ranges)) + note
 
 
 def _won(taken: str, winner: Winner, places: Mapping[str, int]) -> str:

@@ -60,26 +60,26 @@ def page(
     """
     if not any(map(is_measured, rows)):
         raise ReportError("no row has a time or a rate to show")
-    kept, said = reduced(rows)
-    said = "; ".join(filter(None, (folded, said)))
-    names = run_names(kept)
-    title = title or ", ".join(dict.fromkeys(r.collective or "unnamed" for r in kept))
-    answer = answer_part(kept)
-    data = {"matrices": matrix_data(machine), **payload(kept, limit)}
+    shown, note = reduced(rows)
+    note = "; ".join(filter(None, (folded, note)))
+    names = run_names(shown)
+    title = title or ", ".join(dict.fromkeys(r.collective or "unnamed" for r in shown))
+    answer = answer_part(shown)
+    data = {"matrices": matrix_data(machine), **payload(shown, limit)}
     plotly, own = _plotly(), _own()
     scripts = f"{hash_of(plotly)} {hash_of(own)}"
     of_steps = steps_part(steps)
     there = {"answer": bool(answer), "steps": bool(of_steps), "machine": machine is not None}
     body = (
-        _header(title, kept, said, there),
+        _header(title, shown, note, there),
         '<main id="main">',
-        section("summary", "Best figures", tiles(kept)),
+        section("summary", "Best figures", tiles(shown)),
         answer,
-        findings_part(kept, machine, notes),
-        _measurements(present(kept, BESIDE)),
+        findings_part(shown, machine, notes),
+        _measurements(present(shown, BESIDE)),
         of_steps,
         machine_part(machine),
-        method_part(kept, names, limit),
+        method_part(shown, names, limit),
         "</main>",
         _FOOTER,
         json_script("data", data),
@@ -115,7 +115,7 @@ def _document(title: str, body: Sequence[str], scripts: str) -> bytes:
     return "\n".join((*parts, "</body>\n</html>\n")).encode()
 
 
-def _header(title: str, rows: Sequence[Measurement], said: str, there: Mapping[str, bool]) -> str:
+def _header(title: str, rows: Sequence[Measurement], note: str, there: Mapping[str, bool]) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
     words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
@@ -127,7 +127,7 @@ def _header(title: str, rows: Sequence[Measurement], said: str, there: Mapping[s
     return (
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f"<header><h1>{text(title)}</h1><p>{text(', '.join(words))}</p>"
-        + (f'<p class="note">{text(said)}.</p>' if said else "")
+        + (f'<p class="note">{text(note)}.</p>' if note else "")
         + _banner(rows)
         + f'<nav aria-label="Parts of this page"><ul>{more}</ul></nav></header>'
     )
@@ -138,8 +138,8 @@ def _banner(rows: Sequence[Measurement]) -> str:
     crowded = [r for r in rows if r.oversubscribed]
     if not crowded:
         return ""
-    said = f"{len(crowded):,} of {len(rows):,} rows are {oversubscription(crowded)}"
-    return f'<p class="note" role="note">{text(said)}: times include waiting for a core.</p>'
+    shared = f"{len(crowded):,} of {len(rows):,} rows are {oversubscription(crowded)}"
+    return f'<p class="note" role="note">{text(shared)}: times include waiting for a core.</p>'
 
 
 def _measurements(metrics: Sequence[Metric]) -> str:

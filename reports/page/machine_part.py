@@ -64,12 +64,12 @@ def _matrix(m: Pairs) -> str:
     title, unit, cells = shown(m)
     values = [(cell[0], a, b) for a, row in enumerate(cells) for b, cell in enumerate(row) if cell]
     least, most = min(values), max(values)
-    said = (
+    label = (
         f"{title}: {least[0]:.4g} {unit} ({m.ids[least[1]]} to {m.ids[least[2]]}) to "
         f"{most[0]:.4g} {unit} ({m.ids[most[1]]} to {m.ids[most[2]]})"
     )
     slow = [f"{m.ids[a]} to {m.ids[b]}" for a, b in sorted(m.slow)]
-    said += (
+    label += (
         f"; slow for their class: {', '.join(slow)}."
         if slow
         else "; no pair is slow for its class."
@@ -91,8 +91,8 @@ def _matrix(m: Pairs) -> str:
     return (
         f'<figure class="plot"><h3>{text(title)} ({text(unit)})</h3>'
         f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" '
-        f'aria-label="{text(said)}"></div>'
-        f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
+        f'aria-label="{text(label)}"></div>'
+        f"<figcaption>{text(label)}</figcaption>{numbers}</figure>"
     )
 
 
@@ -101,7 +101,7 @@ def _picture(machine: MachinePart) -> str:
     assert drawing is not None and shapes is not None
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
-    said = (
+    label = (
         f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, according to "
         f"{', '.join(machine.sources)}"
     )
@@ -113,11 +113,12 @@ def _picture(machine: MachinePart) -> str:
         f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of '
         f'links">{legend}</ul>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
-        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: '
+        f'<svg class="topology" role="img" aria-label="{text(label)}" style="max-width: '
         f'{shapes.width:.0f}px; min-width: {0.6 * shapes.width:.0f}px" '
         f'viewBox="0 0 {shapes.width:.0f} {shapes.height:.0f}">{shapes.markup}</svg></div>'
-        f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
-        f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"
+        f"<figcaption>{text(label)}. A thicker line carries more; pointing at a box or a line "
+        "tells its facts.</figcaption>"
+        f"{details('Devices and links as text', devices + links)}</figure>"
     )
 
 

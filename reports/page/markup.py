@@ -69,7 +69,7 @@ def json_script(id: str, value: Any) -> str:
 
 
 def packed(id: str, script: str) -> str:
-    """A script that another one unpacks and adds; the same bytes for the same script."""
+    """An element of the page with a compressed script; the same bytes for the same script."""
     data = base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
     return f'<script type="application/gzip" id="{id}">{data}</script>'
 

@@ -43,7 +43,7 @@ def tiles(rows: Sequence[Measurement]) -> str:
     measured = [r for r in rows if is_measured(r)]
     algorithms = [r for r in measured if not r.worksharing]
     groups = grouped(algorithms or measured, lambda r: (r.collective, r.dtype, r.op, r.ranks))
-    made = []
+    cells = []
     # Not as files happen to come: what belongs together stands together.
     ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))
     for thing in ordered[:_MOST_TILES]:
@@ -68,7 +68,7 @@ def tiles(rows: Sequence[Measurement]) -> str:
             f"<p><strong>{text(figure)}</strong> {what}<br><small>{text(_where(r))}</small></p>"
             for figure, what, r in lines
         )
-        made.append(
+        cells.append(
             f'<li class="tile"><h3>{text(", ".join(w for w in words if w))}</h3>{inner}</li>'
         )
     more = (
@@ -76,7 +76,7 @@ def tiles(rows: Sequence[Measurement]) -> str:
         if len(groups) > _MOST_TILES
         else ""
     )
-    return f'<ul class="tiles">{"".join(made)}</ul>{more}'
+    return f'<ul class="tiles">{"".join(cells)}</ul>{more}'
 
 
 def _where(r: Measurement) -> str:
@@ -89,15 +89,15 @@ def findings_part(
     rows: Sequence[Measurement], machine: MachinePart | None, notes: Sequence[str]
 ) -> str:
     """Warnings about the figures, worst first, and what could not be read."""
-    found = [_suspect(s) for s in culprits(rows, machine.matrices if machine else ()).suspects]
-    found += [text(w) for w in warnings_of(rows)]
+    entries = [_suspect(s) for s in culprits(rows, machine.matrices if machine else ()).suspects]
+    entries += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
         where = ", ".join(f.subjects)
-        found.append(
+        entries.append(
             f"<strong>{text(f.summary)}</strong> ({text(where)}): {text(f.evidence)}. "
             f"{text(f.remedy)}."
         )
-    shown = items(found[:_MOST_FINDINGS]) or "<p>Nothing stands out in the rows of this page.</p>"
+    shown = items(entries[:_MOST_FINDINGS]) or "<p>Nothing stands out in the rows of this page.</p>"
     unread = items(text(n) for n in notes[:_MOST_FINDINGS])
     more = details(f"{len(notes)} notes of the readers", unread) if notes else ""
     return section("findings", "Findings", shown, more)
@@ -141,10 +141,10 @@ def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
 def _rules(rows: Sequence[Measurement], limit: float | None) -> str:
     rules = checklist(rows, limit=limit)
     lines = ([f"{r.number}. {r.title}", r.state, r.why] for r in rules)
-    kept = sum(r.state == "kept" for r in rules)
+    passed = sum(r.state == "kept" for r in rules)
     broken = sum(r.state == "not kept" for r in rules)
     caption = (
-        f"Hoefler and Belli's twelve rules for reporting performance (SC'15): {kept} kept, "
+        f"Hoefler and Belli's twelve rules for reporting performance (SC'15): {passed} kept, "
         f"{broken} not kept"
     )
     return table(caption, ["rule", "state", "why"], lines)

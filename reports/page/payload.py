@@ -171,7 +171,7 @@ def _samples(rows: Sequence[Measurement]) -> tuple[list[list[float | None] | Non
     each = min(_MOST_QUANTILES, max(_LEAST_QUANTILES, _VALUES // max(1, len(having))))
     room = _VALUES // each
     chosen = sorted(having, key=lambda n: -(rows[n].size or 0))[:room]
-    found: list[list[float | None] | None] = [None] * len(rows)
+    samples: list[list[float | None] | None] = [None] * len(rows)
     for n in chosen:
         ordered = sorted(rows[n].times_s)
         last = len(ordered) - 1
@@ -180,5 +180,5 @@ def _samples(rows: Sequence[Measurement]) -> tuple[list[list[float | None] | Non
             if last < each
             else (round(q * last / (each - 1)) for q in range(each))
         )
-        found[n] = [_short(ordered[p]) for p in places]
-    return found, len(having) - len(chosen)
+        samples[n] = [_short(ordered[p]) for p in places]
+    return samples, len(having) - len(chosen)

@@ -20,36 +20,39 @@ _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
 
 def steps_part(steps: Sequence[Measurement]) -> str:
     """The section; nothing without records of steps."""
-    known = [(one, found) for one in steps[:_MOST] if (found := figures(one)) is not None]
+    known = [
+        (one, known_figures) for one in steps[:_MOST] if (known_figures := figures(one)) is not None
+    ]
     groups = grouped(known, lambda pair: pair[0].collective)
     if not groups:
         return ""
     parts = [
-        _bars(name, group) + table(name, _HEAD, (_cells(one, found) for one, found in group))
+        _bars(name, group)
+        + table(name, _HEAD, (_cells(one, known_figures) for one, known_figures in group))
         for name, group in groups.items()
     ]
-    said = (
+    note = (
         "<p>Exposed is the step less the same compute without any exchange, both measured; hidden"
         " is the share of the exchange, as long as it takes alone, that is not exposed. In brackets"
         " stand 95 % intervals.</p>"
     )
-    return section("steps", "Training steps", said, *parts)
+    return section("steps", "Training steps", note, *parts)
 
 
-def _cells(one: Measurement, found: StepFigures) -> list[str]:
+def _cells(one: Measurement, known: StepFigures) -> list[str]:
     messages = None if one.step is None else one.step.messages
     return [
         one.algorithm,
         str(one.ranks),
-        _with_ends(found.step, format_seconds),
-        "-" if found.compute is None else format_seconds(found.compute),
-        _with_ends(found.exposed, _signed),
-        _with_ends(found.hidden, format_percent),
-        _with_ends(found.rate, format_digits),
-        _with_ends(found.speedup, lambda x: f"{x:.2f}"),
-        _with_ends(found.efficiency, format_percent),
-        "-" if found.predicted is None else format_seconds(found.predicted),
-        _with_ends(found.over_predicted, lambda x: f"{x:.3f}"),
+        _with_ends(known.step, format_seconds),
+        "-" if known.compute is None else format_seconds(known.compute),
+        _with_ends(known.exposed, _signed),
+        _with_ends(known.hidden, format_percent),
+        _with_ends(known.rate, format_digits),
+        _with_ends(known.speedup, lambda x: f"{x:.2f}"),
+        _with_ends(known.efficiency, format_percent),
+        "-" if known.predicted is None else format_seconds(known.predicted),
+        _with_ends(known.over_predicted, lambda x: f"{x:.3f}"),
         "-" if messages is None else str(messages),
     ]
 
@@ -68,18 +71,18 @@ def _signed(value: float) -> str:
 
 def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
     """A bar an update: compute, then what is exposed, on one scale."""
-    longest = max(found.step.value for _, found in group)
+    longest = max(known.step.value for _, known in group)
     lines = []
-    for n, (one, found) in enumerate(group):
+    for n, (one, known) in enumerate(group):
         y = n * _HIGH
-        whole = found.step.value / longest * _WIDE
-        inner = min(whole, (found.compute or 0.0) / longest * _WIDE)
+        whole = known.step.value / longest * _WIDE
+        inner = min(whole, (known.compute or 0.0) / longest * _WIDE)
         # Of a parameter server's pace it is not known what is compute.
-        whole_colour = "#777777" if found.compute is None else "#D55E00"
+        whole_colour = "#777777" if known.compute is None else "#D55E00"
         label = f"{one.algorithm}, {one.ranks} ranks"
         label = label if len(label) <= 34 else label[:33] + "…"
         lines.append(
-            f"<g><title>{text(one.algorithm)}: {text(format_seconds(found.step.value))}</title>"
+            f"<g><title>{text(one.algorithm)}: {text(format_seconds(known.step.value))}</title>"
             f'<text class="label" x="{_LEFT - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">'
             f"{text(label)}</text>"
             f'<rect class="exposed" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{whole:.1f}"'
@@ -87,7 +90,7 @@ def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
             f'<rect class="compute" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{inner:.1f}"'
             f' height="{_HIGH - 6:.0f}" fill="#0072B2"/>'
             f'<text class="label" x="{_LEFT + whole + 6:.0f}" y="{y + 15:.0f}">'
-            f"{text(format_seconds(found.step.value))}</text></g>"
+            f"{text(format_seconds(known.step.value))}</text></g>"
         )
     width, height = _LEFT + _WIDE + 80, len(group) * _HIGH
     return (

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -26,13 +26,16 @@ from busbar.files import decoded
 from reports.readers import upgrade
 from reports.readers.printable import printable_values
 from reports.readers.text import record_texts
-from reports.records.measurement import FORMAT, Measurement, Note, Reading, Record, Run
-from reports.records.table import TAIL_FIELDS, Builder, measured
+from reports.records.measurement import FORMAT, Measurement, Note, Reading, Record, Run, Series
+from reports.records.table import SERIES, TAIL_FIELDS, Builder, measured, tail_columns
 
-_BLOCK = 8 << 20
-# What numbers of heads begin above: lines to decode as a whole, and heads that are new.
+# Bytes that are read at once: so few that all that is made of them stays in a core's cache.
+_BLOCK = 1 << 18
+# Instead of a head's number: its lines have to be decoded as a whole; it is new.
 _WHOLE, _NEW = -1, -2
 _MOST_HEADS = 1 << 16
+# Fewer lines than these are not worth splitting.
+_FEW = 8
 _ERRORS = (
     ValueError,
     TypeError,
@@ -42,7 +45,7 @@ _ERRORS = (
     msgspec.MsgspecError,
 )
 _BEGIN = b'{"format":%d,' % FORMAT
-_TIMES, _OPEN = b',"times_s":', b'{"times_s":'
+_TIMES, _CUT = b',"times_s":', b'}\0\n{"times_s":'
 # Text that is not printable as it stands: an escape, or a character beyond printable ASCII.
 _ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
 _UNPLAIN = re.compile(rb"[^ -~]")
@@ -115,8 +118,8 @@ class Writer:
                     run = {"format": FORMAT, "run": name, "environment": environment}
                     yield json.dumps(run, separators=(",", ":")).encode()
                 self._names[name] = environment
-            kept = Record(**{field: getattr(one, field) for field in _FIELDS})
-            line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(kept)[1:]
+            record = Record(**{field: getattr(one, field) for field in _FIELDS})
+            line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(record)[1:]
             if _UNPLAIN.search(line):  # escaped, so that a record can be shown as it is
                 line = json.dumps(json.loads(line), separators=(",", ":")).encode()
             yield line
@@ -159,20 +162,21 @@ def _checked(record: Record) -> Record:
             raise ValueError(f"{name} is missing")
     if record.limit_s is not None and not (record.limit_s and is_time(record.limit_s)):
         raise ValueError("limit_s is no number of seconds")
-    _check_times(record)
+    _check_times(*(getattr(record, name) for name in SERIES))
     return record
 
 
-def _check_times(tail: Any) -> None:
-    for series in (tail.times_s, tail.warm_up_s, *tail.per_rank_s, *tail.also.values()):
+def _check_times(
+    times: Series, per_rank: Sequence[Series], also: Mapping[str, Series], warm_up: Series
+) -> None:
+    """Check the series of a record. Raises ValueError where one is not of times, or not as long."""
+    for series in (times, warm_up, *per_rank, *also.values()):
         sound = not series or (min(series) >= _LEAST_S and max(series) <= _MOST_S)
         if not sound and not all(map(is_time, series)):
             raise ValueError("times are not a list of seconds")
-    for name in ("per_rank_s", "also"):
-        every = getattr(tail, name)
-        for series in every.values() if isinstance(every, dict) else every:
-            if len(series) != len(tail.times_s):
-                raise ValueError(f"{name} has another number of times than times_s")
+    for name, every in (("per_rank_s", per_rank), ("also", also.values())):
+        if any(len(series) != len(times) for series in every):
+            raise ValueError(f"{name} has another number of times than times_s")
 
 
 class _Runs:
@@ -290,73 +294,75 @@ class _Lines(_Documents):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self._builder, self._line = Builder(), 0
-        # Numbers of heads by their text; `_WHOLE`: such lines have to be decoded as a whole.
+        # Numbers of heads by their text, or `_WHOLE`.
         self._heads: dict[bytes, int] = {}
 
     def block(self, data: bytes) -> None:
         """Read lines; the last one, behind the last line end, may be empty."""
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
-        lines = data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        parts = [line.partition(_TIMES) for line in lines]
-        first, at = self._line + 1, 0
-        for n, (head, split, _) in enumerate(parts):
-            # Whether the head is known; asked of nearly every line with the answer yes.
-            if split and self._heads.get(head, _NEW) >= 0:
-                continue
-            self._line = first + n
-            if split and self._head(head) >= 0:
-                continue
-            self._add(first + at, lines[at:n], parts[at:n])
-            self._whole(first + n, lines[n])
-            at = n + 1
-        self._add(first + at, lines[at:], parts[at:])
-        self._line = first + len(lines) - 1
+        data = data.removesuffix(b"\n")
+        if self._add(data):
+            return
+        for split, group in groupby(data.split(b"\n"), lambda line: line.count(_TIMES) == 1):
+            lines = list(group)
+            if not split or len(lines) < _FEW or not self._add(b"\n".join(lines)):
+                for line in lines:
+                    self._line += 1
+                    self._whole(line)
 
-    def _head(self, text: bytes) -> int:
-        """The number of a head by its text."""
-        code = _WHOLE
+    def _add(self, data: bytes) -> bool:
+        """Add the next lines if all of them can be split."""
+        if b"\0" in data:
+            return False
+        # Every line becomes two: its head as an object of its own, and its tail.
+        parts, first = data.replace(_TIMES, _CUT).split(b"\n"), self._line + 1
+        heads = parts[::2]
+        codes = list(map(self._heads.get, heads, repeat(_NEW)))
+        if _NEW in codes:
+            new = [text for text in dict.fromkeys(heads) if text not in self._heads]
+            if not all(text.endswith(b"\0") for text in new):
+                return False
+            for text in new:
+                self._heads[text] = self._head(first + heads.index(text), text[:-1])
+            codes = list(map(self._heads.__getitem__, heads))
+        if _WHOLE in codes:
+            return False
+        with suppress(ValueError, msgspec.MsgspecError, RecursionError):
+            tails = _TAILS.decode_lines(b"\n".join(parts[1::2]))
+            if len(tails) != len(codes):
+                raise ValueError("a line has several objects")
+            fields = tail_columns(tails)
+            times = _times(fields)
+            self._builder.extend(codes, range(first, first + len(codes)), fields, times)
+            self._line += len(codes)
+            return True
+        return False
+
+    def _head(self, number: int, text: bytes) -> int:
+        """The number of a head by its text, which first stands in this line."""
         # A line of another writer may have its fields in another order.
         with suppress(ValueError, msgspec.MsgspecError):
-            line = _LINE.decode(text + b"}")
+            line = _LINE.decode(text)
             plain = all(getattr(line, name) == getattr(_NO_TAIL, name) for name in TAIL_FIELDS)
             if plain and line.run and text.startswith(_BEGIN):
                 run, remark = self.runs.of(line.run, {}, line.collective)
-                code = self._builder.head(_checked(line), run)
-                self.note(self._line, remark)
-        self._heads[text] = code
-        return code
+                self.note(number, remark)
+                return self._builder.head(_checked(line), run)
+        return _WHOLE
 
-    def _add(self, first: int, lines: list[bytes], parts: list[tuple[bytes, bytes, bytes]]) -> None:
-        """Add lines from a number on, whose heads are known."""
-        if not lines:
-            return
-        try:
-            tails = _TAILS.decode_lines(_OPEN + (b"\n" + _OPEN).join(part[2] for part in parts))
-            if len(tails) != len(parts):
-                raise ValueError("a line has several objects")
-            times = _times(tails)
-        except (ValueError, msgspec.MsgspecError, RecursionError):
-            for number, line in enumerate(lines, first):
-                self._whole(number, line)
-        else:
-            heads = [self._heads[part[0]] for part in parts]
-            self._builder.extend(heads, range(first, first + len(lines)), tails, times)
-
-    def _whole(self, number: int, line: bytes) -> None:
+    def _whole(self, line: bytes) -> None:
         """Read a line as one JSON value."""
         if not line or line.isspace():
             return
         try:
             document = _parsed(line)
-            for record, run in self.read(number, document):
-                self._builder.add(record, run, number)
+            for record, run in self.read(self._line, document):
+                self._builder.add(record, run, self._line)
             if isinstance(document, dict) and _is_run(document):
                 self._heads.clear()  # of a run that had this name before
         except _ERRORS as error:
-            self.note(number, f"record not read: {error}")
+            self.note(self._line, f"record not read: {error}")
 
     def reading(self) -> Reading:
         """All rows and notes."""
@@ -377,14 +383,14 @@ def _parsed(line: bytes) -> Any:
             raise ValueError(f"no JSON ({str(error)[:60]})") from None
 
 
-def _times(tails: Sequence[Any]) -> NDArray[np.float64]:
+def _times(fields: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
     """The iterations of records one after the other. Raises ValueError where one is no time."""
-    times = np.fromiter(chain.from_iterable(tail.times_s for tail in tails), np.float64)
+    times = np.fromiter(chain.from_iterable(fields["times_s"]), np.float64)
     if not ((times == 0) | ((times >= _LEAST_S) & (times <= _MOST_S))).all():
         raise ValueError("times are not a list of seconds")
-    for tail in tails:
-        if tail.per_rank_s or tail.also or tail.warm_up_s:
-            _check_times(tail)
+    if any(any(fields[name]) for name in ("per_rank_s", "also", "warm_up_s")):
+        for series in zip(*(fields[name] for name in SERIES), strict=True):
+            _check_times(*series)
     return times
 
 
@@ -419,15 +425,8 @@ def read_jsonl(source: str, text: str) -> Reading:
 
 def file_blocks(file: BinaryIO) -> Iterator[bytes]:
     """The bytes of a file in blocks that end with a line."""
-    rest = b""
     while data := file.read(_BLOCK):
-        whole, end, data = data.rpartition(b"\n")
-        if end:
-            yield rest + whole + end
-            rest = data
-        else:
-            rest += data
-    yield rest
+        yield data + file.readline()
 
 
 def read_list(source: str, documents: Sequence[object]) -> Reading:

@@ -47,4 +47,4 @@ def foreign() -> tuple[tuple[str, str], ...]:
 
 def named(text: str) -> str:
     """What a text without rows is; "" where nobody knows it."""
-    return next((said for mark, said in foreign() if re.search(mark, text)), "")
+    return next((name for mark, name in foreign() if re.search(mark, text)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TUPLES = ("hosts", "devices")
+# Rows of a column of one text that are made; all others are these again.
+_PART = 1 << 14
 
 
 def frame(rows: Sequence[Measurement]) -> DataFrame:
@@ -48,10 +51,10 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
         listed = [as_mapping(row) for row in rows]
         columns = {name: [row[name] for row in listed] for name in SHOWN}
     # Each column goes as its form in pandas comes.
-    made: DataFrame = pd.DataFrame(
+    table: DataFrame = pd.DataFrame(
         {name: _form(name)(pd, columns.pop(name)) for name in SHOWN}, copy=False
     )
-    return made
+    return table
 
 
 def _reals(_: ModuleType, values: Any) -> Any:
@@ -76,9 +79,16 @@ def _coded(values: Any) -> Coded:
 
 
 def _texts(pd: ModuleType, values: Any) -> Any:
-    """Pandas' own kind of text, made once for each different one."""
+    """Pandas' own kind of text, made once for each different one.
+
+    A column of one text shares its memory among parts of the column, where pandas can.
+    """
     column = _coded(values)
-    return pd.Series(["", *column.labels]).array.take(column.codes + 1)
+    texts, count = pd.Series(["", *column.labels]).array, len(column.codes)
+    if len(set(column.labels)) != 1 or count <= _PART:
+        return texts.take(column.codes + 1)
+    part = pd.Series(texts.take(np.ones(_PART, np.int32)))
+    return pd.concat([part] * -(-count // _PART), ignore_index=True).array[:count]
 
 
 def _tuples(_: ModuleType, values: Any) -> Any:
@@ -90,11 +100,13 @@ def _tuples(_: ModuleType, values: Any) -> Any:
 
 def _arrays(_: ModuleType, values: Times | Sequence[Any]) -> Any:
     empty = np.empty(0)
-    arrays: Iterator[Any] = (
-        values.each()
-        if isinstance(values, Times)
-        else (np.array(value, np.float64) if value else empty for value in values)
-    )
+    arrays: Iterator[Any]
+    if isinstance(values, Times):
+        arrays = values.each()
+    elif any(values):
+        arrays = (np.array(value, np.float64) if value else empty for value in values)
+    else:
+        arrays = repeat(empty, len(values))
     # Assigned at once, numpy would make a matrix of them.
     return np.fromiter(arrays, object, count=len(values))
 

@@ -27,14 +27,14 @@ def _header(text: str) -> list[str]:
     """What each cell of a row is, by a header line; empty for any other line."""
     if "data_size(Bytes)" not in text or "alg_bandwidth(GB/s)" not in text:
         return []
-    found = _COLUMNS.findall(text)
-    short = [_NAMES["alg" if name.startswith("alg_") else name[0]] for name in found]
+    names = _COLUMNS.findall(text)
+    short = [_NAMES["alg" if name.startswith("alg_") else name[0]] for name in names]
     return short if {"size", "time", "rate"} <= set(short) else []
 
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All tables of HCCL's tests in a log."""
-    found, columns, number = Gathered(source), list[str](), 0
+    gathered, columns, number = Gathered(source), list[str](), 0
     name, ranks, options = "", None, dict[str, str]()
     run, last = Run(source, 0, FORMAT), open_line(lines)
     for line in lines:
@@ -44,18 +44,18 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
             name, options = command[1], dict(_OPTION.findall(command[2]))
         elif header := _header(line.text):
             columns = header
-            found.header(line.number)
+            gathered.header(line.number)
             run = Run(source, number, FORMAT, f"{name}_test" if name else "HCCL test", "HCCL test")
             number += 1
         elif columns and re.match(r"\s*\w+\s*\|", line.text):
             if line.number == last and columns[-1] != "check":
-                found.take(line.number, "the text ends in this line: its last figure may be cut")
+                gathered.take(line.number, "the text ends in this line: its last figure may be cut")
                 continue
             row = _row(run, line, columns, names.collective(name), ranks, options)
-            found.take(line.number, row)
+            gathered.take(line.number, row)
             if isinstance(row, Measurement) and row.wrong:
-                found.note(line.number, _FAILED)
-    return found.close()
+                gathered.note(line.number, _FAILED)
+    return gathered.close()
 
 
 def _row(

@@ -44,8 +44,8 @@ class _State:
     def take(self, text: str) -> bool:
         """Whether a line was one of those above a table."""
         for name, pattern in _FACTS.items():
-            if found := pattern.search(text):
-                self.facts[name] = found.group(found.lastindex or 1)
+            if match := pattern.search(text):
+                self.facts[name] = match.group(match.lastindex or 1)
                 return True
         if _AGGREGATE.search(text) and not self.benchmark.endswith("_aggregate"):
             self.benchmark += "_aggregate"
@@ -57,7 +57,7 @@ class _State:
 
 def read(source: str, lines: Iterable[Line]) -> Reading:
     """All IMB tables in a log. Sizes are one rank's message; ``size`` is the whole collective's."""
-    found = Gathered(source)
+    gathered = Gathered(source)
     state, number, run = _State(), -1, Run(source, 0, "imb")
     for line in lines:
         if name := _NAME.search(line.text):
@@ -69,18 +69,18 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
         if "#repetitions" in line.text and oneccl.MARK not in line.text:
             text = re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", _OVERLAP)
             state.columns, number = text.split(), number + 1
-            found.header(line.number)
+            gathered.header(line.number)
             known = {"#bytes", _OVERLAP, *_TIMES, *_COUNTS, *_RATES}
             if left_out := [name for name in state.columns if name not in known]:
-                found.note(line.number, f"columns that are not read: {', '.join(left_out)}")
+                gathered.note(line.number, f"columns that are not read: {', '.join(left_out)}")
             run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
             continue
         if line.text.lstrip().startswith("#"):
             state.columns = []
         tokens = line.text.split()
         if state.columns and tokens and tokens[0].isdecimal():
-            found.take(line.number, _row(run, line.number, tokens, state))
-    return found.close()
+            gathered.take(line.number, _row(run, line.number, tokens, state))
+    return gathered.close()
 
 
 def _row(run: Run, line: int, tokens: list[str], state: _State) -> Measurement | str:

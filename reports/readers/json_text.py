@@ -20,7 +20,7 @@ class Found(NamedTuple):
     """A document, or what could be saved of it (None: nothing), and remarks: (line, text)."""
 
     value: object
-    said: tuple[tuple[int, str], ...] = ()
+    notes: tuple[tuple[int, str], ...] = ()
 
 
 def documents(text: str) -> list[Found]:
@@ -29,22 +29,22 @@ def documents(text: str) -> list[Found]:
     Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of
     what stands under ``results``; then it is the last, for where the next begins cannot be told.
     """
-    decoder, found, position = json.JSONDecoder(), list[Found](), 0
+    decoder, values, position = json.JSONDecoder(), list[Found](), 0
     while True:
         gap = _GAP.match(text, position)
         position = gap.end() if gap else position
         if position >= len(text):
-            return found
+            return values
         try:
             value, position = decoder.raw_decode(text, position)
         except RecursionError:
-            return [*found, Found(None, ((_line(text, position), "JSON too deep to be read"),))]
+            return [*values, Found(None, ((_line(text, position), "JSON too deep to be read"),))]
         except json.JSONDecodeError as error:
-            return [*found, _saved(text, position, error)]
+            return [*values, _saved(text, position, error)]
         except ValueError:
-            said = "JSON with a number of more digits than can be read"
-            return [*found, Found(None, ((_line(text, position), said),))]
-        found.append(Found(value))
+            note = "JSON with a number of more digits than can be read"
+            return [*values, Found(None, ((_line(text, position), note),))]
+        values.append(Found(value))
 
 
 def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
@@ -54,24 +54,24 @@ def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
     if not listed and results is None:
         before = ", before any result" if _ended(text, error) else ""
         return Found(None, ((_line(text, error.pos), _what(text, error) + before),))
-    rows, said = _rows(text, start + 1 if results is None else results.end())
-    if not said:  # the rows are whole, so it is something behind them
-        said = [(_line(text, error.pos), f"{_what(text, error)}, behind the last result")]
+    rows, notes = _rows(text, start + 1 if results is None else results.end())
+    if not notes:  # the rows are whole, so it is something behind them
+        notes = [(_line(text, error.pos), f"{_what(text, error)}, behind the last result")]
     if results is None:
-        return Found(rows, tuple(said))
+        return Found(rows, tuple(notes))
     head = _head(text[start : results.start()])
     if not head:
         at = (
             _line(text, start),
             "what stands before the results is damaged: program and ranks are lost",
         )
-        said.insert(0, at)
-    return Found({**head, "results": rows}, tuple(said))
+        notes.insert(0, at)
+    return Found({**head, "results": rows}, tuple(notes))
 
 
 def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
     """The elements from a place on that can be read, and remarks on the others."""
-    decoder, rows, said, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
+    decoder, rows, notes, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
     while True:
         gap = _GAP.match(text, position)
         position = gap.end() if gap else position
@@ -81,8 +81,10 @@ def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]
             one, position = decoder.raw_decode(text, position)
             rows.append(one)
         except (ValueError, RecursionError) as error:
-            if isinstance(error, json.JSONDecodeError) and len(said) < _MOST_SAID:
-                said.append((_line(text, error.pos), f"{_what(text, error)}; this row is left out"))
+            if isinstance(error, json.JSONDecodeError) and len(notes) < _MOST_SAID:
+                notes.append(
+                    (_line(text, error.pos), f"{_what(text, error)}; this row is left out")
+                )
             else:
                 more += 1
             following = _ROW.search(text, position + 1)
@@ -90,8 +92,8 @@ def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]
                 break
             position = following.start()
     if more:
-        said.append((0, f"{more} more places where the JSON is damaged"))
-    return rows, said
+        notes.append((0, f"{more} more places where the JSON is damaged"))
+    return rows, notes
 
 
 def _head(text: str) -> Mapping[str, object]:

@@ -88,8 +88,8 @@ def in_file_name(path: str) -> str:
 
 def in_words(text: str) -> str:
     """The one collective that a text names; "" when it names none, or several."""
-    found = {collective(m) for m in _NAMED.findall(text.lower())}
-    return found.pop() if len(found) == 1 else ""
+    names = {collective(m) for m in _NAMED.findall(text.lower())}
+    return names.pop() if len(names) == 1 else ""
 
 
 def nccl_version(code: int) -> str:

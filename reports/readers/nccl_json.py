@@ -26,16 +26,16 @@ def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        found = float(value)
+        known = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if isfinite(found) else None
+    return known if isfinite(known) else None
 
 
 def whole(value: object) -> int | None:
     """As `number`, a whole number of at most 63 bits."""
-    found = number(value)
-    return int(found) if found is not None and abs(found) < _MOST else None
+    known = number(value)
+    return int(known) if known is not None and abs(known) < _MOST else None
 
 
 def _text(value: object) -> str:
@@ -69,37 +69,37 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
     # Split into groups, a communicator has the ranks of one.
     groups = Counter(whole(d.get("group")) for d in devices)
     ranks = max(groups.values(), default=0) * share or None
-    found = Gathered(source)
+    gathered = Gathered(source)
     results = [_mapping(result) for result in document["results"]]
-    ranks, factor, said = agreed(_collective(run, results[:1]), _rates(results), ranks)
-    if said:
-        found.note(0, said)
+    ranks, factor, note = agreed(_collective(run, results[:1]), _rates(results), ranks)
+    if note:
+        gathered.note(0, note)
     for n, result in enumerate(results):
-        made = _result(run, result, ranks, factor, config)
-        for row in [made] if isinstance(made, str) else made:
-            found.take(0, row, f"result {n}")
+        measured = _result(run, result, ranks, factor, config)
+        for row in [measured] if isinstance(measured, str) else measured:
+            gathered.take(0, row, f"result {n}")
     differ = whole(_mapping(document.get("bitwise_mismatches")).get("count"))
     if differ:
-        found.note(0, f"the log says: Bitwise mismatches : {differ}")
+        gathered.note(0, f"the log says: Bitwise mismatches : {differ}")
     for error in filter(None, map(_text, _list(document.get("errors")))):
-        found.note(0, f"the log says: error: {error[:200]}")
-    return found.close()
+        gathered.note(0, f"the log says: error: {error[:200]}")
+    return gathered.close()
 
 
 def _environment(
     document: Mapping[str, Any], devices: Sequence[Mapping[str, Any]], hosts: Sequence[str]
 ) -> dict[str, Any]:
     """Start, the place of each rank and NCCL's variables; nothing else of the environment."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     started = _text(document.get("start_time"))
     if started:
-        found["started"] = started.replace(" ", "T")
+        facts["started"] = started.replace(" ", "T")
     if devices:
         nodes = [hosts.index(_text(d.get("hostname"))) for d in devices]
-        found["mapping"] = {"node": nodes, "gpu": [_text(d.get("device_hex")) for d in devices]}
+        facts["mapping"] = {"node": nodes, "gpu": [_text(d.get("device_hex")) for d in devices]}
     pairs = (_text(one).partition("=") for one in _list(document.get("env")))
     variables = {name: value for name, _, value in pairs if name.startswith("NCCL_")}
-    return {**found, "variables": variables} if variables else found
+    return {**facts, "variables": variables} if variables else facts
 
 
 def _list(value: object) -> Sequence[object]:
@@ -189,7 +189,7 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
     skipped = whole(each.get("skipped_iterations")) or 0
     own = [_seconds(one, skipped) for one in _list(each.get("per_process_max_times_us"))]
     each_rank = len(own) == ranks and len(set(map(len, own))) == 1 and own[0]
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "times_s": _seconds(each.get("times_us"), skipped),
         "per_rank_s": tuple(own) if each_rank else (),
     }
@@ -199,8 +199,8 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
         ("p99_us", "p99_s", 1e-6),
         ("cv_pct", "cv", 1e-2),
     ):
-        found[column] = names.scaled(number(each.get(key)), factor)
-    return found
+        figures[column] = names.scaled(number(each.get(key)), factor)
+    return figures
 
 
 def _seconds(value: object, skipped: int) -> tuple[float, ...]:

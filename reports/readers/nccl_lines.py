@@ -130,8 +130,8 @@ def number(cell: str) -> float | None:
 
 def cells(text: str) -> list[str] | None:
     """The figures of a line that has nothing else, None for any other line."""
-    found = text.split()
-    return found if found and all(_is_cell(c) for c in found) else None
+    words = text.split()
+    return words if words and all(_is_cell(c) for c in words) else None
 
 
 def _is_cell(token: str) -> bool:
@@ -173,14 +173,14 @@ def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:
 
     And whether a message, glued to a count of wrong elements, takes the rest of the line.
     """
-    found: list[str] = []
+    figures: list[str] = []
     for n, token in enumerate(tokens):
         column = columns.half[n % len(columns.half)] if n < columns.cells else "time"
         if not _is_cell(token) and (column in _FIGURES or column.startswith("i_")):
             glued = _GLUED.match(token) if column in ("#wrong", "wrong") else None
-            return ([*found, glued.group(1)], True) if glued else (found, False)
-        found.append(token)
-    return found, False
+            return ([*figures, glued.group(1)], True) if glued else (figures, False)
+        figures.append(token)
+    return figures, False
 
 
 def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
@@ -214,10 +214,10 @@ def row_start(
 
     ``before``: the row above, whose columns a shorter row without a header has.
     """
-    found = _START.search(text)
-    if not found:
+    match = _START.search(text)
+    if not match:
         return None
-    bytes_, elements, kind, rest = found.groups()
+    bytes_, elements, kind, rest = match.groups()
     tokens = rest.split()
     columns = known
     if columns is None and before is not None and len(tokens) < before.tokens:

@@ -35,7 +35,7 @@ class PartialTable:
     #: Rows and halves of rows that were not read.
     refused: int = 0
     #: Sizes that the run was asked to measure; None where the log does not say.
-    asked: int | None = None
+    announced: int | None = None
     rows: list[Start] = field(default_factory=list)
     average: tuple[int, float] | None = None
     out_of_bounds: tuple[int, int] | None = None
@@ -183,9 +183,9 @@ def _ranks(
     width = names.element_size(names.dtype(start.dtype))
     if not listed and width and start.count and start.size >= 2 * start.count * width:
         listed = start.size // (start.count * width)
-    ranks, factor, said = agreed(collective, _rates(table), listed)
-    if said:
-        notes.append(Note(source, start.line, said))
+    ranks, factor, note = agreed(collective, _rates(table), listed)
+    if note:
+        notes.append(Note(source, start.line, note))
     return ranks, factor
 
 
@@ -233,13 +233,13 @@ def _check_average(
     mean = sum(rates) / len(rates)
     if isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
         return
-    said = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
+    text = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
     if table.refused:
         why = "rows were refused"
-    elif table.asked is None:
+    elif table.announced is None:
         why = "rows are missing, or a figure was changed"
-    elif len({start.size for start in table.rows}) < table.asked:
+    elif len({start.size for start in table.rows}) < table.announced:
         why = "rows are missing"
     else:
         why = "no row is missing, so a figure was changed"
-    notes.append(Note(source, line, f"{said}: {why}"))
+    notes.append(Note(source, line, f"{text}: {why}"))

@@ -79,14 +79,14 @@ class _Stream:
         return self._pending or (self._table.rows[-1] if self._table.rows else None)
 
     def _continued(self, text: str) -> bool:
-        found = cells(text)
-        if not found or self._pending is None:
+        words = cells(text)
+        if not words or self._pending is None:
             return False
         room = self._pending.header.cells - self._pending.first - len(self._pending.cells)
-        if len(found) > room:
+        if len(words) > room:
             return False
-        self._pending.cells += found
-        if len(found) == room:
+        self._pending.cells += words
+        if len(words) == room:
             self._flush()
         return True
 
@@ -120,7 +120,7 @@ class _Stream:
         self._table = PartialTable()
 
     def _comment(self, line: Line, program: str) -> bool:
-        """Take what a line outside the rows says; whether that was all of it."""
+        """Read a line outside the rows. Returns whether nothing else needs to look at it."""
         text, table = line.text, self._table
         columns = header(text)
         opens = (
@@ -161,9 +161,9 @@ class _Stream:
             if int(bounds.group(1)):
                 table.out_of_bounds = (line.number, int(bounds.group(1)))
             return True
-        told = _TOLD.match(text)
-        if told:
-            self.note(line.number, f"the log says: {' '.join(told.group(1).split())}")
+        stated = _TOLD.match(text)
+        if stated:
+            self.note(line.number, f"the log says: {' '.join(stated.group(1).split())}")
         self._facts(text)
         return False
 
@@ -183,7 +183,7 @@ class _Stream:
         if "nThread" in text:
             iterations = _ITERATIONS.search(text)
             table.iterations = int(iterations.group(1)) if iterations else None
-            table.asked = _sizes(text)
+            table.announced = _sizes(text)
         called = _CALLED.search(text)
         if called and not table.program:
             table.program = called.group(1)
@@ -194,11 +194,11 @@ class _Stream:
 
 def _sizes(text: str) -> int | None:
     """How many sizes ``minBytes … maxBytes … step`` asks for; None where the line is another."""
-    found = _SIZES.search(text)
-    if not found:
+    match = _SIZES.search(text)
+    if not match:
         return None
-    low, high, step = map(int, found.groups()[:3])
-    if found.group(4) == "bytes":
+    low, high, step = map(int, match.groups()[:3])
+    if match.group(4) == "bytes":
         return 1 + (high - low) // step if step and high >= low else 1
     count, size = 1, low
     while step > 1 and 0 < size * step <= high:

@@ -25,7 +25,7 @@ _TIMES = {"t_min[usec]": "min_s", "t_max[usec]": "max_s", "t_avg[usec]": "time_s
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All tables of oneCCL's benchmark in a log."""
-    found, columns, number = Gathered(source), list[str](), 0
+    gathered, columns, number = Gathered(source), list[str](), 0
     name, ranks, facts = "", None, dict[str, str]()
     run = Run(source, 0, FORMAT)
     for line in lines:
@@ -37,14 +37,14 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
             facts[fact[1]] = fact[2]
         elif MARK in line.text and line.text.lstrip().startswith("#bytes"):
             columns = line.text.split()
-            found.header(line.number)
+            gathered.header(line.number)
             run = Run(source, number, FORMAT, f"oneCCL {name}".strip(), "oneCCL benchmark")
             number += 1
         elif columns and re.match(r"\s*\d+\s", line.text):
-            found.take(line.number, _row(run, line, columns, name, ranks, facts))
+            gathered.take(line.number, _row(run, line, columns, name, ranks, facts))
         elif columns and line.text.lstrip().startswith("#"):
             columns = []
-    return found.close()
+    return gathered.close()
 
 
 def _row(

@@ -42,9 +42,9 @@ def launched_ranks(text: str) -> int | None:
         return int(started.group(1)) + 1
     if not _COMMAND.search(text):
         return None
-    found = _RANKS.search(text)
-    if found:
-        return int(found.group(1))
+    match = _RANKS.search(text)
+    if match:
+        return int(match.group(1))
     nodes, each = _NODES.search(text), _PER_NODE.search(text)
     if "srun" not in text or not nodes:
         return None
@@ -60,8 +60,8 @@ def _columns(text: str) -> list[str] | None:
     """The columns of a header line, None for any other line."""
     if not re.match(r"\s*#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
         return None
-    found = _COLUMN.findall(text)
-    return found if found and any(c != "Size" for c in found) else None
+    names = _COLUMN.findall(text)
+    return names if names and any(c != "Size" for c in names) else None
 
 
 class _Table:
@@ -134,32 +134,34 @@ def _collective(model: str, title: str) -> str:
 
 def read(source: str, lines: Iterable[Line]) -> Reading:
     """All OSU tables in a log; rank counts come from a launcher's line above, if any."""
-    found = Gathered(source)
+    gathered = Gathered(source)
     table: _Table | None = None
     number, ranks = 0, None
     for line in lines:
         ranks = launched_ranks(line.text) or ranks
         if title := _TITLE.search(line.text):
-            found.close()
+            gathered.close()
             table = _Table(source, number, title, ranks)
             number += 1
         elif table is None:
             continue
         elif line.text.lstrip().startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
-            found.close()
+            gathered.close()
             table = None
         elif datatype := _DATATYPE.search(line.text):
             table.dtype = names.dtype(datatype.group(1))
         elif columns := _columns(line.text):
             table.columns = columns
-            found.header(line.number)
+            gathered.header(line.number)
             if left_out := table.left_out():
-                found.note(line.number, left_out)
+                gathered.note(line.number, left_out)
         elif row := table.row(line):
-            found.take(line.number, row)
+            gathered.take(line.number, row)
             if isinstance(row, Measurement) and row.wrong:
-                found.note(line.number, _FAILED)
-    first = next((row.line for row in found.rows if row.size is None), None)
+                gathered.note(line.number, _FAILED)
+    first = next((row.line for row in gathered.rows if row.size is None), None)
     if first is not None:
-        found.note(first, "the collective's whole size needs the rank count; give it with --ranks")
-    return found.close()
+        gathered.note(
+            first, "the collective's whole size needs the rank count; give it with --ranks"
+        )
+    return gathered.close()

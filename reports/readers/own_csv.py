@@ -26,7 +26,7 @@ CSV = (
 def read_csv(source: str, text: str) -> Reading:
     """The rows of our CSV export, which has figures and no raw times."""
     run = Run(source, 0, "busbar-csv", "busbar")
-    found = Gathered(source)
+    gathered = Gathered(source)
     table = csv.DictReader(text.splitlines())
     while True:
         try:
@@ -36,10 +36,10 @@ def read_csv(source: str, text: str) -> Reading:
             if None in cells.values():
                 raise ValueError("it is cut")
             texts = {k: unescape_cell(v) for k, v in cells.items() if isinstance(v, str)}
-            found.take(table.line_num, _csv_row(run, table.line_num, texts))
+            gathered.take(table.line_num, _csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
-            found.take(table.line_num, str(error))
-    return found.close()
+            gathered.take(table.line_num, str(error))
+    return gathered.close()
 
 
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Measurement:

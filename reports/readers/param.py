@@ -42,7 +42,7 @@ class _State:
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All results in a log; what quantises its data is only noted."""
-    found, number = Gathered(source), 0
+    gathered, number = Gathered(source), 0
     state = _State(Run(source, 0, FORMAT, "PARAM comms", "PARAM"))
     for line in lines:
         if ranks := _RANKS.search(line.text):
@@ -50,31 +50,33 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         if "COMMS-RES" not in line.text:
             continue
         if header := _HEADER.search(line.text):
-            found.header(line.number)
+            gathered.header(line.number)
             state.columns = _columns(header[1])
             state.run = Run(source, number, FORMAT, "PARAM comms", "PARAM")
             number += 1
         elif row := _ROW.search(line.text):
             for one in _rows(state, line.number, row):
-                found.take(line.number, one)
+                gathered.take(line.number, one)
         elif _QUANTISED.search(line.text):
             if "quantised" not in state.seen:
-                found.note(line.number, "COMMS-RES-QUANT, times of a quantised exchange: not read")
+                gathered.note(
+                    line.number, "COMMS-RES-QUANT, times of a quantised exchange: not read"
+                )
             state.seen.add("quantised")
-    return found.close()
+    return gathered.close()
 
 
 def _columns(text: str) -> tuple[str, ...]:
     """The columns behind the size by a header; () for one of a form that is unknown here."""
     if "pingLatency" in text:
         return _PAIR
-    found = []
+    columns = []
     for word in text.split():
         name = next((name for title, name in _TITLES if re.fullmatch(title, word)), None)
         if name is None:
             return ()
-        found.append(name)
-    return tuple(found)
+        columns.append(name)
+    return tuple(columns)
 
 
 def _rows(state: _State, line: int, match: re.Match[str]) -> list[Measurement | str]:
@@ -145,13 +147,13 @@ def _pair(
     state: _State, line: int, size: int, figures: dict[str, float], fields: dict[str, Any]
 ) -> list[Measurement | str]:
     """Latency of a ping, and the bandwidths one way and both ways, each under its own name."""
-    found = [
+    pairs = [
         message_row(state.run, line, "latency", size, 2, time_s=figures["p50"] * 1e-6, **fields)
     ]
     fields = {**fields, "statistic": "mean"}
     for name, column in (("bandwidth", "uni"), ("bidirectional_bandwidth", "bi")):
         rate = figures[column] * 1e9
-        found.append(
+        pairs.append(
             message_row(state.run, line, name, size, 2, bandwidth_bytes_per_s=rate, **fields)
         )
-    return found
+    return pairs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +46,7 @@ def library(place: str = "") -> ModuleType:
     return pyarrow  # type: ignore[no-any-return]
 
 
-def to_parquet(measurements: Sequence[Measurement]) -> bytes:
+def to_parquet(measurements: Iterable[Measurement]) -> bytes:
     """A row a measurement. Raises MissingLibrary without pyarrow."""
     pa, rows = library(), as_columns(measurements)
     runs = rows.columns["run"]
@@ -86,13 +86,13 @@ def read(source: str, data: bytes) -> Measurements:
     """The rows of such a file. Raises ReportError when it is damaged, or not one of ours."""
     pa = library()
     try:
-        table = pa.parquet.read_table(pa.BufferReader(data))
-        said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
-        form = said.get("format") if isinstance(said, dict) else None
+        file = pa.parquet.ParquetFile(pa.BufferReader(data))
+        facts = json.loads((file.schema_arrow.metadata or {}).get(_KEY, b"null"))
+        form = facts.get("format") if isinstance(facts, dict) else None
         if form not in range(OLDEST, FORMAT + 1):
             raise ValueError(f"format {form!r:.9}: Parquet is read from {OLDEST} to {FORMAT}")
-        runs = [_run(source, one) for one in said["runs"]]
-        return _rows(pa, table.combine_chunks(), runs)
+        runs = [_run(source, one) for one in facts["runs"]]
+        return _rows(pa, file, runs)
     except (
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
         OverflowError, RecursionError,
@@ -102,8 +102,8 @@ def read(source: str, data: bytes) -> Measurements:
         raise ReportError(text) from None
 
 
-def _run(source: str, said: dict[str, Any]) -> Run:
-    fields = {name: said[name] for name in _RUN}
+def _run(source: str, facts: dict[str, Any]) -> Run:
+    fields = {name: facts[name] for name in _RUN}
     tuples = {name: tuple(map(str, fields[name])) for name in ("hosts", "devices")}
     texts = (fields[name] for name in ("format", "program", "version", "library"))
     if not isinstance(fields["environment"], dict) or not all(isinstance(t, str) for t in texts):
@@ -111,9 +111,9 @@ def _run(source: str, said: dict[str, Any]) -> Run:
     return Run(source=source, **{**fields, **tuples})
 
 
-def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Measurements:
-    def column(name: str) -> Any:
-        chunks = table.column(name)
+def _rows(pa: ModuleType, file: Any, runs: list[Run]) -> Measurements:
+    def column(name: str) -> Any:  # one at a time, for together they take twice the memory
+        chunks = file.read([name]).column(name)
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
     codes = column("run").to_numpy().astype(np.int32)
@@ -121,15 +121,15 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Measurements:
         raise ValueError("a run that is not there")
     columns: dict[str, Any] = {"run": Coded(codes, runs)}
     for name, kind in _STORED.items():
-        if name != "times_s" and name in table.column_names:
+        if name != "times_s" and name in file.schema_arrow.names:
             columns[name] = _column(pa, name, kind, column(name))
     lists = column("times_s")
     lengths = pa.compute.list_value_length(lists).to_numpy()
     times = Times.of_lengths(lists.flatten().to_numpy(), lengths)
     if not (np.isfinite(times.values) & (times.values >= 0)).all():
         raise ValueError("times that are no seconds")
-    pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
-    if any(len(series) != n for n, ranks in pairs for series in ranks):
+    ranks = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
+    if any(every and {n} != set(map(len, every)) for n, every in ranks):
         raise ValueError("a rank has another number of times than its row")
     if not set(columns["placement"].labels) <= {"out", "in"}:
         raise ValueError("a placement that is neither out nor in")
@@ -150,7 +150,9 @@ def _column(pa: ModuleType, name: str, kind: str, array: Any) -> Any:
     if kind == "truth":
         return Coded(array.to_numpy(zero_copy_only=False).astype(np.int32), [False, True])
     if kind == "series":
-        return [tuple(map(tuple, one)) if one else () for one in array.to_pylist()]
+        if not len(array.flatten()):
+            return [()] * len(array)
+        return [tuple(map(tuple, one or ())) for one in array.to_pylist()]
     missing = array.is_null().to_numpy(zero_copy_only=False)
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     if values.dtype.kind != ("f" if kind == "real" else "i"):

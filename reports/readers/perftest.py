@@ -68,15 +68,15 @@ def _columns(text: str) -> list[str]:
     """The columns of a header line, without the blank before a unit; none for other lines."""
     if not text.lstrip().startswith("#bytes"):
         return []
-    found = [re.sub(r"\s\[", "[", column) for column in _COLUMN.findall(text)]
+    names = [re.sub(r"\s\[", "[", column) for column in _COLUMN.findall(text)]
     rest = re.sub(r"\s", "", _COLUMN.sub("", text))
-    known = any(column.startswith(("BW average", "t_typical", "t_avg")) for column in found)
-    return found if known and not rest else []
+    known = any(column.startswith(("BW average", "t_typical", "t_avg")) for column in names)
+    return names if known and not rest else []
 
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All tables of perftest in a log; the two sides of a test, pasted together, are two tables."""
-    found, table, number = Gathered(source), _Table(), 0
+    gathered, table, number = Gathered(source), _Table(), 0
     for line in lines:
         if title := _TITLE.match(line.text):
             table.named(title["verb"] + (title["imm"] or ""), title["what"], bool(title["both"]))
@@ -86,17 +86,17 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
             table.columns = columns
             table.begin(source, number)
             number += 1
-            found.header(line.number)
+            gathered.header(line.number)
         elif table.columns and re.match(r"\s*\d+\s", line.text):
-            found.take(line.number, _row(table, line))
+            gathered.take(line.number, _row(table, line))
         elif facts := _FACT.findall(line.text):
             table.facts |= dict(facts)
         elif line.text.strip() and not table.columns:
             continue
         elif line.text.lstrip().startswith("--"):
-            found.close()
+            gathered.close()
             table.columns = []
-    return found.close()
+    return gathered.close()
 
 
 def _row(table: _Table, line: Line) -> Measurement | str:
@@ -142,14 +142,14 @@ def _typical(figures: dict[str, float]) -> dict[str, Any]:
     """The median of a latency test; of one that ran for a time, which has no median, the mean."""
     typical, mean = figures.get("t_typical[usec]"), figures.get("t_avg[usec]")
     deviation = figures.get("t_stdev[usec]")
-    found: dict[str, Any] = {}
+    row_figures: dict[str, Any] = {}
     if typical is not None:
-        found = {"time_s": typical * 1e-6, "statistic": "median"}
+        row_figures = {"time_s": typical * 1e-6, "statistic": "median"}
     elif mean is not None:
-        found = {"time_s": mean * 1e-6, "statistic": "mean"}
+        row_figures = {"time_s": mean * 1e-6, "statistic": "mean"}
     if mean and deviation is not None:
-        found["cv"] = deviation / mean
-    return found
+        row_figures["cv"] = deviation / mean
+    return row_figures
 
 
 def _as_messages(printed: str, millions: float | None, size: int, unit: float) -> bool:

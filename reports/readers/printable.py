@@ -16,16 +16,16 @@ from reports.records.table import Coded, Measurements, of_kind
 _LONGEST_NOTE = 400
 
 
-def cleaned(found: Reading) -> Reading:
+def cleaned(reading: Reading) -> Reading:
     """A reading whose rows, runs and notes have printable texts only."""
     notes = [
-        Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in found.notes
+        Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in reading.notes
     ]
-    if isinstance(found.rows, Measurements):
-        columns = {name: _column(column) for name, column in found.rows.columns.items()}
-        return Reading(Measurements(columns, found.rows.times), notes)
-    runs = {id(row.run): _run(row.run) for row in found.rows}
-    return Reading([_row(row, runs[id(row.run)]) for row in found.rows], notes)
+    if isinstance(reading.rows, Measurements):
+        columns = {name: _column(column) for name, column in reading.rows.columns.items()}
+        return Reading(Measurements(columns, reading.rows.times), notes)
+    runs = {id(row.run): _run(row.run) for row in reading.rows}
+    return Reading([_row(row, runs[id(row.run)]) for row in reading.rows], notes)
 
 
 def _cut(text: str) -> str:

@@ -73,11 +73,11 @@ def contradiction(
 
 
 class Agreed(NamedTuple):
-    """The ranks of a table and its bus factor; ``said``: what is odd about them, else empty."""
+    """The ranks of a table and its bus factor; ``note``: what is odd about them, else empty."""
 
     ranks: int | None
     factor: float | None
-    said: str = ""
+    note: str = ""
 
 
 def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None) -> Agreed:
@@ -92,21 +92,21 @@ def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None
     estimates = [names.ranks_from_rates(collective, *rates_) for rates_ in values]
     counted = [ranks for ranks in estimates if ranks is not None]
     rated = max(dict.fromkeys(counted), key=counted.count, default=None)
-    ranks, said = listed or rated, ""
+    ranks, note = listed or rated, ""
     if listed and rated and listed not in counted:
         ranks = rated
         why = "the list is cut" if rated > listed else "it is of several groups"
-        said = f"{listed} ranks are listed, but the rates are those of {rated}: {why}"
+        note = f"{listed} ranks are listed, but the rates are those of {rated}: {why}"
     factor = names.bus_factor(collective, ranks)
     odd = [contradiction(None, None, *pair, factor) for pair in pairs]
     if 2 * sum(map(bool, odd)) <= len(odd):
-        return Agreed(ranks, factor, said)
+        return Agreed(ranks, factor, note)
     where = f"{sum(map(bool, odd))} of {len(odd)} rows"
     text = f"busbw is not algbw x {factor:.4g}, which {collective} on {ranks} ranks has, in {where}"
-    return Agreed(ranks, None, f"{said}; {text}" if said else text)
+    return Agreed(ranks, None, f"{note}; {text}" if note else text)
 
 
 def micros(value: object) -> Printed | None:
     """Microseconds of a JSON document as seconds; None where there are none."""
-    found = None if value is None else span(str(value))
-    return None if found is None else found.scaled(1e-6)
+    ends = None if value is None else span(str(value))
+    return None if ends is None else ends.scaled(1e-6)

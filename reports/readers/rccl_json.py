@@ -25,15 +25,15 @@ def read(source: str, documents: Sequence[object]) -> Reading:
 
     Every cycle of ``-N`` is a run of its own. Wrong values that were not counted are None.
     """
-    found = Gathered(source)
+    gathered = Gathered(source)
     runs: dict[object, Run] = {}
     for n, each in enumerate(documents):
         document = each if isinstance(each, dict) else {}
         run = runs.setdefault(
             document.get("numCycle"), Run(source, len(runs), "rccl-tests-json", library="RCCL")
         )
-        found.take(0, _row(run, document), f"object {n}")
-    return found.close()
+        gathered.take(0, _row(run, document), f"object {n}")
+    return gathered.close()
 
 
 def _row(run: Run, document: Mapping[str, Any]) -> Measurement | str:

@@ -80,17 +80,17 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     path = Path(path)
     if path.is_dir():
         return _directory(path, ranks)
-    found = _bounded(cleaned(_file(path)))
-    if not found.rows:
-        more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
-        told = sorted(found.notes, key=lambda n: not n.text.startswith(failed.SAYS))
-        first = told[0] if told else None
+    reading = _bounded(cleaned(_file(path)))
+    if not reading.rows:
+        more = f"; {len(reading.notes) - 1} lines more" if len(reading.notes) > 1 else ""
+        notes = sorted(reading.notes, key=lambda n: not n.text.startswith(failed.SAYS))
+        first = notes[0] if notes else None
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
     if ranks is None:
-        return found
-    return Reading([_ranked(row, ranks) for row in found.rows], found.notes)
+        return reading
+    return Reading([_ranked(row, ranks) for row in reading.rows], reading.notes)
 
 
 def _file(path: Path) -> Reading:
@@ -99,16 +99,16 @@ def _file(path: Path) -> Reading:
         if small and _are_records(b"".join(islice(file, _FIRST_LINES))):
             file.seek(0)  # read in blocks, for it may be larger than memory
             return codec.read_blocks(str(path), codec.file_blocks(file))
-    data, said = read_bytes(path)
+    data, note = read_bytes(path)
     if not data.strip():
         raise ReportError(f"{path}: the file is empty")
     if data.startswith(parquet.MAGIC):
         return Reading(parquet.read(str(path), data))
     if _are_records(b"\n".join(data[:_MOST_FIRST].split(b"\n", _FIRST_LINES)[:-1])):
-        found = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
+        reading = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
     else:
-        found = parse(decoded(data), str(path))
-    return Reading(found.rows, [*found.notes, Note(str(path), 0, said)]) if said else found
+        reading = parse(decoded(data), str(path))
+    return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note)]) if note else reading
 
 
 def _are_records(begin: bytes) -> bool:
@@ -117,13 +117,13 @@ def _are_records(begin: bytes) -> bool:
     return plain and _is_jsonl(decoded(begin))
 
 
-def _bounded(found: Reading) -> Reading:
+def _bounded(reading: Reading) -> Reading:
     """A reading without rows that have impossible values; our own records are checked already."""
-    if isinstance(found.rows, Measurements):
-        return found
-    pairs = [(row, _impossible(row)) for row in found.rows]
+    if isinstance(reading.rows, Measurements):
+        return reading
+    pairs = [(row, _impossible(row)) for row in reading.rows]
     odd = [Note(r.run.source, r.line, f"row not read: {why}") for r, why in pairs if why]
-    return Reading([r for r, why in pairs if not why], [*found.notes, *odd]) if odd else found
+    return Reading([r for r, why in pairs if not why], [*reading.notes, *odd]) if odd else reading
 
 
 def _impossible(row: Measurement) -> str:
@@ -168,9 +168,9 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if start and start[1] in ("{", "["):
         if len(text) > MOST_JSON:
             return _long(source, MOST_JSON, "a JSON document", "write records as .jsonl")
-        found = _json(text, source)
-        if found is not None:
-            return found
+        reading = _json(text, source)
+        if reading is not None:
+            return reading
     if len(text) > MOST_TEXT:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
@@ -186,20 +186,20 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if cut is not None and (rows or notes):
         notes.append(Note(source, cut.number, CUT))
     if not rows and not notes:
-        said = foreign.named(text)
-        notes = [Note(source, 0, said)] if said else []
+        name = foreign.named(text)
+        notes = [Note(source, 0, name)] if name else []
     return Reading(rows, sorted(notes, key=lambda n: n.line))
 
 
 def _long(source: str, most: int, what: str, remedy: str) -> Reading:
-    said = f"{what} of more than {most >> 20} MiB is not read; split it, or {remedy}"
-    return Reading((), [Note(source, 0, said)])
+    note = f"{what} of more than {most >> 20} MiB is not read; split it, or {remedy}"
+    return Reading((), [Note(source, 0, note)])
 
 
 def _json(text: str, source: str) -> Reading | None:
     """The rows of a JSON text; None when it is no JSON from its first line on."""
-    found = json_text.documents(text)
-    known = [one for one in found if one.value is not None]
+    values = json_text.documents(text)
+    known = [one for one in values if one.value is not None]
     if not known and not _JSON.match(text):
         return None
     parts, singles = [], []
@@ -214,7 +214,7 @@ def _json(text: str, source: str) -> Reading | None:
         return None
     read_ = [part for part in parts if part is not None]
     notes = [note for part in read_ for note in part.notes]
-    notes += [Note(source, line, said) for one in found for line, said in one.said]
+    notes += [Note(source, line, remark) for one in values for line, remark in one.notes]
     if None in parts and not notes:
         notes.append(Note(source, 0, _unknown(text)))
     return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)
@@ -266,8 +266,8 @@ def _ranked(row: Measurement, ranks: int) -> Measurement:
     if row.ranks is not None or row.message is None:
         return row
     size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
-    said = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
-    algbw, busbw = names.rates(row.collective, ranks, size, row.time_s, *said)
+    rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
+    algbw, busbw = names.rates(row.collective, ranks, size, row.time_s, *rates)
     return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw)
 
 
@@ -277,7 +277,7 @@ def load(path: Path | str, ranks: int | None = None) -> DataFrame:
     ``frame.attrs["notes"]`` lists what could not be read, or was inferred, as ``file:line: text``.
     Raises ReportError when nothing can be read.
     """
-    found = read(path, ranks)
-    table = frame(found.rows)
-    table.attrs["notes"] = [str(n) for n in found.notes]
+    reading = read(path, ranks)
+    table = frame(reading.rows)
+    table.attrs["notes"] = [str(n) for n in reading.notes]
     return table

@@ -107,18 +107,18 @@ def _header(text: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
 
 def _bytes(cell: str) -> int | None:
     """The bytes of a size: 1048576, 1M, 1 MiB; a thousand is 1024, as in nccl-tests."""
-    found = _SIZE.fullmatch(cell)
-    if found is None:
+    match = _SIZE.fullmatch(cell)
+    if match is None:
         return None
-    size = float(found[1]) * 1024.0 ** _POWER[found[2]]
-    if not found[2] and "." not in found[1]:
-        return int(found[1])
+    size = float(match[1]) * 1024.0 ** _POWER[match[2]]
+    if not match[2] and "." not in match[1]:
+        return int(match[1])
     return int(size) if size == int(size) and size < 2**63 else None
 
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All shortened tables in a text."""
-    found, tables = Gathered(source), list[_Table]()
+    gathered, tables = Gathered(source), list[_Table]()
     table: _Table | None = None
     program, last = "", open_line(lines)
     for line in lines:
@@ -129,20 +129,20 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         if header := _header(line.text):
             table = _Table(line.number, *header, names.collective(program), program, [])
             tables.append(table)
-        elif table is not None and not _row(found, table, line, last):
+        elif table is not None and not _row(gathered, table, line, last):
             table = None
     number = 0
     for table in tables:
         if not table.rows:
-            found.note(table.line, "a table's header with no row below it")
+            gathered.note(table.line, "a table's header with no row below it")
             continue
         for row in _rows(source, number, table):
-            found.take(row.line, row) if isinstance(row, Measurement) else found.note(*row)
+            gathered.take(row.line, row) if isinstance(row, Measurement) else gathered.note(*row)
         number += 1
-    return found.close()
+    return gathered.close()
 
 
-def _row(found: Gathered, table: _Table, line: Line, last: int) -> bool:
+def _row(gathered: Gathered, table: _Table, line: Line, last: int) -> bool:
     """Take a line below a header; whether the table goes on."""
     text = line.text
     if not text.strip() or not text.strip(" \t|-:=+"):
@@ -162,7 +162,7 @@ def _row(found: Gathered, table: _Table, line: Line, last: int) -> bool:
         if not before or places(cells[-1]) != places(before) or not places(before):
             reason = "the text ends inside this line, and its last figure may be cut"
     if reason:
-        found.note(line.number, f"row not read: {reason}")
+        gathered.note(line.number, f"row not read: {reason}")
     else:
         table.rows.append(_Found(line.number, dict(zip(table.columns, cells, strict=True))))
     return True
@@ -193,16 +193,16 @@ def _rows(source: str, number: int, table: _Table) -> list[Measurement | tuple[i
     collective = table.collective if table.collective in names.KNOWN else ""
     collective = collective or names.in_file_name(source)
     run = Run(source, number, FORMAT, table.program or "nccl-tests, shortened", "nccl-tests")
-    made, factors = [], []
+    completed, factors = [], []
     for one in table.rows:
         size, seconds = _bytes(one.cells["size"]) or 0, float(one.cells["time"]) * table.time_s()
         busbw = one.rate("busbw", table.rate("busbw"))
-        made.append((one, size, seconds, busbw))
+        completed.append((one, size, seconds, busbw))
         if size and places(one.cells["busbw"]) and float(one.cells["busbw"]) >= 1:
             factors.append(busbw * seconds / size)
     usual = median(factors) if len(factors) > _LEAST_ROWS else None
     rows: list[Measurement | tuple[int, str]] = []
-    for one, size, seconds, busbw in made:
+    for one, size, seconds, busbw in completed:
         reason = _contradiction(table, one, size, seconds, usual)
         if reason:
             rows.append((one.line, f"row not read: {reason}"))

@@ -84,17 +84,17 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
         data = read_some(path, LIMIT)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
-    said = ""
+    note = ""
     if data.startswith(b"\x1f\x8b"):
-        data, said = _unpacked(data)
-        if said and not data:
-            raise ReportError(f"{path}: cannot be read: {said}")
+        data, note = _unpacked(data)
+        if note and not data:
+            raise ReportError(f"{path}: cannot be read: {note}")
     for magic, name in _PACKED.items():
         if data.startswith(magic):
             raise ReportError(f"{path}: {name} data; unpack it first (gzip is read as it is)")
     if len(data) > LIMIT:
         raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
-    return data, said
+    return data, note
 
 
 def _unpacked(data: bytes) -> tuple[bytes, str]:
@@ -134,13 +134,13 @@ def lines(text: str) -> Iterator[Line]:
             yield Line(number, stream, clean.rstrip())
 
 
-def unlabelled(found: Iterable[Line]) -> Iterator[Line]:
+def unlabelled(lines: Iterable[Line]) -> Iterator[Line]:
     """The lines without the label that some launcher puts before each, whatever it looks like.
 
     It is learned from a line that a benchmark is known to begin with #; numbers in it may change.
     """
     labels: dict[str, re.Pattern[str]] = {}
-    for line in found:
+    for line in lines:
         begins = _BEGINS.search(line.text) if "#" in line.text else None
         label = line.text[: begins.start()] if begins else ""
         if label.strip() and len(label) <= _LONGEST_LABEL and len(labels) < _MOST_LABELS:
@@ -158,28 +158,28 @@ _ROW = re.compile(r"\s*[\d.]")
 _HEADING = re.compile(r"#\s+(size|bytes)\s")
 
 
-def without_cut(found: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
+def without_cut(lines: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
     """The lines of ``text`` without a last figure that may be cut, and the line that it stood in.
 
     A text that does not end with a line end may end inside a figure, which is another figure then.
     It is whole where it ends below the end of a column of the lines above, which are right-aligned;
     the line is cut all the same where the row above, or nccl-tests' heading, has more cells.
     """
-    if text[-1:] in ("", "\n", "\r") or not found:
-        return found, None
-    last = found[-1]
+    if text[-1:] in ("", "\n", "\r") or not lines:
+        return lines, None
+    last = lines[-1]
     token = re.search(r"\S+$", last.text)
     row = _ROW.match(last.text) is not None
     if token is None or not (row or re.match(r"[-+.\d]", token.group())):
-        return found, None
+        return lines, None
     if text[-1:].isspace():
-        return found, last if row else None
-    above = [line for line in found[-_MOST_ABOVE:-1] if line.stream == last.stream]
+        return lines, last if row else None
+    above = [line for line in lines[-_MOST_ABOVE:-1] if line.stream == last.stream]
     if _is_aligned(last, above):
         cells = (_cells(line.text) for line in reversed(above))
         whole = next((count for count in cells if count), 0)
-        return found, last if row and len(last.text.split()) < whole else None
-    return [*found[:-1], last._replace(text=last.text[: token.start()])], last if row else None
+        return lines, last if row and len(last.text.split()) < whole else None
+    return [*lines[:-1], last._replace(text=last.text[: token.start()])], last if row else None
 
 
 def _cells(text: str) -> int:
@@ -232,12 +232,12 @@ def _unprefixed(line: str) -> tuple[str, str]:
         blanks = _SPACE.match(line)
         start = blanks.end() if blanks else 0
         for prefix in _PREFIXES:
-            found = prefix.match(line, start)
-            if found and found.end() > start:
+            match = prefix.match(line, start)
+            if match and match.end() > start:
                 break
         else:
             break
-        named = [v for v in found.groupdict().values() if v]
+        named = [v for v in match.groupdict().values() if v]
         stream = named[0] if named else stream
-        line = line[found.end() :]
+        line = line[match.end() :]
     return stream, line

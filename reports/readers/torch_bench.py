@@ -77,7 +77,7 @@ class _Table:
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
     """All tables of all_reduce_bench, and the two lines that it printed in its first versions."""
-    found = Gathered(source)
+    gathered = Gathered(source)
     table = _Table(Run(source, 0, FORMAT, FORMAT))
     number = 0
     for line in lines:
@@ -91,7 +91,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
                 table, ranks=int(over[1]), trials=int(over[2]), payload=size, header=False
             )
         elif old := _OLD.search(text):
-            found.close()
+            gathered.close()
             size = round(float(old[1]) * _BYTES[old[2]])
             table = dataclasses.replace(
                 table, ranks=int(old[4]), trials=int(old[3]), payload=size, algbw=None
@@ -100,7 +100,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         elif header := _HEADER.match(text):
             if not header[1] and table.payload is None:
                 continue
-            found.header(line.number)
+            gathered.header(line.number)
             table = dataclasses.replace(
                 table, run=dataclasses.replace(table.run, number=number), header=True
             )
@@ -108,42 +108,42 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
         elif (row := _ROW.match(text)) and table.header and row[2] in _BYTES:
             size = int(row[1]) * _BYTES[row[2]]
             rates = float(row[3]) * 1e9, float(row[4]) * 1e9
-            found.take(line.number, table.row(line, size, *rates))
+            gathered.take(line.number, table.row(line, size, *rates))
         elif (trial := _TRIAL.match(text)) and table.header and table.payload:
             one = dataclasses.replace(table, trials=1)
             rates = float(trial[1]) * 1e9, float(trial[2]) * 1e9
-            found.take(line.number, one.row(line, table.payload, *rates))
+            gathered.take(line.number, one.row(line, table.payload, *rates))
         elif (rate := _OLD_RATE.match(text)) and table.payload:
-            _old_rate(found, table, line, rate)
+            _old_rate(gathered, table, line, rate)
         elif table.header and "|" in text and re.search(r"\d", text):
-            found.take(line.number, "not payload, busbw and algbw with their units")
+            gathered.take(line.number, "not payload, busbw and algbw with their units")
         elif table.header and text.strip() and "|" not in text:
             table = dataclasses.replace(table, header=False)
-    rows = _with_ranks(found.close())
+    rows = _with_ranks(gathered.close())
     if rows.rows:
-        found.note(rows.rows[0].line, _DERIVED)
-    return Reading(rows.rows, found.notes)
+        gathered.note(rows.rows[0].line, _DERIVED)
+    return Reading(rows.rows, gathered.notes)
 
 
-def _old_rate(found: Gathered, table: _Table, line: Line, rate: re.Match[str]) -> None:
+def _old_rate(gathered: Gathered, table: _Table, line: Line, rate: re.Match[str]) -> None:
     """Take ``algbw: 1.000 GBps (8.0 Gbps)``, or the same of busbw, which ends a row."""
     name = line.stream or line.text.split(":")[0].strip()
     value = float(rate[1]) * 1e9
     if abs(float(rate[2]) * 1e9 - 8 * value) > 0.051e9 + 8 * 0.00051e9:
-        found.take(line.number, "GBps and Gbps contradict each other")
+        gathered.take(line.number, "GBps and Gbps contradict each other")
     elif name == "algbw":
         table.algbw = value
     elif name == "busbw" and table.algbw is not None and table.payload is not None:
-        found.take(line.number, table.row(line, table.payload, value, table.algbw))
+        gathered.take(line.number, table.row(line, table.payload, value, table.algbw))
 
 
-def _with_ranks(found: Reading) -> Reading:
+def _with_ranks(reading: Reading) -> Reading:
     """The rows with the rank count that the rates of the fastest leave, where no line says it."""
-    unknown = [row for row in found.rows if row.ranks is None]
+    unknown = [row for row in reading.rows if row.ranks is None]
     best = max(unknown, key=lambda row: row.algbw_bytes_per_s or 0.0, default=None)
     if best is None:
-        return found
+        return reading
     rates = best.algbw_bytes_per_s or 0.0, best.busbw_bytes_per_s or 0.0
     ranks = names.ranks_from_rates("allreduce", rates[0] / 1e9, rates[1] / 1e9)
-    rows = [replace(row, ranks=ranks) if row.ranks is None else row for row in found.rows]
-    return Reading(rows, found.notes)
+    rows = [replace(row, ranks=ranks) if row.ranks is None else row for row in reading.rows]
+    return Reading(rows, reading.notes)

@@ -20,8 +20,8 @@ def open_line(lines: Sequence[Line]) -> int:
 
 def fixed(cell: str, *places: int) -> float | None:
     """The figure of a cell that a program prints with so many decimals; None for any other cell."""
-    found = _FIXED.fullmatch(cell)
-    return float(cell) if found and len(found[1]) in places else None
+    match = _FIXED.fullmatch(cell)
+    return float(cell) if match and len(match[1]) in places else None
 
 
 def places(cell: str) -> int:

@@ -44,15 +44,15 @@ def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | Non
     whole node: for sets that are nested or disjoint, as pinning to cores, to NUMA nodes and to
     nothing makes them, there is no heavier load.
     """
-    found: list[Load] = []
+    loads: list[Load] = []
     for node in sorted(set(nodes)):
         sets = Counter(frozenset(mine) for n, mine in zip(nodes, cpus, strict=True) if n == node)
         for within in {*sets, frozenset[int]().union(*sets)}:
             if within:
-                found.append(
+                loads.append(
                     Load(sum(n for mine, n in sets.items() if mine <= within), len(within))
                 )
-    return max(found, key=lambda one: (one.per_core, one.ranks), default=None)
+    return max(loads, key=lambda one: (one.per_core, one.ranks), default=None)
 
 
 def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
@@ -81,21 +81,21 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
 
 
 def oversubscription(rows: Sequence[Measurement]) -> str:
-    """``oversubscribed: 8 ranks per core`` of rows of which any is; else empty."""
-    said = per_core_text([r.ranks_per_core for r in rows])
-    return f"oversubscribed: {said}" if said else ""
+    """``oversubscribed: 8 ranks per core``, or a range; empty if no rank shared a core."""
+    text = per_core_text([r.ranks_per_core for r in rows])
+    return f"oversubscribed: {text}" if text else ""
 
 
 def marked(row: Measurement) -> str:
-    """The row's algorithm, with an asterisk where it did not have its work to itself (`SHARED`).
+    """The row's algorithm, with an asterisk if other processes may have done some of its work.
 
-    The contender that is named after that needs no mark.
+    `SHARED` explains the mark. The contender ``worksharing`` needs none.
     """
     return row.algorithm + "*" * (row.worksharing and row.algorithm != WORKSHARING)
 
 
 def per_core_text(values: Collection[float | None]) -> str:
-    """``8 ranks per core`` of rows of which any is oversubscribed; else empty."""
+    """``8 ranks per core``, or a range; empty if no rank shared a core."""
     known = sorted({one for one in values if one is not None})
     if not known or known[-1] <= 1:
         return ""

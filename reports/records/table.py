@@ -6,7 +6,6 @@ it. A record of a million rows is read in seconds this way; one object a row wou
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -143,6 +142,15 @@ _TAIL = tuple(name for name, field in _OF_RECORD.items() if field in TAIL_FIELDS
 
 
 _HEAD_OF = attrgetter(*dict.fromkeys(_OF_RECORD[name] for name in _HEAD))
+#: The fields of a tail that are times: of iterations, by rank, by another reading, left out.
+SERIES = ("times_s", "per_rank_s", "also", "warm_up_s")
+_TAIL_OF = tuple(dict.fromkeys((*SERIES, *(_OF_RECORD[name] for name in _TAIL))))
+_tail_of = attrgetter(*_TAIL_OF)
+
+
+def tail_columns(tails: Iterable[Any]) -> dict[str, Sequence[Any]]:
+    """The fields of tails that are times, or that columns come from: a value a record each."""
+    return dict(zip(_TAIL_OF, zip(*map(_tail_of, tails), strict=True), strict=True))
 
 
 def _value(name: str, record: Record) -> Any:
@@ -201,6 +209,9 @@ class Times:
 
     def each(self) -> Iterator[Floats]:
         """The iterations of every row, without a copy."""
+        lengths = np.unique(np.diff(self.edges))
+        if len(lengths) == 1 and lengths[0]:  # the same, in half the time
+            return iter(self.values.reshape(len(self), -1))
         return (self.values[a:b] for a, b in pairwise(self.edges.tolist()))
 
     def tolist(self) -> list[tuple[float, ...]]:
@@ -226,7 +237,8 @@ class Times:
         return columns
 
 
-_AT_ONCE = 1 << 20
+# Iterations whose statistics are worked out together: as many as a core's cache holds.
+_AT_ONCE = 1 << 17
 
 
 def _statistics(block: Floats, loop: NDArray[np.bool_]) -> dict[str, Floats]:
@@ -301,8 +313,8 @@ def measured(record: Record, run: Run, line: int = 0) -> Measurement:
         {name: Coded(np.zeros(1, np.int32), [value]) for name, value in values.items()},
         Times.of([record.times_s]),
     )
-    known = {name: None if found[0] != found[0] else float(found[0])
-             for name, found in figures.items()}  # fmt: skip
+    known = {name: None if values_of[0] != values_of[0] else float(values_of[0])
+             for name, values_of in figures.items()}  # fmt: skip
     return Measurement(**(fields | values | known), run=run, line=line)
 
 
@@ -376,11 +388,9 @@ class Builder:
         self._head_runs: list[Run] = []
         self._head_columns: dict[str, list[Any]] = {name: [] for name in _HEAD}
         self._waiting: list[tuple[int, int, Record]] = []
-        self._codes, self._lines = array("i"), array("q")
-        self._times, self._lengths = list[Floats](), array("q")
-        self._tail: dict[str, Any] = {
-            name: [] if COLUMNS[name].kind == "series" else array(_TYPES[COLUMNS[name].kind])
-            for name in _TAIL
+        # Numbers of heads, lines, columns of tails: bytes that grow in place, or a list of series.
+        self._known: dict[str, bytearray | list[Any]] = {
+            name: [] if kind is object else bytearray() for name, kind in _KNOWN.items()
         }
 
     def head(self, record: Record, run: Run) -> int:
@@ -404,61 +414,72 @@ class Builder:
         if self._waiting:
             heads, lines, records = zip(*self._waiting, strict=True)
             self._waiting.clear()
-            self.extend(heads, lines, records)
+            fields = tail_columns(records)
+            times = np.fromiter(chain.from_iterable(fields["times_s"]), np.float64)
+            self.extend(heads, lines, fields, times)
 
     def extend(
         self,
-        heads: Iterable[int],
-        lines: Iterable[int],
-        tails: Sequence[Any],
-        times: Floats | None = None,
+        heads: Sequence[int],
+        lines: Sequence[int],
+        fields: Mapping[str, Sequence[Any]],
+        times: Floats,
     ) -> None:
-        """Add records by the numbers of their heads; ``tails`` have the fields of `TAIL_FIELDS`.
+        """Add records by the numbers of their heads, their lines, and their `tail_columns`.
 
-        ``times``: all their iterations, where they are an array already.
+        ``times``: all their iterations, one after the other.
         """
         self._flush()
-        self._codes.extend(heads)
-        self._lines.extend(lines)
-        series = [tail.times_s for tail in tails]
-        self._lengths.extend(map(len, series))
-        if times is None:
-            times = np.fromiter(chain.from_iterable(series), np.float64)
-        self._times.append(times)
-        for name, column in self._tail.items():
-            values, of = list(map(attrgetter(_OF_RECORD[name]), tails)), COLUMNS[name].of
-            if of is not None and not any(values):  # most rows have none of what is rare
-                values = [of(values[0])] * len(values)
-            elif of is not None:
-                values = list(map(of, values))
-            if COLUMNS[name].kind == "real":
-                column.frombytes(np.array(values, np.float64).tobytes())
-            elif None in values:
-                column.extend(-1 if value is None else value for value in values)
-            else:
-                column.extend(values)
+        lengths = list(map(len, fields["times_s"]))
+        new: dict[str, Any] = {"head": heads, "line": lines, "times_s": times, "length": lengths}
+        new |= {name: _values(COLUMNS[name], fields[_OF_RECORD[name]]) for name in _TAIL}
+        for name, values in new.items():
+            known = self._known[name]
+            array = isinstance(known, bytearray)
+            known.extend(np.asarray(values, _KNOWN[name]).data if array else values)
 
     def rows(self) -> Measurements:
         """All records so far; call it once."""
         self._flush()
-        codes = np.array(self._codes, np.int32)
+        known: dict[str, Any] = {
+            name: np.frombuffer(values, _KNOWN[name]) if isinstance(values, bytearray) else values
+            for name, values in self._known.items()
+        }
+        codes = known.pop("head")
+        times = Times.of_lengths(known.pop("times_s"), known.pop("length"))
         columns: dict[str, Any] = {
             name: Coded(codes, labels) for name, labels in self._head_columns.items()
         }
         columns["run"] = Coded(codes, self._head_runs)
-        for name, column in self._tail.items():
-            columns[name] = column if isinstance(column, list) else np.array(column)
-            if COLUMNS[name].kind == "count":
-                columns[name] = np.ma.masked_less(columns[name], 0)
-        columns["line"] = np.array(self._lines, np.int64)
-        values = np.concatenate([np.zeros(0), *self._times])
-        self._times.clear()
-        lengths = np.array(self._lengths, np.int64)
-        return completed(columns, Times.of_lengths(values, lengths))
+        for name, column in known.items():
+            counts_ = COLUMNS[name].kind == "count"
+            columns[name] = np.ma.masked_less(column, 0) if counts_ else column
+        return completed(columns, times)
+
+
+def _values(column: Column, values: Sequence[Any]) -> Any:
+    """A column's values from those of a field; what is not known of a count is -1."""
+    many = 1
+    if values.count(values[0]) == len(values):  # most rows have none of what is rare
+        many, values = len(values), values[:1]
+    if column.of is not None:
+        values = list(map(column.of, values))
+    if column.kind == "count" and None in values:
+        values = [-1 if value is None else value for value in values]
+    if column.kind == "series":
+        return list(values) * many
+    return np.repeat(np.array(values, _TYPES[column.kind]), many)
 
 
 _TOGETHER = 4096
-_TYPES = {"count": "q", "real": "d"}
+_TYPES: Mapping[str, type] = {"count": np.int64, "real": np.float64, "series": object}
+_KNOWN: Mapping[str, type] = {
+    "head": np.int32,
+    "line": np.int64,
+    "length": np.int64,
+    "times_s": np.float64,
+    **{name: _TYPES[COLUMNS[name].kind] for name in _TAIL},
+}
 
 
 def as_columns(measurements: Iterable[Measurement]) -> Measurements:

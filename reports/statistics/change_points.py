@@ -70,7 +70,7 @@ def cuts(
         _Segment(n, 0, np.array([run for run, _ in s]), np.array([v for _, v in s]))
         for n, s in enumerate(series)
     ]
-    found: list[list[tuple[int, float]]] = [[] for _ in series]
+    changes: list[list[tuple[int, float]]] = [[] for _ in series]
     while open_:
         open_ = [s for s in open_ if len(s.values) >= 2 * LEAST]
         following = []
@@ -78,25 +78,25 @@ def cuts(
             before, after = segment.values[:at], segment.values[at:]
             ratio = float(np.median(after) / np.median(before))
             if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
-                found[segment.series].append((segment.start + at, p))
+                changes[segment.series].append((segment.start + at, p))
                 runs, first = segment.runs, segment.start + at
                 following += [
                     replace(segment, runs=runs[:at], values=before),
                     replace(segment, runs=runs[at:], values=after, start=first),
                 ]
         open_ = following
-    return [_with_ratios(s, sorted(f)) for s, f in zip(series, found, strict=True)]
+    return [_with_ratios(s, sorted(f)) for s, f in zip(series, changes, strict=True)]
 
 
 def _with_ratios(
-    series: Sequence[tuple[int, float]], found: list[tuple[int, float]]
+    series: Sequence[tuple[int, float]], changes: list[tuple[int, float]]
 ) -> list[ChangePoint]:
     values = [v for _, v in series]
-    ends = [0, *(at for at, _ in found), len(values)]
+    ends = [0, *(at for at, _ in changes), len(values)]
     medians = [float(np.median(values[a:b])) for a, b in pairwise(ends) if b > a]
     return [
         ChangePoint(at, p, medians[n + 1] / medians[n] if medians[n] else float("inf"))
-        for n, (at, p) in enumerate(found)
+        for n, (at, p) in enumerate(changes)
     ]
 
 
@@ -163,12 +163,14 @@ def alarms(
     least five runs must have come before.
     """
     best: list[tuple[int, int, float, float]] = []
-    for n, (s, found) in enumerate(zip(series, known, strict=True)):
-        level = np.log([v for _, v in s[found[-1].at if found else 0 :]])
-        made = [_out(level, runs) for runs in range(1, min(_LAST, len(level) - _FEWEST_BEFORE) + 1)]
-        if made:
-            off, p = min(made, key=lambda one: one[1])
-            best.append((n, 1 + made.index((off, p)), off, p * len(made)))
+    for n, (s, changes) in enumerate(zip(series, known, strict=True)):
+        level = np.log([v for _, v in s[changes[-1].at if changes else 0 :]])
+        outliers = [
+            _out(level, runs) for runs in range(1, min(_LAST, len(level) - _FEWEST_BEFORE) + 1)
+        ]
+        if outliers:
+            off, p = min(outliers, key=lambda one: one[1])
+            best.append((n, 1 + outliers.index((off, p)), off, p * len(outliers)))
     corrected = holm([p for *_, p in best])
     return [
         Alarm(n, runs, float(np.exp(off)), p)

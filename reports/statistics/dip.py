@@ -58,16 +58,16 @@ def dip(values: Sequence[float]) -> float:
 
 def _hull(x: Floats, y: Floats, sign: float) -> tuple[Floats, NDArray[np.int64]]:
     """Greatest convex minorant (sign 1) or least concave majorant (−1), and where it touches."""
-    kept: list[int] = []
+    corners: list[int] = []
     xs, ys = x.tolist(), (sign * y).tolist()
     for i in range(len(xs)):
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
+        while len(corners) > 1:
+            a, b = corners[-2], corners[-1]
             if (ys[b] - ys[a]) * (xs[i] - xs[b]) < (ys[i] - ys[b]) * (xs[b] - xs[a]):
                 break
-            kept.pop()
-        kept.append(i)
-    touched = np.array(kept)
+            corners.pop()
+        corners.append(i)
+    touched = np.array(corners)
     return np.interp(x, x[touched], y[touched]), touched
 
 

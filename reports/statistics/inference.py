@@ -98,8 +98,8 @@ def between_runs(
     ratio in each run, where all measured both sides (`within_run`). The t is theirs then, that of a
     randomised complete block design: what differs from run to run meets both sides alike.
     """
-    found = _between(base, new, within)
-    return None if found is None else _interval(*found)
+    difference = _between(base, new, within)
+    return None if difference is None else _interval(*difference)
 
 
 def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
@@ -127,12 +127,12 @@ def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> fl
 
     None where that gives no interval.
     """
-    found = _between(base, new, within)
-    if found is None:
+    difference = _between(base, new, within)
+    if difference is None:
         return None
-    if not found.error:
-        return float(not found.middle)
-    return 2 * student_p(abs(found.middle) / found.error, found.freedom)
+    if not difference.error:
+        return float(not difference.middle)
+    return 2 * student_p(abs(difference.middle) / difference.error, difference.freedom)
 
 
 def launch_scatter(base: Samples, new: Samples) -> float | None:
@@ -140,18 +140,18 @@ def launch_scatter(base: Samples, new: Samples) -> float | None:
 
     As `between_runs` takes it, of both sides together; None where that gives no interval.
     """
-    found = _between(base, new)
-    if found is None:
+    difference = _between(base, new)
+    if difference is None:
         return None
-    return found.error / sqrt(sum(1 / len(side) for side in (base, new)))
+    return difference.error / sqrt(sum(1 / len(side) for side in (base, new)))
 
 
 def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
-    """The least slowdown that so many launches a side find in 95 % of the cases.
+    """The least slowdown that a comparison of so many launches a side detects with 95 % power.
 
     Student's t of the level and of the power, times the error of the difference (Cohen 1988, 2.4).
-    ``scatter``: of a side's launches, or ``within`` launches of the difference of both sides.
-    Raises ValueError below two launches.
+    ``scatter``: standard deviation of the logarithm of a side's launches; with ``within``, of the
+    difference of the two sides in each launch. Raises ValueError below two launches.
     """
     if launches < 2:
         raise ValueError(f"{launches} launches a side")
@@ -204,16 +204,16 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
 
     Corrected for its bias in short samples, −(1 + 3r)/n (Kendall 1954).
     """
-    found, many = 0.0, 0
+    total, many = 0.0, 0
     for run in runs:
         ranks = midranks(np.asarray(run, dtype=float))[0]
         d = ranks - ranks.mean()
         squares = float(d @ d)
         if len(d) > 2 and squares > 0:
             r = float(d[:-1] @ d[1:]) / squares
-            found += len(d) * (r + (1 + 3 * r) / len(d))
+            total += len(d) * (r + (1 + 3 * r) / len(d))
             many += len(d)
-    return min(0.98, max(0.0, found / many)) if many else 0.0
+    return min(0.98, max(0.0, total / many)) if many else 0.0
 
 
 def _block(n: int, r: float) -> int:
@@ -236,7 +236,7 @@ def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.floa
     step = max(1, _MOST // (len(thinned) * each))
     block = _block(each, likeness(thinned))
     along = np.arange(block)
-    found = []
+    medians = []
     for start in range(0, _DRAWS, step):
         chosen = random.integers(len(thinned), size=(min(step, _DRAWS - start), len(thinned), 1))
         within = random.random((*chosen.shape[:2], -(-each // block))) * lengths[chosen]
@@ -244,8 +244,8 @@ def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.floa
             whole = (within.astype(int)[..., None] + along).reshape(*chosen.shape[:2], -1)
             within = whole[..., :each] % lengths[chosen]
         drawn = values[starts[chosen] + within.astype(int)]
-        found.append(np.median(drawn, axis=(1, 2)))
-    return np.concatenate(found)
+        medians.append(np.median(drawn, axis=(1, 2)))
+    return np.concatenate(medians)
 
 
 def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

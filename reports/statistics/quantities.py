@@ -70,11 +70,11 @@ def joules_per_gb(joules: float, nbytes: float) -> float:
 
 def relative_width(times: Sequence[float] | Floats) -> float:
     """The half-width of the median's interval relative to the median; infinite when unknown."""
-    found = interval(times)
+    ends = interval(times)
     middle = float(np.median(times)) if len(times) else 0.0
-    if found is None or middle <= 0:
+    if ends is None or middle <= 0:
         return float("inf")
-    return max(found[1] - middle, middle - found[0]) / middle
+    return max(ends[1] - middle, middle - ends[0]) / middle
 
 
 def center(one: Record, statistic: str = "median") -> float | None:

@@ -20,7 +20,7 @@ _PRIOR = 10.0
 
 
 def always_interval(values: Sequence[float], alpha: float = 0.05) -> tuple[float, float] | None:
-    """The interval of the mean of normal values that holds at all looks together; None below three.
+    """The interval of the mean of normal values, valid however often it is looked at; None below 3.
 
     The factor for n values, nu = n - 1 and a = 1 + n g is a^(-1/2) ((1 + x) / (1 + x / a))^(n/2)
     with x = t^2 / nu; it is solved for t where it reaches 1 / alpha.

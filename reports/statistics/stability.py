@@ -63,21 +63,21 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
     if len(t) < FEWEST:
         text = f"{len(t)} iteration{'s' * (len(t) > 1)}: no interval is known"
         return (Unstable("few", text, 1 / len(t), float("inf")),)
-    found = [_spread(t)]
+    reasons = [_spread(t)]
     if len(t) >= ORDERED and t.min() > 0:
         warm = _warm_up(t)
         # A warm-up is reported once, and the rest is tested without it.
         rest = t if warm is None else t[warm[0] :]
         ranks = midranks(rest)[0]
-        found += [None if warm is None else warm[1], _drift(rest, ranks), _modes(rest)]
-        found.append(_alike(rest, ranks))
-    return tuple(one for one in found if one is not None)
+        reasons += [None if warm is None else warm[1], _drift(rest, ranks), _modes(rest)]
+        reasons.append(_alike(rest, ranks))
+    return tuple(one for one in reasons if one is not None)
 
 
 def _spread(t: Floats) -> Unstable | None:
     mean = float(t.mean())
-    found = spread(float(t.std()) / mean if mean > 0 else 0.0)
-    return found and replace(found, shift=relative_width(t))
+    reason = spread(float(t.std()) / mean if mean > 0 else 0.0)
+    return reason and replace(reason, shift=relative_width(t))
 
 
 def spread(cv: float) -> Unstable | None:

@@ -69,8 +69,8 @@ def steady(times: Sequence[float]) -> Steady:
     alike = (1 + r) / (1 - r)
     width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
     medians = [float(np.median(t[at : at + width])) for at in range(0, len(t), width)]
-    found = cuts([list(enumerate(medians))], _NOISE)[0] if len(medians) >= ORDERED else []
-    changes = _placed(t, [one.at * width for one in found])
+    places = cuts([list(enumerate(medians))], _NOISE)[0] if len(medians) >= ORDERED else []
+    changes = _placed(t, [one.at * width for one in places])
     start = _start(t, changes)
     if len(t) - start < len(t) / 2:
         return Steady(_of_levels(_levels(t, changes)), 0, changes)
@@ -87,12 +87,12 @@ def _placed(t: NDArray[np.float64], changes: Sequence[int]) -> tuple[int, ...]:
     Ranks of blocks tell that there is a change better than where.
     """
     edges = [0, *changes, len(t)]
-    found = []
+    places = []
     for a, at, b in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = (abs(t[a:b] - np.median(part)) for part in (t[a:at], t[at:b]))
         rest = np.cumsum(before)[:-1] + (after.sum() - np.cumsum(after)[:-1])
-        found.append(a + 1 + int(np.argmin(rest)))
-    return tuple(found)
+        places.append(a + 1 + int(np.argmin(rest)))
+    return tuple(places)
 
 
 def _levels(t: NDArray[np.float64], changes: Sequence[int]) -> list[float]:

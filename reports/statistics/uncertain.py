@@ -79,9 +79,9 @@ def mean_of(figures: Sequence[Uncertain]) -> Uncertain:
     """The mean of independent figures: their distances to the ends add as squares."""
     n = len(figures)
     middle = fsum(one.value for one in figures) / n
-    found = [(one.value, one.ends) for one in figures]
-    below = [value - ends[0] for value, ends in found if ends is not None]
-    above = [ends[1] - value for value, ends in found if ends is not None]
+    known = [(one.value, one.ends) for one in figures]
+    below = [value - ends[0] for value, ends in known if ends is not None]
+    above = [ends[1] - value for value, ends in known if ends is not None]
     if len(below) < n:
         return Uncertain(middle)
     return Uncertain(middle, middle - hypot(*below) / n, middle + hypot(*above) / n)

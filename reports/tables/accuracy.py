@@ -99,22 +99,22 @@ def _value(decade: str) -> float:
 
 
 def _error(points: Sequence[AccuracyPoint]) -> Error:
-    found = np.array([point.error for point in points])
+    errors_ = np.array([point.error for point in points])
     ratios = [point.predicted / point.measured for point in points]
-    median, p95 = np.percentile(found, [50, 95])
+    median, p95 = np.percentile(errors_, [50, 95])
     return Error(len(points), float(median), float(p95), float(np.median(ratios)))
 
 
-def _grid(found: Mapping[tuple[str, str], Error]) -> tuple[list[str], list[list[str]]]:
+def _grid(by_group: Mapping[tuple[str, str], Error]) -> tuple[list[str], list[list[str]]]:
     """The heads of the columns, and a line an algorithm, the last of all: median/p95 in per cent.
 
     The last columns are of all sizes, with the number of rows and the median of predicted over
     measured.
     """
-    decades = sorted({decade for _, decade in found}, key=lambda d: (d == ALL, _value(d)))
+    decades = sorted({decade for _, decade in by_group}, key=lambda d: (d == ALL, _value(d)))
     lines = []
-    for name in dict.fromkeys(name for name, _ in found):
-        total, own = found[name, ALL], (found.get((name, decade)) for decade in decades)
+    for name in dict.fromkeys(name for name, _ in by_group):
+        total, own = by_group[name, ALL], (by_group.get((name, decade)) for decade in decades)
         cells = [f"{_percent(e.median)}/{_percent(e.p95)}" if e else "" for e in own]
         lines.append([name, *cells, str(total.rows), f"{total.ratio:.2f}"])
     return ["algorithm", *(d or "all" for d in decades), "rows", "ratio"], lines
@@ -124,26 +124,26 @@ def _percent(value: float) -> str:
     return f"{100 * value:.0f}" if value < 99.995 else "huge"
 
 
-def tables(found: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
+def tables(by_group: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
     """`_grid` in as many tables as it takes for columns to fit ``width``."""
-    heads, lines = _grid(found)
+    heads, lines = _grid(by_group)
     names = [name or "all" for name, *_ in lines]
     columns: list[Column] = [
         (head, "right", [line[n] for line in lines]) for n, head in enumerate(heads)
     ]
     wide = [max(map(len, (head, *cells))) + GAP for head, _, cells in columns]
     room = width - max(map(len, ("algorithm", *names))) - 2 * GAP
-    made = []
+    blocks = []
     for block in split_columns(dict(enumerate(wide[1:], 1)), room):
         one = render_rich("", [("algorithm", "left", names), *(columns[n] for n in block)]).table
         one.rows[len(names) - 2].end_section = True
-        made.append(one)
-    return made
+        blocks.append(one)
+    return blocks
 
 
-def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:
+def as_markdown(by_group: Mapping[tuple[str, str], Error]) -> str:
     """`_grid` as one Markdown table."""
-    heads, lines = _grid(found)
+    heads, lines = _grid(by_group)
     rows = [[name or "**all**", *cells] for name, *cells in lines]
     columns = [(head, "right" if n else "left") for n, head in enumerate(heads)]
     return "\n".join(render_markdown(columns, rows, right="--:")) + "\n"

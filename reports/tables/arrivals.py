@@ -49,24 +49,24 @@ def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
 
 def _block(rows: Sequence[Measurement], size: int) -> list[str]:
     """A size: a line an algorithm, a column a pattern, and where the winner changes."""
-    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    times: dict[str, dict[str, tuple[float, ...]]] = {}
     heads: dict[str, str] = {}
     for r in rows:
         if not r.times_s or r.window is None or not r.window.pattern:
             continue
         pattern = r.window.pattern
         heads[pattern] = r.window.arrival or pattern
-        found.setdefault(pattern, {})[r.algorithm] = r.also.get(LAST, r.times_s)
-    if len(found) < 2:
+        times.setdefault(pattern, {})[r.algorithm] = r.also.get(LAST, r.times_s)
+    if len(times) < 2:
         return []
-    names = list(dict.fromkeys(name for by in found.values() for name in by))
+    names = list(dict.fromkeys(name for by in times.values() for name in by))
     columns: list[Column] = [(str(size), "right", names)]
     columns += [
-        (head, "right", [_cell(found[pattern], name) for name in names])
+        (head, "right", [_cell(times[pattern], name) for name in names])
         for pattern, head in heads.items()
     ]
     lines = render_lines(columns, [_EDGE] * len(columns))
-    return [*(f"# {line}" for line in lines), *_changes(found, size)]
+    return [*(f"# {line}" for line in lines), *_changes(times, size)]
 
 
 def _cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:
@@ -88,12 +88,12 @@ def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
     return mine is not None and all(one is not None and mine[1] < one[0] for one in others)
 
 
-def _changes(found: Times, size: int) -> list[str]:
+def _changes(times: Times, size: int) -> list[str]:
     """A line that says where another wins than without delays, and surely so."""
-    zero = found.get("zero")
+    zero = times.get("zero")
     if zero is None or not _sure(zero):
         return []
     usual = _winner(zero)
-    winner = {pattern: _winner(by) for pattern, by in found.items() if _sure(by)}
+    winner = {pattern: _winner(by) for pattern, by in times.items() if _sure(by)}
     other = [f"{name} under {pattern}" for pattern, name in winner.items() if name != usual]
     return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []

@@ -90,23 +90,23 @@ def resolution(comparisons: Sequence[Comparison]) -> str:
 
     Empty where there are none, or where how launches differ is not known.
     """
-    found = [
+    least = [
         (scatter, min(len(c.row.base_runs), len(c.row.new_runs)))
         for c in comparisons
         if c.word == "indistinguishable" and (scatter := c.scatter) is not None
     ]
-    fewest = min((launches for _, launches in found), default=0)
+    fewest = min((launches for _, launches in least), default=0)
     if fewest < 2:
         return ""
-    hidden = [least_seen(scatter, launches) for scatter, launches in found]
+    hidden = [least_seen(scatter, launches) for scatter, launches in least]
     small, large = (f"{100 * share:.2g}" for share in (min(hidden), max(hidden)))
     below = f"{large} %" if small == large else f"{small} to {large} %, by the row"
-    told = f"Indistinguishable: {fewest} launches a side do not see a difference below {below}"
+    text = f"Indistinguishable: {fewest} launches a side do not see a difference below {below}"
     if max(hidden) <= _ASKED:
-        return f"{told}."
-    would = launches_to_see(max(scatter for scatter, _ in found), _ASKED)
+        return f"{text}."
+    would = launches_to_see(max(scatter for scatter, _ in least), _ASKED)
     many = "more than 1000" if would is None else str(would)
-    return f"{told}; {many} a side would see {100 * _ASKED:g} % in every row."
+    return f"{text}; {many} a side would see {100 * _ASKED:g} % in every row."
 
 
 def clocks(comparisons: Sequence[Comparison]) -> str:

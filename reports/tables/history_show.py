@@ -60,7 +60,7 @@ def _course(s: Series, room: int, ascii_only: bool) -> str:
     return draw_trend(values, at, ascii_only) + ("!" if s.alarm is not None else "")
 
 
-def told(h: History) -> list[str]:
+def event_lines(h: History) -> list[str]:
     """A paragraph an event: the run, how many rows, by how much, what else differs."""
     return [_told(h, event) for event in events(h)]
 

@@ -7,7 +7,7 @@ from html import escape
 
 from busbar.tables import render_markdown
 from busbar.units import format_change, format_interval, format_percent, format_size
-from reports.analysis.answer import UNSURE, answers, crossovers, told
+from reports.analysis.answer import UNSURE, answers, crossovers, stretch_table
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison
 from reports.analysis.differences import Difference
@@ -61,7 +61,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
         left -= len(group)
     if left < 0:
         parts.append(f"{-left} rows more.\n")
-    best = [_answer(what, found) for what, found in answers(rows).items()]
+    best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
     return (
         "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()
@@ -69,13 +69,13 @@ def markdown(rows: Sequence[Measurement]) -> str:
     )
 
 
-def _answer(what: str, found: Sequence[Stretch]) -> str:
+def _answer(what: str, ranges: Sequence[Stretch]) -> str:
     """The fastest algorithm for each range of sizes, which a reader wants first."""
-    heads, rows = told(found)
+    heads, rows = stretch_table(ranges)
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
-    changes = crossovers(found)
+    changes = crossovers(ranges)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
-    notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in found)
+    notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in ranges)
     table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 

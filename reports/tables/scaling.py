@@ -45,14 +45,14 @@ def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
         if r.ranks and r.size and r.time_s:
             key = row_key(replace(r, ranks=None))
             series.setdefault(key, {}).setdefault(r.ranks, []).append(r)
-    found = [
+    groups = [
         [_scaled(rows, by_ranks[min(by_ranks)]) for _, rows in sorted(by_ranks.items())]
         for by_ranks in series.values()
         if len(by_ranks) > 1
     ]
-    if not found:
+    if not groups:
         raise ReportError("no two rows differ in their number of ranks alone; give runs of several")
-    return found
+    return groups
 
 
 def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
@@ -66,13 +66,13 @@ def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
     return Scaled(row, first, speedup(one, all_), each, low, high)
 
 
-def scaling_tables(found: Sequence[Sequence[Scaled]], width: int) -> list[RenderedTable]:
+def scaling_tables(every: Sequence[Sequence[Scaled]], width: int) -> list[RenderedTable]:
     """A table a measured thing and placement; the base case stands in the heading.
 
     Below some 90 columns busbw makes room for the names of algorithms.
     """
     groups: dict[str, list[Scaled]] = {}
-    for series in found:
+    for series in every:
         least = series[0].row
         name = setting(replace(least, ranks=None))
         ranks = "1 rank" if least.ranks == 1 else f"{least.ranks} ranks"

@@ -102,14 +102,14 @@ def _table(
     ]
     columns = [c for c in columns if width >= WIDE or c[0] not in _OF_WIDE]
     several = any(len(r.times_s) > 1 for r in rows)
-    kept, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
+    shown, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
-        return _of_rows(rows, kept)
+        return _of_rows(rows, shown)
     marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
-    kept.append((title, "left", [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]))
-    return _of_rows(rows, kept)
+    shown.append((title, "left", [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]))
+    return _of_rows(rows, shown)
 
 
 def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> RenderedTable:

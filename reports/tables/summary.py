@@ -36,16 +36,16 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
             for grid in _grids(mine, statistic, _best(mine)):
                 lines += _drawn(grid, width)
     lines += _volumes(rows)
-    said = answer(rows, width - len("# "))
-    if said and statistic == "mean":
-        said = [*wrap(_MEANS, width - len("# ")), *said]
-    return [*lines, *(["#"] if said else ()), *(f"# {line}".rstrip() for line in said)]
+    text = answer(rows, width - len("# "))
+    if text and statistic == "mean":
+        text = [*wrap(_MEANS, width - len("# ")), *text]
+    return [*lines, *(["#"] if text else ()), *(f"# {line}".rstrip() for line in text)]
 
 
 def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
     """The winner of each size, where there is somebody to win against."""
-    found = winners(list(rows)).values()
-    return {size: w for cells in found for (size, _), w in cells.items() if w.margin is not None}
+    best = winners(list(rows)).values()
+    return {size: w for cells in best for (size, _), w in cells.items() if w.margin is not None}
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def _grids(
     rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
     """The tables of one placement; those that nothing is known for are left out."""
-    found: dict[int, dict[str, Measurement]] = {}
+    by_size: dict[int, dict[str, Measurement]] = {}
     for r in rows:
         if r.times_s:
-            found.setdefault(r.size or 0, {})[r.algorithm] = r
-    if not found:
+            by_size.setdefault(r.size or 0, {})[r.algorithm] = r
+    if not by_size:
         return
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    names = list(dict.fromkeys(name for row in by_size.values() for name in row))
     bounds = frozenset(r.algorithm for r in rows if r.worksharing)
     names.sort(key=lambda name: (name in bounds, name != LIBRARY))  # else as they were measured
     first = rows[0]
@@ -88,11 +88,11 @@ def _grids(
     ) -> _Grid:
         lines = {
             size: {name: text for name, r in row.items() if (text := cell(r))}
-            for size, row in found.items()
+            for size, row in by_size.items()
             if sizes(size)
         }
-        kept = {size: row for size, row in lines.items() if row}
-        return _Grid(f"{head}, {what}", widths, kept, bounds, notes)
+        rows = {size: row for size, row in lines.items() if row}
+        return _Grid(f"{head}, {what}", widths, rows, bounds, notes)
 
     against = "; (x): against library" if LIBRARY in names else ""
     widths = {name: _column(name, 8 if name == LIBRARY else 16) for name in names}
@@ -100,14 +100,14 @@ def _grids(
 
     def rate(r: Measurement) -> str:
         size = r.size or 0
-        return _mark(r, best.get(size)) + _rate(r, found[size].get(LIBRARY), statistic)
+        return _mark(r, best.get(size)) + _rate(r, by_size[size].get(LIBRARY), statistic)
 
     # Below this a call takes its latency, whatever it moves: no rate tells anything.
     small = "time in us" + against
     yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
     yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
     narrow = {name: _column(name, 7) for name in names}
-    shares = [_share(r, statistic) for row in found.values() for r in row.values()]
+    shares = [_share(r, statistic) for row in by_size.values() for r in row.values()]
     above = (
         [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
     )

@@ -17,7 +17,7 @@ from reports.analysis.answer import (
     head,
     sentence,
     server_and_ring,
-    told,
+    stretch_table,
 )
 from reports.analysis.winners import Cells, Stretch, decided, winners
 from reports.records.cores import per_core_text
@@ -31,18 +31,18 @@ _KEY = "~: the next may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """`answers` in a few lines, ``width`` wide at most where names let them."""
     lines: list[str] = []
-    for what, found in answers(rows).items():
+    for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
-        lines += [*_ranges(found, width), *_changes(found, width)]
-        lines += wrap(sentence(found), width, subsequent_indent=_GAP)
+        lines += [*_ranges(ranges, width), *_changes(ranges, width)]
+        lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
 
 
-def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
+def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
     """A line a stretch under its heading; columns that no line needs are left out."""
-    heads, rows = told(found)
+    heads, rows = stretch_table(ranges)
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
@@ -52,11 +52,11 @@ def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
     )
 
 
-def _changes(found: Sequence[Stretch], width: int) -> list[str]:
+def _changes(ranges: Sequence[Stretch], width: int) -> list[str]:
     """Lines on where the fastest changes, and on what a tilde means."""
-    changes = crossovers(found)
+    changes = crossovers(ranges)
     lines = wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP) if changes else []
-    return lines + [UNSURE] * any(not one.sure for one in found)
+    return lines + [UNSURE] * any(not one.sure for one in ranges)
 
 
 def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
@@ -88,8 +88,8 @@ def _figure(cells: Cells) -> str:
 
 
 def _shared(crowded: Mapping[int, float | None]) -> str:
-    said = per_core_text(crowded.values())
-    return f"; *: oversubscribed ({said}), times include waiting for a core" if said else ""
+    text = per_core_text(crowded.values())
+    return f"; *: oversubscribed ({text}), times include waiting for a core" if text else ""
 
 
 def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
@@ -97,15 +97,15 @@ def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
     edge = max(len("size"), *(len(format_size(size)) for size in sizes))
     texts = {at: cell(name, winner) for at, (name, winner) in decided(cells).items()}
     columns = {n: {size: texts[size, n] for size in sizes if (size, n) in texts} for n in heads}
-    made: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
-    if _width(made, heads) > width - edge:
-        made = dict(columns)
-    wide = {n: _width({n: column}, heads) for n, column in made.items()}
+    joined: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
+    if _width(joined, heads) > width - edge:
+        joined = dict(columns)
+    wide = {n: _width({n: column}, heads) for n, column in joined.items()}
     for block in split_columns(wide, width - edge):
         widths = {n: wide[n] - len(_GAP) for n in block}
         yield _line("size".rjust(edge), ((heads[n], widths[n]) for n in block))
         for size in sizes:
-            here = {n: made[n].get(size, ()) for n in block}
+            here = {n: joined[n].get(size, ()) for n in block}
             for i in range(max(map(len, here.values()))):
                 label = (format_size(size) if i == 0 else "").rjust(edge)
                 parts = (here[n][i] if i < len(here[n]) else "" for n in block)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bench.run.rows
-from bench.timing.measure import Timed
+from reports.records.measurement import Record
 from tests.conftest import Run, on_threads
 
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
@@ -19,10 +19,10 @@ def _times(monkeypatch: pytest.MonkeyPatch, rows: list[np.ndarray]) -> None:
     """Let the placements of a sweep, one after the other, take these times."""
     given: dict[int, int] = {}
 
-    def measured(plan: object, world: object, *rest: object) -> Timed:
+    def measured(plan: object, world: object, *rest: object) -> Record:
         turn = given[world.rank] = given.get(world.rank, -1) + 1  # type: ignore[attr-defined]
         times = tuple(rows[turn % len(rows)].tolist())
-        return Timed(times, len(times), "iterations")
+        return Record(times_s=times, iterations=len(times), stopped="iterations", timing="each")
 
     monkeypatch.setattr(bench.run.rows, "measure", measured)
 

@@ -111,7 +111,7 @@ def test_hosts_that_are_seconds_off_have_one_clock_again(fault: str) -> None:
         clock = CommonClock(world, lambda: own.of(time.perf_counter()), hosts)
         before = _errors(world, clock, own)
         trip = max(one.seconds for one in clock.lines)
-        assert clock.exchanged and len(clock.lines) == 5 and "host" in clock.said()
+        assert clock.exchanged and len(clock.lines) == 5 and "host" in clock.describe()
         if host == 3 and fault == "its clock jumps":  # no line through all trips fits any more
             own = own._replace(offset=own.offset + 0.01)
         elif host == 3:  # its trips still are a line

@@ -64,7 +64,7 @@ def test_a_machine_with_nothing_is_no_faulty_one(monkeypatch: pytest.MonkeyPatch
     for name in ("MPI", "launcher", "C++ kernels", "reports", "completion", "namespaces"):
         (one,) = (one for one in found if one.name == name)
         assert one.state is Standing.ABSENT and one.remedy, one
-    assert "--transport inproc" in found[-1].found
+    assert "--transport inproc" in found[-1].text
 
 
 def test_what_is_in_the_way_is_the_exit_status(

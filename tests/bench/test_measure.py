@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.timing.measure import FEWEST, Timed, Timing, measure
+from bench.timing.measure import FEWEST, Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
+from reports.records.measurement import Record
 from tests.bench.test_pace import Clock
 
 
@@ -36,13 +37,13 @@ def _measure(
     durations: Callable[[int], Iterator[float]],
     ranks: int = 1,
     seconds: float = float("inf"),
-) -> Timed:
+) -> Record:
     """Measure what passes a rank's durations; a clock counts from anywhere.
 
     ``seconds``: what the row may take, by rank 0's clock; the others know of none.
     """
 
-    def body(world: InprocWorld) -> Timed:
+    def body(world: InprocWorld) -> Record:
         clock, passing = Clock(), durations(world.rank)
         until = clock() + seconds if world.rank == 0 else 0.0
 
@@ -72,7 +73,7 @@ def _by_rank(rank: int) -> Iterator[float]:
 def test_a_given_number_of_iterations_is_that_number(n: int) -> None:
     """Rule: -n 500 means 500, whatever the budget."""
     timed = _measure(Timing(iterations=n, budget=1e-9), _noisy)
-    assert (timed.iterations, len(timed.times), timed.stopped) == (n, n, "iterations")
+    assert (timed.iterations, len(timed.times_s), timed.stopped) == (n, n, "iterations")
 
 
 @given(
@@ -111,20 +112,20 @@ def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> No
     for own in (False, True):
         rules = Timing(iterations=4, across=across, per_rank=own)  # type: ignore[arg-type]
         timed = _measure(rules, _by_rank, ranks=3)
-        assert timed.times == (expected,) * 4
-        assert timed.per_rank == (((1.0,) * 4, (2.0,) * 4, (3.0,) * 4) if own else ())
+        assert timed.times_s == (expected,) * 4
+        assert timed.per_rank_s == (((1.0,) * 4, (2.0,) * 4, (3.0,) * 4) if own else ())
 
 
 def test_a_loop_is_one_mean_over_its_iterations() -> None:
     """Rule: --timing loop reads the clock twice and divides."""
     timed = _measure(Timing(iterations=10, timing="loop"), _noisy)
-    assert timed.times == (2.0,) and timed.iterations == 10
+    assert timed.times_s == (2.0,) and timed.iterations == 10
 
 
 def test_warm_ups_are_not_timed() -> None:
     """Rule: -w iterations come first and leave no time behind."""
     timed = _measure(Timing(warmup=2, iterations=5), lambda _: chain([9.0, 9.0], repeat(1.0)))
-    assert max(timed.times) == 1.0
+    assert max(timed.times_s) == 1.0
 
 
 class _Seen(InprocWorld):
@@ -142,7 +143,7 @@ class _Seen(InprocWorld):
         self.events.append(iteration)
 
 
-def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
+def _events(rules: Timing, itself: bool = False) -> tuple[Record, list[object]]:
     """What happens, in order: barriers, launches, what the watchdog is told, other times."""
     events: list[object] = []
 
@@ -154,7 +155,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
             seconds = np.array([2.0 * n] if start.loop else [1.0] * n)
             return Spans(np.zeros(len(seconds)), seconds, absolute=False)
 
-    def body(world: InprocWorld) -> Timed:
+    def body(world: InprocWorld) -> Record:
         seen = _Seen(world, events)
         how = BarrierStart(seen, clock=Clock(), loop=rules.timing == "loop")
         return measure(Plan(lambda: events.append("run")), seen, rules, how, seen.arrived)
@@ -186,7 +187,7 @@ def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) ->
     """Rule: a transport's own times are taken as they are, a loop's as the sum of iterations."""
     timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
     assert ("spans", 7, how == "loop") in events and "run" not in events
-    assert set(timed.times) == {seconds}
+    assert set(timed.times_s) == {seconds}
 
 
 @pytest.mark.parametrize(("more", "stopped"), [(1.03, "precise"), (1.05, "budget"), (3, "budget")])
@@ -197,7 +198,7 @@ def test_precise_is_two_per_cent(more: float, stopped: str) -> None:
     """
     timed = _measure(Timing(budget=500.0), _over_and_over(1.0, more))
     assert timed.stopped == stopped
-    assert stopped != "budget" or 500 <= sum(timed.times) <= 530
+    assert stopped != "budget" or 500 <= sum(timed.times_s) <= 530
 
 
 def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
@@ -211,15 +212,19 @@ def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
             yield (1.0 + 0.3 * (at < 40)) * (1 + 0.02 * float(random.standard_normal()))
 
     timed = _measure(Timing(warmup=0, budget=300.0, settle=True, precise=0.0), settling, ranks=2)
-    assert 36 <= len(timed.warm_up) <= 60 and min(timed.warm_up[:30]) > 1.15
-    assert np.median(timed.times) == pytest.approx(1, abs=0.02)
-    assert timed.runs == len(timed.warm_up) + timed.iterations == len(timed.warm_up + timed.times)
+    assert 36 <= len(timed.warm_up_s) <= 60 and min(timed.warm_up_s[:30]) > 1.15
+    assert np.median(timed.times_s) == pytest.approx(1, abs=0.02)
+    assert (
+        timed.runs
+        == len(timed.warm_up_s) + timed.iterations
+        == len(timed.warm_up_s + timed.times_s)
+    )
     for rules in (
         Timing(warmup=0, budget=300.0, precise=0.0),
         Timing(warmup=0, iterations=200, settle=True),
     ):
         found = _measure(rules, settling)
-        assert not found.warm_up and found.runs == found.iterations
+        assert not found.warm_up_s and found.runs == found.iterations
 
 
 def test_iterations_that_resemble_the_one_before_are_not_enough_so_soon() -> None:

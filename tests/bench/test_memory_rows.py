@@ -19,7 +19,7 @@ import native
 from bench.launch.control_socket import ControlSocket
 from bench.options.argument_types import Checks
 from bench.run.case import Case
-from bench.run.context import Opened
+from bench.run.context import RunContext
 from bench.run.memory import SHARE, MemoryGrowth, Pool, Room, beside, buffers
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
@@ -89,7 +89,7 @@ class _Library(Plan):
 
 
 def _bench(world: InprocWorld, transport: Any) -> Bench:
-    opened = Opened(world, transport, transport, "", ControlSocket())
+    opened = RunContext(world, transport, transport, "", ControlSocket())
     return Bench(
         opened, Timing(warmup=0, iterations=1), unwatched, check=Checks(),
         room=Room(world, transport), rooflines=Rooflines(world, transport, False),

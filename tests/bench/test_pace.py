@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench.launch.launch import parse_progress
 from bench.options.options import parse
-from bench.run.catalogue import RankSetup, jobs
+from bench.run.contenders import RankSetup, jobs
 from bench.run.memory import Pool
 from bench.run.pace import Pace, limits
 from bench.run.screen import Screen

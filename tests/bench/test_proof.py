@@ -61,7 +61,7 @@ def test_each_of_a_batch_is_compared(spoiled: int | None, absolute: bool) -> Non
         action = Checked(native, result, world.barrier, told.append, reached=False)
         how = BarrierStart(world, clock=lambda: 0.0, one_clock=True)
         timed = measure(action, world, Timing(warmup=2, iterations=10), how)
-        assert len(timed.times) == 10 and (OPERATION in timed.also) == absolute
+        assert len(timed.times_s) == 10 and (OPERATION in timed.also) == absolute
         assert result.wrong is not None and told == list(range(1, 13))
         return result.wrong.count, result.iterations, native.batches
 

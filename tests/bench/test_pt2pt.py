@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.options.options import Pairing, parse
-from bench.run.catalogue import Chosen
+from bench.run.contenders import Contender
 from bench.run.overlap import Overlap
-from bench.run.paired import each, pair_jobs
+from bench.run.pt2pt import each, pair_jobs
 from bench.run.work import rows
 from busbar.errors import Unsupported
 from collectives.schedule.dtypes import dtype
@@ -53,7 +53,7 @@ def test_no_message_takes_no_time_however_late_an_end_is(
     (job,) = pair_jobs(options, Pairing((test,), window, None), 2)
     (wanted,) = job.chosen
     chosen = wanted.at(16)
-    assert isinstance(chosen, Chosen)
+    assert isinstance(chosen, Contender)
     times = slower_ends(chosen.schedule(0), 1.0, (0.0, 0.0), held)
     assert all(took >= 1 - 1e-9 for took in times)
 
@@ -72,7 +72,7 @@ def test_any_pairing_is_proven_and_moves_what_it_times(
         (wanted,) = job.chosen
         wanted.prove()
         chosen = wanted.at(row.size)
-        assert isinstance(chosen, Chosen)
+        assert isinstance(chosen, Contender)
         sent, received = chosen.traffic(row.elements, dtype(row.dtype).itemsize, 0)
         both = job.spec.name == "bidirectional_bandwidth"
         answer = 0 if way != "two_sided" or job.spec.name != "bandwidth" else 4

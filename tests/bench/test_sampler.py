@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from bench.run import sampler
 from bench.run.sampler import LONG, Gauges, Sampler
-from bench.timing.measure import Timed
 from busbar.errors import ProbeError
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
 from collectives.execution.world import World
 from reports.readers.codec import measurements
 from reports.records.gpus import energy, memory_clock, warnings
-from reports.records.measurement import GpuSample
+from reports.records.measurement import GpuSample, Record
 from reports.tables.summary import summary
 from tests.conftest import good, on_threads
 from tests.reports.runs import allreduce, changed
@@ -186,7 +185,7 @@ def test_a_gpu_that_cannot_be_watched_is_said() -> None:
 @given(st.floats(1e-6, 10.0), st.integers(1, 100))
 def test_with_energy_a_row_goes_on_for_two_seconds(seconds: float, iterations: int) -> None:
     """Rule: --energy adds what is missing to 2 s of iteration; without it nothing is added."""
-    timed = Timed((seconds,) * iterations, iterations, "precise")
+    timed = Record(times_s=(seconds,) * iterations, iterations=iterations, stopped="precise")
 
     def body(gauges: Gauges) -> int:
         return gauges.more(timed)

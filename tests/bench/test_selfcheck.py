@@ -57,19 +57,19 @@ def test_words_are_counted_row_by_row() -> None:
     """Rule: equal and slowed launches are told apart as compare does, and held to the targets."""
     a, b, slow = _launches(0), _launches(100), _launches(200, 1.1)
     one = words(a[:6], b[:6])
-    assert one == Counter({"cannot tell": 6}) and equal_sides(one, 1).kept
+    assert one == Counter({"cannot tell": 6}) and equal_sides(one, 1).passed
     assert words(a, slow) == Counter({"slower": 3, "indistinguishable": 3})
-    assert words(a, b)["indistinguishable"] >= 5 and not equal_sides(Counter(slower=1), 1).kept
-    assert equal_sides(Counter(indistinguishable=91, slower=9), 3).kept
-    assert not equal_sides(Counter(indistinguishable=90, slower=10), 3).kept
-    assert not slowed_side(Counter(slower=99, faster=1), 0.1, 5).kept
-    assert slowed_side(Counter(slower=1, indistinguishable=9), 0.02, 5).kept
-    assert slowed_side(Counter(slower=95, indistinguishable=5), 0.05, 5).kept
-    assert not slowed_side(Counter(slower=94, indistinguishable=6), 0.05, 5).kept
+    assert words(a, b)["indistinguishable"] >= 5 and not equal_sides(Counter(slower=1), 1).passed
+    assert equal_sides(Counter(indistinguishable=91, slower=9), 3).passed
+    assert not equal_sides(Counter(indistinguishable=90, slower=10), 3).passed
+    assert not slowed_side(Counter(slower=99, faster=1), 0.1, 5).passed
+    assert slowed_side(Counter(slower=1, indistinguishable=9), 0.02, 5).passed
+    assert slowed_side(Counter(slower=95, indistinguishable=5), 0.05, 5).passed
+    assert not slowed_side(Counter(slower=94, indistinguishable=6), 0.05, 5).passed
     nothing = Counter[str]()
     lines = equal_sides(nothing, 3), equal_within(nothing, 5), slowed_side(nothing, 0.05, 5)
     for line in (*lines, covered(0, 0)):
-        assert line.kept is False, "what was not measured is not kept"
+        assert line.passed is False, "what was not measured is not kept"
 
 
 @pytest.mark.parametrize("n", [1, 8, 48, 200])
@@ -80,8 +80,8 @@ def test_chance_alone_exceeds_what_it_may_in_one_check_of_twenty(n: int) -> None
         1 - sum(comb(n, k) * 0.05**k * 0.95 ** (n - k) for k in range(m)) for m in (most, most + 1)
     ]
     assert above[0] > 0.05 >= above[1] - 1e-12
-    assert equal_within(Counter(indistinguishable=n - most, slower=most), 5).kept or most == n
-    assert not equal_within(Counter(slower=most + 1, indistinguishable=n - most - 1), 5).kept
+    assert equal_within(Counter(indistinguishable=n - most, slower=most), 5).passed or most == n
+    assert not equal_within(Counter(slower=most + 1, indistinguishable=n - most - 1), 5).passed
 
 
 def test_sides_take_turns_within_launches() -> None:
@@ -127,7 +127,7 @@ def test_coverage_is_that_of_windows() -> None:
     assert [total for _, total in found] == [40] * 3
     # A drift that meets what stands before and after alike is no reason; another level is.
     assert found[0][0] >= 36 and found[1][0] >= 36 and found[2][0] < 20
-    assert covered(93, 100).kept and not covered(92, 100).kept
+    assert covered(93, 100).passed and not covered(92, 100).passed
 
 
 def test_costs_are_of_all_ranks() -> None:

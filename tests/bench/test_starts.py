@@ -10,12 +10,12 @@ import pytest
 
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
 from bench.timing.clock import CommonClock
-from bench.timing.measure import FEWEST, Timed, Timing, measure
+from bench.timing.measure import FEWEST, Timing, measure
 from bench.timing.starts import BarrierStart, WindowStart
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
-from reports.records.measurement import LAST, OPERATION
+from reports.records.measurement import LAST, OPERATION, Record
 
 
 class _Planned(Counted):
@@ -49,10 +49,10 @@ def _windows(
     late: Callable[[int, int], float] = lambda rank, i: 0.0,
     arrival: ArrivalPattern = ZERO,
     ranks: int = 3,
-) -> tuple[Timed, list[float]]:
+) -> tuple[Record, list[float]]:
     """A row in windows, and rank 0's gaps; ``takes`` by rank, ``late`` by rank and number."""
 
-    def body(world: InprocWorld) -> tuple[Timed, list[float]]:
+    def body(world: InprocWorld) -> tuple[Record, list[float]]:
         rank = world.rank
         plan = _Planned(takes(rank), lambda i: late(rank, i))
 
@@ -64,7 +64,7 @@ def _windows(
         return measure(plan, world, rules, how), plan.gaps
 
     found = run(ranks, body, deadline=30)
-    assert all(one[0].times == found[0][0].times for one in found), "ranks must agree"
+    assert all(one[0].times_s == found[0][0].times_s for one in found), "ranks must agree"
     return found[0]
 
 
@@ -75,7 +75,7 @@ def test_a_time_is_from_the_earliest_start_to_the_latest_end() -> None:
     """
     small = 1e-6  # late, but less than what invalidates
     timed, _ = _windows(Timing(iterations=5), lambda r: 1e-3, lambda r, i: small * (r == 2))
-    assert timed.times == pytest.approx([1e-3 + small] * 5) and timed.across == OPERATION
+    assert timed.times_s == pytest.approx([1e-3 + small] * 5) and timed.across == OPERATION
     assert timed.also["max"] == pytest.approx([1e-3] * 5)
     assert timed.also[LAST] == pytest.approx([1e-3] * 5)
     assert timed.window and (timed.window.lost, timed.window.begun) == (0, 5)
@@ -86,7 +86,7 @@ def test_late_iterations_do_not_count_and_are_counted() -> None:
     timed, _ = _windows(
         Timing(iterations=20), lambda r: 1e-3, lambda r, i: 5e-5 * (r == 1 and i == 7)
     )
-    assert timed.iterations == len(timed.times) == 20 and max(timed.times) < 1.01e-3
+    assert timed.iterations == len(timed.times_s) == 20 and max(timed.times_s) < 1.01e-3
     assert timed.window and (timed.window.lost, timed.window.begun) == (1, 21)
     assert timed.runs == 1 + 21 and timed.stopped == "iterations"
 
@@ -108,7 +108,7 @@ def test_a_row_without_any_that_count_ends() -> None:
     """Rule: where some rank is always late the row ends, says so, and has no time."""
     for rules in (Timing(iterations=10), Timing(budget=1e9)):
         timed, _ = _windows(rules, lambda r: 1e-3, lambda r, i: 1e-4 * (r == 0))
-        assert timed.times == () and timed.stopped == "lost"
+        assert timed.times_s == () and timed.stopped == "lost"
         assert timed.window and timed.window.lost == timed.window.begun >= 20 * FEWEST
 
 
@@ -121,8 +121,8 @@ def test_from_the_last_arrival_and_from_the_first(text: str) -> None:
     (arrival,) = arrivals(text)
     timed, _ = _windows(Timing(iterations=4), lambda r: 1e-3, arrival=arrival)
     delays = arrival.delays(3, 4, 0)
-    last = timed.times if arrival != ZERO else timed.also[LAST]
-    first = timed.also[OPERATION] if arrival != ZERO else timed.times
+    last = timed.times_s if arrival != ZERO else timed.also[LAST]
+    first = timed.also[OPERATION] if arrival != ZERO else timed.times_s
     assert last == pytest.approx([1e-3] * 4)
     spread = delays.max(axis=1) - delays.min(axis=1)
     assert np.subtract(first, last) == pytest.approx(spread, abs=1e-9)
@@ -132,13 +132,13 @@ def test_from_the_last_arrival_and_from_the_first(text: str) -> None:
 def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
     """Rule: behind barriers the row's time stays the longest own; the operation's stands beside."""
 
-    def body(world: InprocWorld) -> Timed:
+    def body(world: InprocWorld) -> Record:
         plan = _Planned(1e-3, lambda i: 1e-4 * (world.rank == 1))
         how = BarrierStart(world, clock=lambda: plan.now, one_clock=True)
         return measure(plan, world, Timing(iterations=1), how)
 
     timed = run(2, body, deadline=30)[0]
-    assert timed.times == pytest.approx([1e-3]) and timed.across == "max"
+    assert timed.times_s == pytest.approx([1e-3]) and timed.across == "max"
     assert timed.also[OPERATION] == pytest.approx([1.1e-3]) and not timed.window
 
 

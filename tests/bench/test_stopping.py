@@ -15,7 +15,7 @@ def test_a_row_calls_itself_precise_only_where_it_is(name: str) -> None:
     have enough independent iterations hardly any call themselves precise.
     """  # noqa: D205
     rows = ended_rows(PROCESSES[name], 60)
-    assert stopping_line(name, rows).kept
+    assert stopping_line(name, rows).passed
     if name != "bursts":
         assert sum(row.stopped == "precise" for row in rows) <= 9
 
@@ -25,7 +25,7 @@ def test_a_row_calls_itself_precise_only_where_it_is(name: str) -> None:
 def test_rows_that_end_themselves_hold_the_true_median(name: str) -> None:
     """Rule: in 93 % of 400 rows at least, less what chance may miss, whatever iterations share."""
     line = stopping_line(name, ended_rows(PROCESSES[name], 400))
-    assert line.kept, str(line)
+    assert line.passed, str(line)
 
 
 def test_independent_iterations_are_not_measured_much_longer() -> None:
@@ -58,6 +58,6 @@ def test_a_budget_that_is_too_short_says_so() -> None:
 def test_rows_that_miss_are_counted() -> None:
     """Rule: 93 % are asked for; a row that is precise and wrong is told."""
     good, bad = EndedRow("precise", True, 60, 0.3), EndedRow("precise", False, 60, 0.3)
-    assert stopping_line("x", [good] * 95 + [bad] * 5).kept
+    assert stopping_line("x", [good] * 95 + [bad] * 5).passed
     line = stopping_line("x", [good] * 80 + [bad] * 20)
-    assert line.kept is False and "100 rows end as precise, 20 of them wrongly" in str(line)
+    assert line.passed is False and "100 rows end as precise, 20 of them wrongly" in str(line)

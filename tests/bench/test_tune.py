@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from bench.launch.child import Ended
 from bench.options.options import Choice, parse
-from bench.run.catalogue import BySize, Chosen
-from bench.run.context import Opened
+from bench.run.contenders import Contender, SizeDependentContender
+from bench.run.context import RunContext
 from bench.run.row_results import RowResults
 from bench.run.tuning_file import Range, Tunable, dump, load, lookup
 from bench.run.tuning_file import parse as parse_rules
@@ -209,12 +209,12 @@ class TestCommand:
         """Rule: a table of auto names what carries its sizes, be it the library's transport."""
         options = parse(["-b", "1K"], "allreduce")
         ours, library = (
-            Chosen(spec("allreduce"), options, Choice(name), 2) for name in ("ring", "library")
+            Contender(spec("allreduce"), options, Choice(name), 2) for name in ("ring", "library")
         )
         names = SimpleNamespace(name="shm"), SimpleNamespace(name="mpi")
         results = RowResults.__new__(RowResults)
-        results._opened = cast(Opened, SimpleNamespace(transport=names[0], baseline=names[1]))
-        both = BySize("auto", [(0, ours), (1024, library), (4096, ours)])
+        results._opened = cast(RunContext, SimpleNamespace(transport=names[0], baseline=names[1]))
+        both = SizeDependentContender("auto", [(0, ours), (1024, library), (4096, ours)])
         assert results.through(both) == "shm, mpi"
         assert (results.through(ours), results.through(library)) == ("shm", "mpi")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bench.timing.measure import Timed, Timing, measure
+from bench.timing.measure import Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, Mailbox, run
@@ -20,7 +20,7 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
-from reports.records.measurement import Measurement, Run
+from reports.records.measurement import Measurement, Record, Run
 from tests.bench.test_measure import Iteration
 from tests.conftest import examples
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
@@ -179,7 +179,7 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
     now = [0.0] * 4
     data, acks = _Carried(now), _Carried(now)
 
-    def body(world: InprocWorld) -> Timed:
+    def body(world: InprocWorld) -> Record:
         world.shared.data, world.shared.acks = data, acks
         what, kind, rank = spec(collective), dtype("float"), world.rank
         schedule, elements = build(collective, algorithm, world.size), 1024
@@ -200,7 +200,7 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
         return measure(Iteration(runs), timed, rules, start)
 
     rules = Timing(iterations=12, per_rank=True)
-    return run(4, body, deadline=60)[0].per_rank
+    return run(4, body, deadline=60)[0].per_rank_s
 
 
 @pytest.mark.parametrize("how", ["late", "slow"])

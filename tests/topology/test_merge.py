@@ -51,7 +51,7 @@ def test_who_said_what_is_kept_and_contradictions_are_findings() -> None:
         )
     )
     merged = merge([smi, other])
-    assert merged.device("GPU0").said("pcie_width") == {"nvidia-smi -q": 16, "sysfs": 8}
+    assert merged.device("GPU0").statements("pcie_width") == {"nvidia-smi -q": 16, "sysfs": 8}
     assert merged.device("GPU0").get("pcie_width") == 16
     finding = next(f for f in check(merged) if f.code == "sources-contradict")
     assert "nvidia-smi -q says 16, sysfs says 8" in finding.evidence
@@ -77,8 +77,8 @@ def test_a_wrong_level_is_a_contradiction() -> None:
     text = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X"
     merged = merge([smi_topo.parse(text), sysfs.parse(texts.SYSFS)])
     (conflict,) = [c for c in merged.contradictions() if c.name == "level"]
-    assert conflict.said["topo -m"] == "PIX"
-    assert conflict.said["sysfs"] == "SYS"
+    assert conflict.values["topo -m"] == "PIX"
+    assert conflict.values["sysfs"] == "SYS"
 
 
 def test_other_machines_are_refused() -> None:

@@ -59,16 +59,16 @@ def _counted(gpus: tuple[Device, ...], name: str) -> list[tuple[str, str]]:
 
 def ecc_mode(topology: Topology) -> list[Finding]:
     """Like GPUs with and without ECC differ in memory size and bandwidth."""
-    found = []
+    findings = []
     for group in likes(topology):
         known = [gpu for gpu in group if gpu.get("ecc") is not None]
         modes = [(gpu.id, "ECC on" if gpu.get("ecc") else "ECC off") for gpu in known]
         if len({mode for _, mode in modes}) > 1:
             remedy = "set the same on all: nvidia-smi -e 1, then reset"
-            found += grouped(
+            findings += grouped(
                 "ecc-mode-differs", 0.06, modes, "like GPUs differ in their ECC mode", remedy
             )
-    return found
+    return findings
 
 
 def fabric(topology: Topology) -> list[Finding]:
@@ -134,13 +134,13 @@ def throttling(topology: Topology) -> list[Finding]:
 
 def clocks(topology: Topology) -> list[Finding]:
     """Like GPUs with unlike clocks: a collective is as fast as the slowest of its ranks."""
-    found = []
+    findings = []
     for group in likes(topology):
         for what in ("memory", "sm"):
             finding = _clock(group, what)
             if finding:
-                found.append(finding)
-    return found
+                findings.append(finding)
+    return findings
 
 
 def _clock(group: list[Device], what: str) -> Finding | None:
@@ -149,17 +149,17 @@ def _clock(group: list[Device], what: str) -> Finding | None:
         # Clocks of the moment compare only between GPUs that are at work in the same state.
         names.append(f"clock_{what}_hz")
     for name in names:
-        said = [(gpu.id, number) for gpu in group if (number := gpu.number(name))]
-        if len(said) < 2:
+        values = [(gpu.id, number) for gpu in group if (number := gpu.number(name))]
+        if len(values) < 2:
             continue
-        low, high = min(n for _, n in said), max(n for _, n in said)
+        low, high = min(n for _, n in values), max(n for _, n in values)
         if low >= high * (1 - _SAME):
             continue
         lag = 1 - low / high
         which = {"app": "application clock", "max": "highest clock"}.get(
             name.split("_")[2], "clock now"
         )
-        slow = tuple(id for id, number in said if number < high * (1 - _SAME))
+        slow = tuple(id for id, number in values if number < high * (1 - _SAME))
         return Finding(
             f"{what}-clock-differs",
             # A clock's share of the time is paid by every rank, as all wait for the slowest; the
@@ -169,7 +169,7 @@ def _clock(group: list[Device], what: str) -> Finding | None:
             f"{'memory' if what == 'memory' else 'SM'} clocks differ by {lag:.1%} among like GPUs "
             f"({group[0].get('model') or group[0].name})"
             + (f"; training may lose up to {3 * lag:.0%}" if what == "memory" else ""),
-            f"{which}: " + listing((id, format_frequency(number, ".4f")) for id, number in said),
+            f"{which}: " + listing((id, format_frequency(number, ".4f")) for id, number in values),
             "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS "
             "or board revision, or leave the slow ones out of jobs that use the others",
         )
@@ -220,11 +220,11 @@ def pcie_width(topology: Topology) -> list[Finding]:
         if not width or not most or width >= most:
             continue
         share = max(share, 1 - width / most)
-        said = f"x{width:.0f} of x{most:.0f}"
+        text = f"x{width:.0f} of x{most:.0f}"
         if port and width >= port:
-            narrow.append((device.id, f"{said}, the port {device.get('port_busid')} has no more"))
+            narrow.append((device.id, f"{text}, the port {device.get('port_busid')} has no more"))
         else:
-            lost.append((device.id, said))
+            lost.append((device.id, text))
     reseat = "reseat the card or riser, look for a slot that shares lanes, then for a bent pin"
     move = "move the card to a slot with all of its lanes"
     return [
@@ -253,7 +253,7 @@ def pcie_generation(topology: Topology) -> list[Finding]:
 
 def pcie_unlike(topology: Topology) -> list[Finding]:
     """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
-    found = list[Finding]()
+    findings = list[Finding]()
     for group in likes(topology):
         rates = {
             gpu: pcie(int(gen), int(width))
@@ -263,11 +263,11 @@ def pcie_unlike(topology: Topology) -> list[Finding]:
         best, worst = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
         if worst == best:
             continue
-        said = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
+        values = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
         less = [gpu.id for gpu, rate in rates.items() if rate < best]
         summary, remedy = "like GPUs in unlike slots", "move the GPU to a slot like the others'"
-        found += grouped("pcie-slots-differ", 1 - worst / best, said, summary, remedy, less)
-    return found
+        findings += grouped("pcie-slots-differ", 1 - worst / best, values, summary, remedy, less)
+    return findings
 
 
 def nvlinks_missing(topology: Topology) -> list[Finding]:
@@ -287,12 +287,14 @@ def nvlinks_missing(topology: Topology) -> list[Finding]:
 
 def nvlinks(topology: Topology) -> list[Finding]:
     """NVLinks that are down, or fewer or slower than those of like GPUs; and their errors."""
-    found = []
+    findings = []
     for group in likes(topology) or [list(topology.gpus)]:
-        found += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
+        findings += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
     wrong = [(g.id, f"{n:.0f} errors") for g in topology.gpus if (n := g.number("nvlink_errors"))]
     remedy = "clear the counters, run a load, read again; links whose count rises are failing"
-    return found + grouped("nvlink-errors", 0.05, wrong, "NVLinks had to repeat or recover", remedy)
+    return findings + grouped(
+        "nvlink-errors", 0.05, wrong, "NVLinks had to repeat or recover", remedy
+    )
 
 
 def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
@@ -331,27 +333,27 @@ def _nvlink_rates(group: list[Device]) -> list[Finding]:
     rates = {gpu.id: rate for gpu in group if (rate := gpu.number("nvlink_rate"))}
     top = max(rates.values(), default=0.0)
     slow = [id for id, rate in rates.items() if rate < top * 0.99]
-    said = [(id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items()]
+    values = [(id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items()]
     summary, remedy = "NVLinks slower than on like GPUs", "reset the GPUs, then the machine"
     harm = 1 - min(rates.values(), default=0.0) / (top or 1)
-    return grouped("nvlink-slow", harm, said, summary, remedy, slow)
+    return grouped("nvlink-slow", harm, values, summary, remedy, slow)
 
 
 def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
     """By device, the other ends of its NVLinks with the number of links to each."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    counts: dict[str, list[tuple[str, int]]] = {}
     for link in topology.graph.topology.links:
         if link.kind is LinkKind.NVLINK:
-            found.setdefault(link.a, []).append((link.b, link.count))
-            found.setdefault(link.b, []).append((link.a, link.count))
-    return found
+            counts.setdefault(link.a, []).append((link.b, link.count))
+            counts.setdefault(link.b, []).append((link.a, link.count))
+    return counts
 
 
 def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
     """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
-    said = gpu.whole("nvlinks")
-    if said is not None:
-        return said
+    stated = gpu.whole("nvlinks")
+    if stated is not None:
+        return stated
     # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
     switched = any(end.startswith("NVS") for end, _ in wired)
     return sum(count for _, count in wired) if switched else None
@@ -405,12 +407,12 @@ def far_from_nic(topology: Topology) -> list[Finding]:
     near = max(min(nearest.values())[0], Level.PXB)
     far = [id for id, (level, _) in nearest.items() if level is Level.SYS or level > near]
     harm = 0.4 if any(nearest[id][0] is Level.SYS for id in far) else 0.2
-    said = [(id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items()]
+    values = [(id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items()]
     remedy = (
         "keep communication between nodes on the GPUs near a NIC, or move a NIC to their switch or"
         " socket"
     )
-    return grouped("far-from-nic", harm, said, "GPUs far from every NIC", remedy, far)
+    return grouped("far-from-nic", harm, values, "GPUs far from every NIC", remedy, far)
 
 
 def flat(topology: Topology) -> list[Finding]:
@@ -507,13 +509,13 @@ def p2p(topology: Topology) -> list[Finding]:
         near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
         if not (relation.nvlinks or near or relation.level is None):
             continue
-        found = unknown if relation.level is None and not relation.nvlinks else rows
+        group = unknown if relation.level is None and not relation.nvlinks else rows
         words = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))}
         refused = sorted(str(word) for word in words if word in _P2P_WORDS)
         if refused:
-            found.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
+            group.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
         elif any(topology.pair(x, y, "p2p_access") is False for x, y in ((a, b), (b, a))):
-            found.append((f"{a}-{b}", "no peer access for CUDA"))
+            group.append((f"{a}-{b}", "no peer access for CUDA"))
     return [
         *_pairs("p2p-refused", 0.5, rows, "no P2P where the path would allow it", _ALLOW),
         *_pairs("p2p-unavailable", 0.3, unknown, "no P2P between GPUs", f"{_ALLOW}. {_WAY}"),
@@ -524,16 +526,16 @@ def _pairs(
     code: str, harm: float, rows: list[tuple[str, str]], summary: str, remedy: str
 ) -> list[Finding]:
     """A finding about pairs; of more than a few it names the GPUs and counts the pairs."""
-    found = grouped(code, harm, rows, summary, remedy)
+    findings = grouped(code, harm, rows, summary, remedy)
     if len(rows) <= _MOST_PAIRS:
-        return found
+        return findings
     words = Counter(what for _, what in rows)
     evidence = "; ".join(
-        f"{what}: {n} pairs, as {next(pair for pair, said in rows if said == what)}"
+        f"{what}: {n} pairs, as {next(pair for pair, state in rows if state == what)}"
         for what, n in words.items()
     )
     gpus = tuple(dict.fromkeys(id for pair, _ in rows for id in pair.split("-", 1)))
-    return [replace(one, subjects=gpus, evidence=evidence) for one in found]
+    return [replace(one, subjects=gpus, evidence=evidence) for one in findings]
 
 
 class _Short(NamedTuple):
@@ -552,17 +554,17 @@ def measured(topology: Topology) -> list[Finding]:
     What it gives is `topology.model.rates` of the links that sources state, else of what is
     published of the GPU's model (`topology.model.rates`).
     """
-    found = [*_slow_pairs(topology), *_slow_copies(topology)]
-    if not found:
+    findings = [*_slow_pairs(topology), *_slow_copies(topology)]
+    if not findings:
         return []
-    worst = min(found, key=lambda one: one.rate / one.promised)
-    links = {one.link: [o for o in found if o.link == one.link] for one in found}
+    worst = min(findings, key=lambda one: one.rate / one.promised)
+    links = {one.link: [o for o in findings if o.link == one.link] for one in findings}
     evidence = "; ".join(
         f"{link}: {_span(o.rate for o in ones)} measured in {len(ones)} direction(s),"
         f" {_span(o.promised for o in ones)} expected{ones[0].guess}"
         for link, ones in links.items()
     )
-    subjects = tuple(dict.fromkeys(one.subject for one in found))
+    subjects = tuple(dict.fromkeys(one.subject for one in findings))
     if len(subjects) > _MOST_PAIRS:
         subjects = tuple(dict.fromkeys(id for one in subjects for id in one.split("-", 1)))
     return [
@@ -628,16 +630,18 @@ def unlike(topology: Topology) -> list[Finding]:
     cells = matrix(topology, "bandwidth")
     gpus = {gpu.id for gpu in topology.gpus}
     between = {pair: cell for pair, cell in cells.items() if {*pair} <= gpus}
-    found = [s for s in slow(topology, between, True) if s.found.value < _UNLIKE * s.typical]
-    if not found:
-        return []
-    said = [
-        (f"{s.a}-{s.b}", f"{s.found.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s ({s.kind})")
-        for s in found
+    slow_pairs = [
+        s for s in slow(topology, between, True) if s.estimate.value < _UNLIKE * s.typical
     ]
-    harm = 1 - min(s.found.value / s.typical for s in found)
+    if not slow_pairs:
+        return []
+    texts = [
+        (f"{s.a}-{s.b}", f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s ({s.kind})")
+        for s in slow_pairs
+    ]
+    harm = 1 - min(s.estimate.value / s.typical for s in slow_pairs)
     remedy = "look at the two devices' links; measure again with nothing else running"
-    return _pairs("pair-slow", harm, said, "pairs slower than others of their class", remedy)
+    return _pairs("pair-slow", harm, texts, "pairs slower than others of their class", remedy)
 
 
 PEER_RULES = (p2p, measured, unlike)
@@ -649,26 +653,26 @@ __all__ = ["Finding", "check"]
 def check(topology: Topology) -> tuple[Finding, ...]:
     """Return all findings in order of harm; the order is stable for equal harm."""
     rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
-    found = [finding for rule in rules for finding in rule(topology)]
-    return tuple(sorted(found, key=lambda f: (-f.harm, f.code, f.subjects)))
+    findings = [finding for rule in rules for finding in rule(topology)]
+    return tuple(sorted(findings, key=lambda f: (-f.harm, f.code, f.subjects)))
 
 
 def contradictions(topology: Topology) -> list[Finding]:
     """Sources that cannot all be right: one of them is stale, or of another machine."""
-    said = topology.contradictions()
-    if not said:
+    conflicts = topology.contradictions()
+    if not conflicts:
         return []
     evidence = "; ".join(
         f"{c.subject} {c.name}: "
-        + ", ".join(f"{source} says {value}" for source, value in c.said.items())
-        for c in said
+        + ", ".join(f"{source} says {value}" for source, value in c.values.items())
+        for c in conflicts
     )
     return [
         Finding(
             "sources-contradict",
             0.01,
-            tuple(dict.fromkeys(c.subject for c in said)),
-            f"sources disagree on {len(said)} statement(s)",
+            tuple(dict.fromkeys(c.subject for c in conflicts)),
+            f"sources disagree on {len(conflicts)} statement(s)",
             evidence,
             "read all sources on this machine at one time; a link's speed may be lower while idle",
         )

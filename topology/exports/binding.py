@@ -15,8 +15,8 @@ Order = tuple[str, ...]
 
 def visible(topology: Topology, order: Order) -> str:
     """``0,3,2,1``: the GPUs' indices in NVML's order, which is that of PCI bus ids."""
-    found = [topology.device(id).index for id in order]
-    return ",".join(str(n if index is None else index) for n, index in enumerate(found))
+    indices = [topology.device(id).index for id in order]
+    return ",".join(str(n if index is None else index) for n, index in enumerate(indices))
 
 
 def cuda(topology: Topology, order: Order) -> str:

@@ -75,10 +75,10 @@ def _leaves(racks: Sequence[Sequence[str]]) -> str:
 def _racks(topology: Topology) -> list[list[str]]:
     """Hosts by rack as ``measure --racks`` wrote them; all in one where the hosts are others."""
     hosts = _hosts(topology)
-    said = str(topology.get("racks") or "")
-    racks = [[_word(host) for host in rack.split()] for rack in said.split(";")]
-    told = sorted(host for rack in racks for host in rack)
-    return racks if told == sorted(hosts) else [hosts]
+    text = str(topology.get("racks") or "")
+    racks = [[_word(host) for host in rack.split()] for rack in text.split(";")]
+    named = sorted(host for rack in racks for host in rack)
+    return racks if named == sorted(hosts) else [hosts]
 
 
 def k8s_labels(topology: Topology) -> str:
@@ -114,8 +114,8 @@ def _hosts(topology: Topology) -> list[str]:
     Where ranks were measured, their hosts: that of whoever started them may be no node of the
     cluster.
     """
-    found = [topology.ancestor(rank.id, Kind.HOST) for rank in topology.of(Kind.RANK)]
-    homes = {host.id for host in found if host is not None}
+    ancestors = [topology.ancestor(rank.id, Kind.HOST) for rank in topology.of(Kind.RANK)]
+    homes = {host.id for host in ancestors if host is not None}
     hosts = [host for host in topology.of(Kind.HOST) if not homes or host.id in homes]
     unnamed = "localhost" if len(hosts) < 2 else None
     return [_word(host.name) or unnamed or host.id for host in hosts] or ["localhost"]

@@ -33,19 +33,19 @@ def shares(topology: Topology, order: tuple[str, ...]) -> list[list[int]]:
             )
             raise ProbeError("export", reason)
         near.setdefault(tuple(cpus), []).append(rank)
-    found: list[list[int]] = [[] for _ in order]
+    cpus_of: list[list[int]] = [[] for _ in order]
     for shared, ranks in near.items():
         for run in _units(topology, set(shared)):
             each, extra = divmod(len(run), len(ranks))
             start = 0
             for place, rank in enumerate(ranks):
                 size = each + (place < extra)
-                found[rank] += [cpu for unit in run[start : start + size] for cpu in unit]
+                cpus_of[rank] += [cpu for unit in run[start : start + size] for cpu in unit]
                 start += size
-    for rank, chosen in enumerate(found):
+    for rank, chosen in enumerate(cpus_of):
         if not chosen:
             raise ProbeError("export", f"fewer cores near {order[rank]} than ranks that want them")
-    return [sorted(chosen) for chosen in found]
+    return [sorted(chosen) for chosen in cpus_of]
 
 
 def core_numbers(topology: Topology) -> dict[int, int]:

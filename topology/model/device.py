@@ -142,7 +142,7 @@ class Device:
         value = self.get(name)
         return float(value) if isinstance(value, int | float) else None
 
-    def said(self, name: str) -> dict[str, Value]:
+    def statements(self, name: str) -> dict[str, Value]:
         """All statements of that name: ``{source: value}``, in order of trust."""
         return said_of(self.facts, name)
 
@@ -154,8 +154,8 @@ class Device:
     @property
     def net_names(self) -> tuple[str, ...]:
         """The names of a network adapter: its own, then its interfaces'."""
-        said = self.get("net_names")
-        names = (self.name, *(map(str, said) if isinstance(said, tuple) else ()))
+        value = self.get("net_names")
+        names = (self.name, *(map(str, value) if isinstance(value, tuple) else ()))
         return tuple(dict.fromkeys(filter(None, names)))
 
     @property
@@ -192,8 +192,8 @@ class PairFact:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Sources that cannot all be right. ``said`` is {source: value}."""
+    """Sources that cannot all be right. ``values``: what each source says."""
 
     subject: str
     name: str
-    said: dict[str, Value] = field(hash=False)
+    values: dict[str, Value] = field(hash=False)

@@ -86,13 +86,13 @@ class Graph:
 
     @cached_property
     def _adjacent(self) -> dict[str, dict[str, Hop]]:
-        found: dict[str, dict[str, Hop]] = {}
+        hops: dict[str, dict[str, Hop]] = {}
         for link in self.topology.links:
             if link.kind in (LinkKind.NVLINK, LinkKind.C2C):
                 hop = self._link(link)
-                found.setdefault(hop.a, {})[hop.b] = hop
-                found.setdefault(hop.b, {})[hop.a] = hop.reversed()
-        return found
+                hops.setdefault(hop.a, {})[hop.b] = hop
+                hops.setdefault(hop.b, {})[hop.a] = hop.reversed()
+        return hops
 
     def _nvlink(self, a: str, b: str) -> tuple[Hop, ...]:
         mine, theirs = self._adjacent.get(a, {}), self._adjacent.get(b, {})

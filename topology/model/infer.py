@@ -29,15 +29,15 @@ def complete(topology: Map) -> Map:
 
 def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
     """Partition ids into connected components of ``near``, in order of their first member."""
-    left, found = list(ids), []
+    left, parts = list(ids), []
     while left:
         group, left = [left[0]], left[1:]
         for member in group:
             joined = [other for other in left if near(member, other)]
             left = [other for other in left if other not in joined]
             group.extend(joined)
-        found.append(sorted(group, key=ids.index))
-    return found
+        parts.append(sorted(group, key=ids.index))
+    return parts
 
 
 @dataclass
@@ -95,8 +95,8 @@ class _Builder:
         """The device of a component: a known NUMA node that all members name, or a new one."""
         if kind is not Kind.NUMA:
             return self.add(kind, stem, parent)
-        said = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
-        only = str(next(iter(said))) if len(said) == 1 else ""
+        nodes = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
+        only = str(next(iter(nodes))) if len(nodes) == 1 else ""
         if not only.isdecimal() or len(only) > 9:
             return self.add(kind, stem, parent)
         known = next((n for n in self.topology.of(kind) if n.index == int(only)), None)

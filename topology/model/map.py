@@ -81,8 +81,8 @@ class Map:
 
     def of(self, kind: Kind) -> tuple[Device, ...]:
         """All devices of a kind, by index and then by their place in the topology."""
-        found = (device for device in self.devices if device.kind is kind)
-        return tuple(sorted(found, key=lambda d: -1 if d.index is None else d.index))
+        devices = (device for device in self.devices if device.kind is kind)
+        return tuple(sorted(devices, key=lambda d: -1 if d.index is None else d.index))
 
     @property
     def gpus(self) -> tuple[Device, ...]:
@@ -145,24 +145,24 @@ class Map:
                 index[way] = (*index.get(way, ()), pair.fact)
         return index
 
-    def pair_said(self, a: str, b: str, name: str) -> dict[str, Value]:
+    def pair_statements(self, a: str, b: str, name: str) -> dict[str, Value]:
         """All statements about a pair: ``{source: value}``, in order of trust."""
         return said_of(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
         """The most trusted statement about a pair (directed from a to b), or None."""
-        return next(iter(self.pair_said(a, b, name).values()), None)
+        return next(iter(self.pair_statements(a, b, name).values()), None)
 
     def stated(self, devices: Iterable[Device], *names: str) -> list[tuple[str, str]]:
         """The pairs among some devices of which a source states any of these, in their order."""
         place = {device.id: n for n, device in enumerate(devices)}
         ids = list(place)
-        found = {
+        levels = {
             (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
             for p in self.pairs
             if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
         }
-        return [(ids[a], ids[b]) for a, b in sorted(found)]
+        return [(ids[a], ids[b]) for a, b in sorted(levels)]
 
     def tree_level(self, a: str, b: str) -> Level | None:
         """The PCIe ancestor as the tree has it, or None where the tree does not tell.
@@ -199,13 +199,13 @@ class Map:
 
     @cached_property
     def _nvlinks(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
+        counts: dict[str, dict[str, int]] = {}
         for link in self.links:
             if link.kind is LinkKind.NVLINK and link.a != link.b:
                 for a, b in ((link.a, link.b), (link.b, link.a)):
-                    peers = found.setdefault(a, {})
+                    peers = counts.setdefault(a, {})
                     peers[b] = max(peers.get(b, 0), link.count)
-        return found
+        return counts
 
     def wired_nvlinks(self, a: str, b: str) -> int | None:
         """NVLinks between two devices by the links themselves; None where a has no links at all.
@@ -231,8 +231,8 @@ class Map:
         self.device(a), self.device(b)
         if a == b:
             return Relation(Level.LOC, 0, (DERIVED,))
-        stated = self.pair_said(a, b, "level")
-        sources = tuple(dict.fromkeys((*stated, *self.pair_said(a, b, "nvlinks"))))
+        stated = self.pair_statements(a, b, "level")
+        sources = tuple(dict.fromkeys((*stated, *self.pair_statements(a, b, "nvlinks"))))
         level = Level[str(next(iter(stated.values())))] if stated else self.tree_level(a, b)
         return Relation(level, self.nvlinks(a, b), sources or (DERIVED,))
 
@@ -257,22 +257,24 @@ _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
 def contradictions(topology: Map) -> tuple[Contradiction, ...]:
     """Return facts that sources state differently, and pairs whose tree is not what was stated."""
-    found = [
-        Contradiction(device.id, name, said)
+    conflicts = [
+        Contradiction(device.id, name, values)
         for device in topology.devices
-        for name, said in _differing(device.facts)
+        for name, values in _differing(device.facts)
     ]
-    found += [Contradiction("machine", name, said) for name, said in _differing(topology.facts)]
-    found += _pair_conflicts(topology)
-    return tuple(found)
+    conflicts += [
+        Contradiction("machine", name, values) for name, values in _differing(topology.facts)
+    ]
+    conflicts += _pair_conflicts(topology)
+    return tuple(conflicts)
 
 
 def _differing(facts: tuple[Fact, ...]) -> list[tuple[str, dict[str, Value]]]:
-    said: dict[str, dict[str, Value]] = {}
+    by_name: dict[str, dict[str, Value]] = {}
     for fact in facts:
         if fact.name not in VOLATILE:
-            said.setdefault(fact.name, {})[fact.source] = fact.value
-    return [(name, values) for name, values in said.items() if not _agree(list(values.values()))]
+            by_name.setdefault(fact.name, {})[fact.source] = fact.value
+    return [(name, values) for name, values in by_name.items() if not _agree(list(values.values()))]
 
 
 def _agree(values: list[Value]) -> bool:
@@ -287,19 +289,19 @@ def _agree(values: list[Value]) -> bool:
 
 
 def _pair_conflicts(topology: Map) -> list[Contradiction]:
-    found: list[Contradiction] = []
+    conflicts: list[Contradiction] = []
     for a, b in topology.stated(topology.endpoints, *SYMMETRIC):
-        levels = topology.pair_said(a, b, "level")
+        levels = topology.pair_statements(a, b, "level")
         tree = topology.tree_level(a, b)
         if levels and tree is not None:
             levels[DERIVED] = tree.name
         known = {Level[str(value)] for value in levels.values()}
         if len(known) > 1 and not known <= _SAME_NODE:
-            found.append(Contradiction(f"{a} and {b}", "level", levels))
-        counts = topology.pair_said(a, b, "nvlinks")
+            conflicts.append(Contradiction(f"{a} and {b}", "level", levels))
+        counts = topology.pair_statements(a, b, "nvlinks")
         wired = topology.wired_nvlinks(a, b)
         if counts and wired is not None:
             counts[LINKS] = wired
         if len(set(counts.values())) > 1:
-            found.append(Contradiction(f"{a} and {b}", "nvlinks", counts))
-    return found
+            conflicts.append(Contradiction(f"{a} and {b}", "nvlinks", counts))
+    return conflicts

@@ -35,13 +35,13 @@ def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
     if size < 2:
         return ()
     seats = list(range(size)) + [-1] * (size % 2)
-    found = []
+    pairings = []
     for _ in range(len(seats) - 1):
         half = len(seats) // 2
         met = zip(seats[:half], reversed(seats[half:]), strict=True)
-        found.append(tuple(sorted((min(p), max(p)) for p in met if -1 not in p)))
+        pairings.append(tuple(sorted((min(p), max(p)) for p in met if -1 not in p)))
         seats = [seats[0], seats[-1], *seats[1:-1]]
-    return tuple(found)
+    return tuple(pairings)
 
 
 def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]:
@@ -81,7 +81,7 @@ def with_cpus(
     sets = [(place.system, frozenset(members(place.cpus) or ())) for place in places]
     if _room(sets):
         return tuple(map(tuple, schedule))
-    found: list[tuple[Pair, ...]] = []
+    parts: list[tuple[Pair, ...]] = []
     for together in schedule:
         turns: list[list[Pair]] = []
         for pair in together:
@@ -91,8 +91,8 @@ def with_cpus(
                 turns.append([pair])
             else:
                 turn.append(pair)
-        found += map(tuple, turns)
-    return tuple(found)
+        parts += map(tuple, turns)
+    return tuple(parts)
 
 
 def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
@@ -136,9 +136,9 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
 
     Where no interval was saved (other programs' logs), the value is its own interval.
     """
-    found: dict[tuple[str, str], Estimate] = {}
+    cells: dict[tuple[str, str], Estimate] = {}
     for fact in topology.pairs:
-        if fact.fact.name == name and (fact.a, fact.b) not in found:
+        if fact.fact.name == name and (fact.a, fact.b) not in cells:
             value = topology.pair(fact.a, fact.b, name)
             if isinstance(value, int | float):
                 low, high = (
@@ -147,8 +147,8 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
                     else value
                     for key in (f"{name}_low", f"{name}_high")
                 )
-                found[fact.a, fact.b] = Estimate(float(value), float(low), float(high))
-    return found
+                cells[fact.a, fact.b] = Estimate(float(value), float(low), float(high))
+    return cells
 
 
 def ends(topology: Topology, cells: Matrix) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ class Slow:
     a: str
     b: str
     kind: str
-    found: Estimate
+    estimate: Estimate
     typical: float
 
 
@@ -191,7 +191,7 @@ def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow,
     """
     classes = by_class(topology, cells)
     sign = 1 if more_is_better else -1
-    found = []
+    slow_pairs = []
     for name, pairs in classes.items():
         for pair in pairs:
             others = [cells[other] for other in pairs if set(other) != set(pair)]
@@ -203,8 +203,8 @@ def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow,
             best = cell.high if more_is_better else cell.low
             short = sign * (typical - cell.value) > MARGIN * typical
             if short and sign * (edge - best) > 0:
-                found.append(Slow(*pair, name, cell, typical))
-    return tuple(sorted(found, key=lambda s: sign * s.found.value / s.typical))
+                slow_pairs.append(Slow(*pair, name, cell, typical))
+    return tuple(sorted(slow_pairs, key=lambda s: sign * s.estimate.value / s.typical))
 
 
 def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str]]]:
@@ -291,13 +291,13 @@ def facts(samples: Samples, source: str) -> tuple[tuple[PairFact, ...], tuple[Fa
 
 def swept(topology: Topology) -> list[Swept]:
     """The sweep that a map holds, empty where it holds none."""
-    found = []
+    sizes = []
     for pair in topology.pairs:
         match = _NAME.fullmatch(pair.fact.name)
         times = _times(pair.fact.value)
         if match and times:
-            found.append(Swept(pair.a, pair.b, match[1], int(match[2]), times))
-    return found
+            sizes.append(Swept(pair.a, pair.b, match[1], int(match[2]), times))
+    return sizes
 
 
 def first(topology: Topology) -> tuple[float, ...]:
@@ -309,6 +309,6 @@ def _times(value: object) -> tuple[float, ...]:
     """The positive, finite numbers of a fact that is a list of them; else nothing."""
     if not isinstance(value, Iterable) or isinstance(value, str):
         return ()
-    found = tuple(value)
-    good = all(isinstance(t, int | float) and 0 < t < float("inf") for t in found)
-    return tuple(map(float, found)) if good else ()
+    times = tuple(value)
+    good = all(isinstance(t, int | float) and 0 < t < float("inf") for t in times)
+    return tuple(map(float, times)) if good else ()

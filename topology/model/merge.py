@@ -54,7 +54,7 @@ class _Merger:
         self.sources += [source for source in topology.sources if source not in self.sources]
 
     def build(self) -> Topology:
-        """Freeze the result: statements before what trees imply, devices in the order they came."""
+        """The merged map. Stated relations stand before derived ones; devices keep their order."""
         pairs = tuple(dict.fromkeys((*self.stated, *self.derived)))
         gaps = tuple(dict.fromkeys(gap for topology in self.topologies for gap in topology.gaps))
         return Topology(
@@ -106,9 +106,9 @@ class _Merger:
     def _known(self, device: Device, topology: Topology, names: dict[str, str]) -> str | None:
         same = [d for d in self.devices.values() if d.kind is device.kind]
         if device.busid:
-            found = next((d.id for d in same if d.busid == device.busid), None)
-            if found is not None:
-                return found
+            known = next((d.id for d in same if d.busid == device.busid), None)
+            if known is not None:
+                return known
         if device.kind is Kind.NIC:
             return self._known_nic(device, same)
         if device.kind is Kind.MIG:
@@ -177,9 +177,9 @@ class _Merger:
     def _levels(topology: Topology, names: dict[str, str]) -> list[PairFact]:
         """What a source's tree implies, as its statements, so that they can be compared."""
         source = topology.sources[0] if len(topology.sources) == 1 else "merged"
-        found = []
+        levels = []
         for a, b in combinations([device.id for device in topology.endpoints], 2):
             level = topology.tree_level(a, b)
-            if level is not None and not topology.pair_said(a, b, "level"):
-                found.append(PairFact(names[a], names[b], Fact("level", level.name, source)))
-        return found
+            if level is not None and not topology.pair_statements(a, b, "level"):
+                levels.append(PairFact(names[a], names[b], Fact("level", level.name, source)))
+        return levels

@@ -89,8 +89,8 @@ def bounded_sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ..
                 if new not in grown:
                     more = counts[b].tolist()
                     grown[new] = (tuple(map(sum, zip(spread, more, strict=True))), chosen, b)
-        kept = sorted(grown, key=lambda new: (grown[new][0], new))[:most]
-        beam = {new: (grown[new][0], beam[grown[new][1]][1] + near[grown[new][2]]) for new in kept}
+        best = sorted(grown, key=lambda new: (grown[new][0], new))[:most]
+        beam = {new: (grown[new][0], beam[grown[new][1]][1] + near[grown[new][2]]) for new in best}
     return sorted(beam, key=lambda chosen: (beam[chosen][0], chosen))[:width]
 
 
@@ -126,15 +126,15 @@ def bounded_ring(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
 
 def bounded_pairing(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
     """Return the members in pairs, one after the other: the nearest two first, and so on."""
-    left, found = list(members), []
+    left, pairs = list(members), []
     while left:
         a, b = min(
             ((a, b) for at, a in enumerate(left) for b in left[at + 1 :]),
             key=lambda pair: (ranks[pair[0]][pair[1]], pair),
         )
-        found += [a, b]
+        pairs += [a, b]
         left = [c for c in left if c not in (a, b)]
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _classes(ranks: Ranks, order: Sequence[int]) -> list[int]:
@@ -216,8 +216,8 @@ def candidates(routes: GpuRoutes, k: int, objective: Objective) -> list[Candidat
         return [Candidate((i,), ()) for i in range(size)]
     if size <= EXACT_LIMIT:
         weight = weights(routes.rank, len(FLOWS[objective](tuple(range(k)))))
-        _, _, found = _EXACT[objective](weight, k)
-        return [_candidate(routes, objective, tuple(map(int, row))) for row in found.tolist()]
+        _, _, orders = _EXACT[objective](weight, k)
+        return [_candidate(routes, objective, tuple(map(int, row))) for row in orders.tolist()]
     return [
         _candidate(routes, objective, best_order(routes, members, objective))
         for members in bounded_sets(routes.rank, k)
@@ -233,8 +233,8 @@ def best_order(
         return members
     if k <= EXACT_LIMIT:
         ranks = [[routes.rank[i][j] for j in members] for i in members]
-        _, _, found = _EXACT[objective](weights(ranks, k), k)
-        return tuple(members[at] for at in found[0].tolist())
+        _, _, orders = _EXACT[objective](weights(ranks, k), k)
+        return tuple(members[at] for at in orders[0].tolist())
     search = bounded_ring if objective is Objective.RING else bounded_pairing
     return search(routes.rank, members)
 
@@ -314,21 +314,21 @@ def available(topology: Topology, exclude: Iterable[str], busy: bool) -> tuple[D
     """
     out: set[str] = set()
     for word in exclude:
-        found = [
+        usable = [
             gpu.id
             for gpu in topology.gpus
             if word in (gpu.id, str(gpu.index)) or word.lower() in (_low(gpu.uuid), gpu.busid)
         ]
-        if not found:
+        if not usable:
             known = ", ".join(gpu.id for gpu in topology.gpus) or "none"
             raise ProbeError("pick", f"no GPU {word!r} to exclude; GPUs here: {known}")
-        out.update(found)
+        out.update(usable)
     if busy:
-        asked = [gpu for gpu in topology.gpus if _use(gpu) is not None]
-        if not asked:
+        reporting = [gpu for gpu in topology.gpus if _use(gpu) is not None]
+        if not reporting:
             reason = "no source says which GPUs are busy; --busy needs NVML or nvidia-smi -q -x"
             raise ProbeError("pick", reason)
-        out.update(gpu.id for gpu in asked if _use(gpu))
+        out.update(gpu.id for gpu in reporting if _use(gpu))
     return tuple(gpu for gpu in topology.gpus if gpu.id not in out)
 
 
@@ -354,35 +354,35 @@ def pick(
         raise ProbeError("pick", f"pairs want an even number of GPUs, not {k}")
     routes = GpuRoutes(topology, [gpu.id for gpu in pool])
     links = DirectedLinks(routes)
-    found = candidates(routes, k, objective)
-    rated = _rated(routes, links, found, objective, k)
+    sets = candidates(routes, k, objective)
+    rated = _rated(routes, links, sets, objective, k)
     if not rated:
         raise ProbeError("pick", f"nothing connects any {k} of these GPUs; add a source that does")
     rated.sort(key=lambda row: (-row.busbw, row.tie, row.candidate.members))
-    made = cache(partial(_pick, routes, links, objective=objective))
-    picks = [made(row) for row in rated[:most]]
+    pick_of = cache(partial(_pick, routes, links, objective=objective))
+    picks = [pick_of(row) for row in rated[:most]]
     return Ranking(
         tuple(picks),
         objective,
         len(rated),
         len(pool) <= EXACT_LIMIT,
-        _tiers(routes, rated, made),
+        _tiers(routes, rated, pick_of),
         routes,
     )
 
 
 def _tiers(
-    routes: GpuRoutes, rated: list[_Rated], made: Callable[[_Rated], Pick]
+    routes: GpuRoutes, rated: list[_Rated], pick_of: Callable[[_Rated], Pick]
 ) -> tuple[Tier, ...]:
-    """Group what is sorted. Only the first few tiers matter, so there is an end to them."""
-    found = []
+    """Group sorted candidates of equal rate and weight into tiers; at most `MAX_TIERS` of them."""
+    tiers = []
     for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
         tier = list(rows)
         sets = tuple(tuple(routes.ids[at] for at in row.candidate.members) for row in tier)
-        found.append(Tier(made(tier[0]), sets))
-        if len(found) == MAX_TIERS:
+        tiers.append(Tier(pick_of(tier[0]), sets))
+        if len(tiers) == MAX_TIERS:
             break
-    return tuple(found)
+    return tuple(tiers)
 
 
 _Tie = tuple[tuple[int, ...], int, int, float, int]
@@ -404,23 +404,23 @@ def _low(text: str | None) -> str:
 
 
 def _use(gpu: Device) -> bool | None:
-    said = [gpu.number(name) for name in ("processes", "utilization_percent")]
-    known = [number for number in said if number is not None]
+    values = [gpu.number(name) for name in ("processes", "utilization_percent")]
+    known = [number for number in values if number is not None]
     return any(number > 0 for number in known) if known else None
 
 
 def _rated(
-    routes: GpuRoutes, links: DirectedLinks, found: list[Candidate], objective: Objective, k: int
+    routes: GpuRoutes, links: DirectedLinks, sets: list[Candidate], objective: Objective, k: int
 ) -> list[_Rated]:
     home = _Homes(routes)
     if k == 1:
-        return [_Rated(0.0, home.tie(candidate), candidate, ()) for candidate in found]
-    single = links.rates([FLOWS[objective](candidate.order) for candidate in found])
+        return [_Rated(0.0, home.tie(candidate), candidate, ()) for candidate in sets]
+    single = links.rates([FLOWS[objective](candidate.order) for candidate in sets])
     share = k - 1 if objective is Objective.ALL_TO_ALL else 1
     # Like sets have like wires: most of many searches are answered by an earlier one.
-    search = cache(partial(disjoint_rings, thorough=len(found) <= MANY))
+    search = cache(partial(disjoint_rings, thorough=len(sets) <= MANY))
     rated = []
-    for rate, candidate in zip(single.tolist(), found, strict=True):
+    for rate, candidate in zip(single.tolist(), sets, strict=True):
         if rate > 0:
             packed, rings = 0.0, _NONE
             if objective is Objective.RING and 3 <= k <= EXACT_LIMIT:
@@ -470,7 +470,7 @@ class _Homes:
         """The level of the nearest NIC; 0 where no source says."""
         if at not in self._levels:
             nics = (self._topology.relation(self.ids[at], nic.id) for nic in self._topology.nics)
-            levels = (int(found.level) for found in nics if found.level is not None)
+            levels = (int(relation.level) for relation in nics if relation.level is not None)
             self._levels[at] = min(levels, default=0)
         return self._levels[at]
 

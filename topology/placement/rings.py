@@ -282,7 +282,7 @@ def best_grid(routes: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> 
     fit the row above. All stretches and shapes are tried, k**2 drafts at most, but of orders of
     more than ``MANY`` only the first stretch of each shape.
     """
-    k, found = len(order), []
+    k, grids = len(order), []
     ranks = np.array([[routes.rank[a][b] for b in order] for a in order])
     for across in range(2, k // 2 + 1):
         if k % across:
@@ -294,10 +294,10 @@ def best_grid(routes: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> 
             row_rate, column_rate = _rates(links, rows)
             if row_rate and column_rate:
                 busbw = _busbw(k, across, row_rate, column_rate)
-                found.append((-busbw, -across, rows, row_rate, column_rate))
-    if not found:
+                grids.append((-busbw, -across, rows, row_rate, column_rate))
+    if not grids:
         return None
-    busbw, _, rows, row_rate, column_rate = min(found)
+    busbw, _, rows, row_rate, column_rate = min(grids)
     ids = tuple(tuple(routes.ids[at] for at in row) for row in rows)
     return Grid(ids, row_rate, column_rate, -busbw)
 

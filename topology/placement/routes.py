@@ -65,12 +65,12 @@ class GpuRoute:
     def words(self) -> str:
         """``PIX, at most one PCIe bridge`` or ``NV2, 2 NVLinks``."""
         if self.nvlinks:
-            said = f"{self.text}, {self.nvlinks} NVLink{'s' if self.nvlinks > 1 else ''}"
+            text = f"{self.text}, {self.nvlinks} NVLink{'s' if self.nvlinks > 1 else ''}"
         elif self.level is None:
-            said = "a route that no source describes"
+            text = "a route that no source describes"
         else:
-            said = f"{self.text}, {_WORDS[self.level]}"
-        return said if self.p2p else f"{said}, without P2P"
+            text = f"{self.text}, {_WORDS[self.level]}"
+        return text if self.p2p else f"{text}, without P2P"
 
     @property
     def assumed(self) -> bool:
@@ -96,12 +96,12 @@ class GpuRoutes:
         kinds = codes(topology, self.ids, self.measured)[upper]
         _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
         # One pair of each kind, the first, in the order of the pairs.
-        found = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
-        keys = sorted({route.key for route in found})
+        routes = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
+        keys = sorted({route.key for route in routes})
         number = {key: rank for rank, key in enumerate(keys)}
         self.classes = len(keys)
         table = np.zeros((size, size), np.int64)
-        table[upper] = np.array([number[route.key] for route in found], np.int64)[kind.ravel()]
+        table[upper] = np.array([number[route.key] for route in routes], np.int64)[kind.ravel()]
         self.rank: list[list[int]] = (table + table.T).tolist()
 
     def between(self, i: int, j: int) -> GpuRoute:
@@ -123,22 +123,22 @@ class GpuRoutes:
         return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
 
 
-def _route(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
+def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRoute:
     relation = topology.relation(a, b)
     try:
         hops = topology.route(a, b)
     except ProbeError:
         return GpuRoute("?", 0.0, None, 0, True, ())
-    said = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
+    states = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
     rate = min(hop.bandwidth for hop in hops)
     guess = any(hop.assumed for hop in hops if hop.bandwidth == rate)
-    decides = found is not None and (guess or found < rate)
+    decides = measured is not None and (guess or measured < rate)
     return GpuRoute(
         relation.text,
-        found if found is not None and decides else rate,
+        measured if measured is not None and decides else rate,
         relation.level,
         relation.nvlinks,
-        said <= _P2P_FINE,
+        states <= _P2P_FINE,
         hops,
         decides,
     )
@@ -147,19 +147,19 @@ def _route(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
 def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
     """Bytes/s of measured pairs by positions (lower, higher); alike rates are their median."""
     at = {id: n for n, id in enumerate(ids)}
-    found: dict[tuple[int, int], float] = {}
+    rates: dict[tuple[int, int], float] = {}
     for (a, b), cell in matrix(topology, "bandwidth").items():
         if a in at and b in at and a != b and cell.value > 0:
             pair = (min(at[a], at[b]), max(at[a], at[b]))
-            found[pair] = min(cell.value, found.get(pair, cell.value))
-    ordered = sorted(found, key=lambda pair: -found[pair])
+            rates[pair] = min(cell.value, rates.get(pair, cell.value))
+    ordered = sorted(rates, key=lambda pair: -rates[pair])
     alike: list[list[tuple[int, int]]] = []
     for pair in ordered:
-        if alike and found[pair] >= (1 - ALIKE) * found[alike[-1][0]]:
+        if alike and rates[pair] >= (1 - ALIKE) * rates[alike[-1][0]]:
             alike[-1].append(pair)
         else:
             alike.append([pair])
-    typical = [median(found[pair] for pair in group) for group in alike]
+    typical = [median(rates[pair] for pair in group) for group in alike]
     return {pair: rate for group, rate in zip(alike, typical, strict=True) for pair in group}
 
 
@@ -187,11 +187,11 @@ def codes(
         )
         for climb, up, nvlinks, more, card in zip(climbs, above, ends, inferred, cards, strict=True)
     )  # fmt: skip
-    found = places[:, None] * len(ids) + places[None, :]
+    pairs = places[:, None] * len(ids) + places[None, :]
     for tops in ([[h.b for h in climb][::-1] for climb in climbs], above, [[c] for c in cards]):
         depth = max(map(len, tops), default=0)
-        found = found * (depth + 1) + _met(tops, depth)
-    kinds = np.unique(found, return_inverse=True)[1].reshape(found.shape)
+        pairs = pairs * (depth + 1) + _met(tops, depth)
+    kinds = np.unique(pairs, return_inverse=True)[1].reshape(pairs.shape)
     both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids, measured or {})
     return both
 
@@ -210,18 +210,18 @@ def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
 
 def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
     """GPUs' links to what is no GPU, what decides about their rate, and who has NVLinks."""
-    found: dict[str, set[Hashable]] = {id: set() for id in ids}
+    links: dict[str, set[Hashable]] = {id: set() for id in ids}
     linked: set[str] = set()
     for link in topology.links:
         for end, other in ((link.a, link.b), (link.b, link.a)):
-            if end in found and link.kind is LinkKind.NVLINK:
+            if end in links and link.kind is LinkKind.NVLINK:
                 linked.add(end)
-            if end in found and topology.device(other).kind is not Kind.GPU:
-                found[end].add((other, link.kind, link.count, link.version, link.rate))
+            if end in links and topology.device(other).kind is not Kind.GPU:
+                links[end].add((other, link.kind, link.count, link.version, link.rate))
     names = ("sm", "nvlink_version", "gcn")
     about = [tuple(topology.device(id).get(name) for name in names) for id in ids]
     return [
-        (facts, frozenset(found[id]), id in linked) for id, facts in zip(ids, about, strict=True)
+        (facts, frozenset(links[id]), id in linked) for id, facts in zip(ids, about, strict=True)
     ]
 
 
@@ -229,15 +229,15 @@ def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
     """How many names two lists have in common from their beginning, shape (n, n)."""
     number = {name: n for n, name in enumerate({name for names in tops for name in names})}
     same = np.ones((len(tops), len(tops)), np.bool_)
-    found = np.zeros(same.shape, np.int64)
+    counts = np.zeros(same.shape, np.int64)
     for level in range(depth):
         # A device without a name at a level shares it with no other.
         here = [
             number[names[level]] if level < len(names) else -1 - n for n, names in enumerate(tops)
         ]
         same &= np.equal.outer(np.array(here), np.array(here))
-        found += same
-    return found
+        counts += same
+    return counts
 
 
 def _of_pairs(
@@ -245,24 +245,24 @@ def _of_pairs(
 ) -> Codes:
     """A number for what was stated of a pair, and for direct links; 0 where there is neither."""
     at = {id: n for n, id in enumerate(ids)}
-    said: dict[tuple[int, int], list[Hashable]] = {at: [rate] for at, rate in measured.items()}
+    facts: dict[tuple[int, int], list[Hashable]] = {at: [rate] for at, rate in measured.items()}
     for pair in topology.pairs:
         if pair.a in at and pair.b in at and pair.fact.name in _STATED:
             i, j = at[pair.a], at[pair.b]
             key = (min(i, j), max(i, j))
-            said.setdefault(key, []).append((i < j, pair.fact.name, pair.fact.value))
+            facts.setdefault(key, []).append((i < j, pair.fact.name, pair.fact.value))
     for origin, links in enumerate((topology.links, topology.graph.topology.links)):
         for link in links:
             if link.a in at and link.b in at:
                 i, j = sorted((at[link.a], at[link.b]))
-                said.setdefault((i, j), []).append(
+                facts.setdefault((i, j), []).append(
                     (origin, link.kind, link.count, link.version, link.rate)
                 )
-    found = np.zeros((len(ids), len(ids)), np.int64)
-    if said:
-        where = np.array(list(said))
-        found[where[:, 0], where[:, 1]] = 1 + _numbers(map(tuple, said.values()))
-    return found
+    codes_ = np.zeros((len(ids), len(ids)), np.int64)
+    if facts:
+        where = np.array(list(facts))
+        codes_[where[:, 0], where[:, 1]] = 1 + _numbers(map(tuple, facts.values()))
+    return codes_
 
 
 def _numbers(things: Iterable[Hashable]) -> Codes:
@@ -347,7 +347,7 @@ class DirectedLinks:
         return load
 
     def _cross(self, flow: Flow) -> tuple[int, ...] | None:
-        route, found = self._routes.route(*flow), []
+        route, crossed = self._routes.route(*flow), []
         for hop in route:
             if hop.kind != "memory":
                 place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
@@ -355,8 +355,8 @@ class DirectedLinks:
                     least = self._least.get((hop.a, hop.b, hop.kind))
                     known = hop if least is None else replace(hop, bandwidth=least, assumed=False)
                     self.hops.append(known)
-                found.append(place)
-        self._crossed[flow] = tuple(found) if route else None
+                crossed.append(place)
+        self._crossed[flow] = tuple(crossed) if route else None
         return self._crossed[flow]
 
 

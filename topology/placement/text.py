@@ -53,13 +53,13 @@ def reasons(ranking: Ranking) -> tuple[str, ...]:
             "one GPU talks to none: what check finds, nearness to a NIC and the index decided",
             *_warnings(ranking.pool, best),
         )
-    found = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
+    texts = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
     if ranking.objective is Objective.RING and len(best.gpus) >= 3:
-        found += _nvlink_rings(ranking.pool, best)
+        texts += _nvlink_rings(ranking.pool, best)
     if len(ranking.tiers) > 1:
-        found.append(_versus(best, ranking.tiers[1].best))
-    found += _warnings(ranking.pool, best)
-    return tuple(found)
+        texts.append(_versus(best, ranking.tiers[1].best))
+    texts += _warnings(ranking.pool, best)
+    return tuple(texts)
 
 
 def _counted(pick: Pick) -> Counter[GpuRoute]:
@@ -91,17 +91,17 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     if narrow is None:
         return []
     shared = f", shared by {narrow.flows} flows" if narrow.flows > 1 else ""
-    found = [f"bottleneck: {hop_words(narrow.hop)}{shared}"]
+    texts = [f"bottleneck: {hop_words(narrow.hop)}{shared}"]
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
-        found.append(
+        texts.append(
             f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on"
             f" NVLinks of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
             f"one ring alone, one way: {rate(pick.single)}"
         )
     elif objective is Objective.ALL_TO_ALL:
-        found.append(f"every flow gets {rate(pick.single)}, times {len(pick.gpus) - 1} peers")
-    return found
+        texts.append(f"every flow gets {rate(pick.single)}, times {len(pick.gpus) - 1} peers")
+    return texts
 
 
 def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
@@ -118,13 +118,13 @@ def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
     members = [routes.ids.index(id) for id in best.gpus]
     here = int(counts[masks == sum(1 << at for at in members)][0])
     orders = factorial(k - 1) // 2
-    found = []
+    texts = []
     if len(masks) > 1:
         held = int((counts > 0).sum())
         if held < len(masks):
-            found.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
+            texts.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
     if not here:
-        found.append("no order of these GPUs stays on NVLink")
+        texts.append("no order of these GPUs stays on NVLink")
     elif here < orders:
         off = [
             f"{routes.ids[a]}→{routes.ids[b]}"
@@ -132,8 +132,8 @@ def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
             if not linked[a, b]
         ]
         note = f"index order does not ({', '.join(off)})" if off else "index order is one of them"
-        found.append(f"{here} of {orders} orders of these GPUs stay on NVLink; {note}")
-    return found
+        texts.append(f"{here} of {orders} orders of these GPUs stay on NVLink; {note}")
+    return texts
 
 
 def _versus(best: Pick, other: Pick) -> str:
@@ -163,8 +163,8 @@ def _versus(best: Pick, other: Pick) -> str:
 def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
     gpus = [routes.topology.device(id) for id in best.gpus]
     models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
-    found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
-    found += [
+    texts = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
+    texts += [
         f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: "
         f"{finding.summary}"
         for finding in check(routes.topology)
@@ -172,13 +172,13 @@ def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
     ]
     mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]
     if mig:
-        found.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
+        texts.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
     if best.assumed:
-        found.append(
+        texts.append(
             "the source does not state the link that decides; the PCIe of its model or gen3 x16, "
             "second-generation NVLink or 10 GB/s between CPUs is assumed"
         )
-    return found
+    return texts
 
 
 _SHOWN = 12
@@ -230,9 +230,9 @@ def _details(pick: Pick, objective: Objective) -> list[str]:
         Objective.ALL_TO_ALL: "expected all-to-all busbw",
     }[objective]
     narrow = pick.bottleneck
-    said = " (as measured)" if narrow is not None and narrow.hop.kind == "measured" else ""
-    said = " (assumed link rates)" if pick.assumed else said
-    lines = [f"  {what}: {rate(pick.busbw)}{said}"]
+    note = " (as measured)" if narrow is not None and narrow.hop.kind == "measured" else ""
+    note = " (assumed link rates)" if pick.assumed else note
+    lines = [f"  {what}: {rate(pick.busbw)}{note}"]
     lines.append(f"  ring order: {' '.join(id.removeprefix('GPU') for id in pick.order)}")
     if pick.pairs:
         lines.append(f"  pairs: {' '.join(short(pair) for pair in pick.pairs)}")

@@ -187,9 +187,9 @@ def _rocm(tables: _Tables, document: dict[str, Any]) -> None:
         tables.take(what, other, one, word, None)
     for name, facts in document.items():
         if card := _CARD.fullmatch(name):
-            said = facts.get("(Topology) Numa Affinity", facts.get("(Topology) Numa Node"))
-            if said is not None:
-                tables.numa[f"GPU{int(card[1])}"] = str(said)
+            numa = facts.get("(Topology) Numa Affinity", facts.get("(Topology) Numa Node"))
+            if numa is not None:
+                tables.numa[f"GPU{int(card[1])}"] = str(numa)
 
 
 def _amd(tables: _Tables, document: Any) -> None:

@@ -49,7 +49,7 @@ class Draft:
     def state(self, id: str, **facts: Value | None) -> None:
         """State facts about a device."""
         device = self.devices[id]
-        self.devices[id] = replace(device, facts=(*device.facts, *self._said(facts)))
+        self.devices[id] = replace(device, facts=(*device.facts, *self._statements(facts)))
 
     def host(self, id: str) -> str:
         """The id of the host above a device, or of the last device above where there is none."""
@@ -59,14 +59,16 @@ class Draft:
 
     def machine(self, **facts: Value | None) -> None:
         """State facts about the machine as a whole."""
-        self.facts += self._said(facts)
+        self.facts += self._statements(facts)
 
     def pair(self, a: str, b: str, **facts: Value | None) -> None:
         """State facts about two devices, from a to b."""
-        self.pairs += [PairFact(a, b, fact) for fact in self._said(facts)]
+        self.pairs += [PairFact(a, b, fact) for fact in self._statements(facts)]
 
-    def _said(self, facts: Mapping[str, Value | None]) -> list[Fact]:
-        return [Fact(name, said, self.source) for name, said in facts.items() if said is not None]
+    def _statements(self, facts: Mapping[str, Value | None]) -> list[Fact]:
+        return [
+            Fact(name, value, self.source) for name, value in facts.items() if value is not None
+        ]
 
     def link(
         self,
@@ -95,9 +97,9 @@ class Draft:
         Raises ProbeError when it does not hang together.
         """
         for kind, number in self.counts.items():
-            found = sum(1 for device in self.devices.values() if device.kind is kind)
-            if found != number:
-                self.gap(kind.value, COUNT, f"{number} in the text, {found} in the map")
+            count = sum(1 for device in self.devices.values() if device.kind is kind)
+            if count != number:
+                self.gap(kind.value, COUNT, f"{number} in the text, {count} in the map")
         return Topology(
             tuple(self.devices.values()),
             tuple(self.links),

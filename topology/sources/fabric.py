@@ -36,14 +36,14 @@ def problems(value: Callable[[str], str | None]) -> tuple[str, ...] | None:
 
     Returns None where no element states anything, which is neither healthy nor unhealthy.
     """
-    said = {name: text.lower() for name in _FIELDS if (text := value(name)) is not None}
-    if not said:
+    states = {name: text.lower() for name in _FIELDS if (text := value(name)) is not None}
+    if not states:
         return None
-    found = [word for name, (bad, word) in _PROBLEMS.items() if said.get(name) == bad]
-    configuration = said.get("incorrect_configuration", "none")
+    words = [word for name, (bad, word) in _PROBLEMS.items() if states.get(name) == bad]
+    configuration = states.get("incorrect_configuration", "none")
     if configuration not in ("none", "false"):
-        found.append(f"incorrect configuration: {configuration}")
-    return tuple(found)
+        words.append(f"incorrect configuration: {configuration}")
+    return tuple(words)
 
 
 def problems_of_mask(mask: int) -> tuple[str, ...] | None:

@@ -92,12 +92,12 @@ def recognise(text: str) -> tuple[str, ...]:
         if re.search(mark, text):
             return (name,)
     rows = "\n".join(plain(line) for line in lines("text", text))
-    found = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
-    alone = "smi_topo" not in found and re.search(_ALONE, rows)
-    if alone and (not found or re.search(_ALONE_HEADER, rows)):
-        found = ("smi_topo", *found)
-    if found:
-        return found
+    names = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
+    alone = "smi_topo" not in names and re.search(_ALONE, rows)
+    if alone and (not names or re.search(_ALONE_HEADER, rows)):
+        names = ("smi_topo", *names)
+    if names:
+        return names
     if re.search(_MEASURED, rows, re.M):
         reason = (
             f"these are a benchmark's rows, not a map: {program('reports')} show FILE reads them;"
@@ -119,8 +119,8 @@ def recognise(text: str) -> tuple[str, ...]:
 def parse(text: str) -> Topology:
     """Recognise a text and read it, all of its sections. Raises ProbeError when it cannot be."""
     modules = [importlib.import_module(f"topology.sources.{name}") for name in recognise(text)]
-    found: list[Topology] = [module.parse(text) for module in modules]
-    return merge(found)
+    maps: list[Topology] = [module.parse(text) for module in modules]
+    return merge(maps)
 
 
 TIMEOUT_S = 60
@@ -163,25 +163,25 @@ def _text(name: str) -> str:
 
 
 def _machine() -> tuple[Topology, tuple[str, ...]]:
-    found: list[Topology] = []
+    maps: list[Topology] = []
     notes: list[str] = []
     tried = [name for name in LIVE if name not in _INSTEAD_OF_NVML]
     for name in tried:
         if name == "hwloc" and shutil.which(LIVE[name][0]) is None:
             continue  # sysfs has said the same; its absence is no news
-        _ask(name, found, notes)
-    if not any("nvml" in topology.sources for topology in found) and shutil.which("nvidia-smi"):
+        _ask(name, maps, notes)
+    if not any("nvml" in topology.sources for topology in maps) and shutil.which("nvidia-smi"):
         for name in _INSTEAD_OF_NVML:
-            _ask(name, found, notes)
-    if not found:
+            _ask(name, maps, notes)
+    if not maps:
         raise ProbeError("machine", f"no source answers here ({'; '.join(notes)}); use --from FILE")
-    return merge(found), tuple(notes)
+    return merge(maps), tuple(notes)
 
 
-def _ask(name: str, found: list[Topology], notes: list[str]) -> None:
+def _ask(name: str, maps: list[Topology], notes: list[str]) -> None:
     source, command = importlib.import_module(f"topology.sources.{name}"), LIVE[name]
     try:
-        found.append(source.parse(_printed(source.NAME, command)) if command else source.read())
+        maps.append(source.parse(_printed(source.NAME, command)) if command else source.read())
     except ProbeError as error:
         notes.append(str(error))
 
@@ -199,6 +199,6 @@ def _printed(source: str, command: Sequence[str]) -> str:
         raise ProbeError(source, f"{' '.join(command)}: {error}") from None
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode != 0:
-        said = (done.stderr.decode("utf-8", "replace") or text).strip().splitlines() or ["nothing"]
-        raise ProbeError(source, f"{' '.join(command)} failed ({done.returncode}): {said[-1]}")
+        lines = (done.stderr.decode("utf-8", "replace") or text).strip().splitlines() or ["nothing"]
+        raise ProbeError(source, f"{' '.join(command)} failed ({done.returncode}): {lines[-1]}")
     return text

@@ -215,16 +215,16 @@ class Pci:
             self.draft.count(kind, placed[kind])
         loose = [child for node in nodes if not self._placed(node) for child in _os_devices(node)]
         for what, kinds in (("interfaces", _RDMA | _NETWORK), ("processors", _PROCESSOR)):
-            found = [node for node in loose if self._kinds(node) & kinds]
-            if found:
-                names = ", ".join(node.get("name") for node in found[:4])
-                why = f"{len(found)} that are on no PCI device of the map, as {names}"
-                self.draft.gap(what, "OSDev", f"from line {found[0].line}: {why}")
+            fitting = [node for node in loose if self._kinds(node) & kinds]
+            if fitting:
+                names = ", ".join(node.get("name") for node in fitting[:4])
+                why = f"{len(fitting)} that are on no PCI device of the map, as {names}"
+                self.draft.gap(what, "OSDev", f"from line {fitting[0].line}: {why}")
 
     def _kinds(self, node: Node) -> int:
         """What an OSDev is, in bits."""
-        said = node.number("osdev_type", self.draft.source) or 0
-        return _BEFORE_3.get(said, 0) if self.before_3 else said
+        mask = node.number("osdev_type", self.draft.source) or 0
+        return _BEFORE_3.get(mask, 0) if self.before_3 else mask
 
     def _placed(self, node: Node) -> bool:
         function = self.functions.get(canonical(node.get("pci_busid")) or "")
@@ -247,9 +247,9 @@ class Pci:
     def _function(self, node: Node, root: str, bridges: tuple[str, ...]) -> Function:
         busid = canonical(node.get("pci_busid"))
         if busid is None:
-            said = node.get("pci_busid")
+            address = node.get("pci_busid")
             raise ProbeError(
-                self.draft.source, f"pci_busid={said!r} appears without being one", node.line
+                self.draft.source, f"pci_busid={address!r} appears without being one", node.line
             )
         function = Function(busid, root, bridges)
         match = _PCI_TYPE.match(node.get("pci_type"))
@@ -305,18 +305,18 @@ def parse(text: str) -> Topology:
     Several machines are below one System object, as hwloc-assembler writes them, or documents one
     behind the other. Raises ProbeError, with the line, for another XML.
     """
-    starts = [found.start() for found in _DOCUMENT.finditer(bounded(NAME, text))]
+    starts = [match.start() for match in _DOCUMENT.finditer(bounded(NAME, text))]
     parts = [text]
     if len(starts) > 1:
         ends = [*starts[1:], len(text)]
         parts = [text[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)]
     if len(parts) > MAX_HOSTS:
         raise ProbeError(NAME, f"{len(parts)} documents; at most {MAX_HOSTS} are read")
-    found, skipped = list[Topology](), 0
+    match, skipped = list[Topology](), 0
     for part in parts:
-        found += _document(part, skipped)
+        match += _document(part, skipped)
         skipped += part.count("\n")
-    return found[0] if len(found) == 1 else _together(found)
+    return match[0] if len(match) == 1 else _together(match)
 
 
 def _document(text: str, above: int) -> list[Topology]:
@@ -334,12 +334,12 @@ def _document(text: str, above: int) -> list[Topology]:
     if len(machines) > MAX_HOSTS:
         raise ProbeError(NAME, f"{len(machines)} machines; at most {MAX_HOSTS} are read", top.line)
     bare = replace(root, children=[])
-    found = [_Reader(before_3, machine).read(bare, machine) for machine in machines]
+    maps = [_Reader(before_3, machine).read(bare, machine) for machine in machines]
     if lost := [node for node in root.children if node.tag.startswith("distances")]:
         # Their rows are numbers of objects, which machines have in common.
         why = f"line {lost[0].line}: {len(lost)} matrices over several machines are not read"
-        found[0] = replace(found[0], gaps=(*found[0].gaps, Gap(NAME, "links", "distances", why)))
-    return found
+        maps[0] = replace(maps[0], gaps=(*maps[0].gaps, Gap(NAME, "links", "distances", why)))
+    return maps
 
 
 def _together(maps: list[Topology]) -> Topology:
@@ -401,10 +401,10 @@ class _Reader:
         machine, whose CPUs have some of their own, is a leaf.
         """
         children = node.all("object")
-        memory = [found for child in children for found in _memory(child)]
-        for found in memory:
-            if id(found) not in self.ids:
-                self.ids[id(found)] = self._add(Kind.NUMA, "NUMA", parent, found)
+        memory = [inner for child in children for inner in _memory(child)]
+        for inner in memory:
+            if id(inner) not in self.ids:
+                self.ids[id(inner)] = self._add(Kind.NUMA, "NUMA", parent, inner)
         local = self._local(children, memory)
         if local is not None:
             home = self.ids[id(local)]
@@ -417,8 +417,8 @@ class _Reader:
         beside = (child for child in children if child.get("type") not in _MEMORY)
         if any(id(child) in self.with_memory for child in beside):
             return None
-        near = [found for found in memory if _near(found)]
-        above = [found for found in near if id(found) in self.with_cpus]
+        near = [node for node in memory if _near(node)]
+        above = [node for node in near if id(node) in self.with_cpus]
         if above:
             return above[0] if len(above) == 1 else None
         return near[0] if near else None
@@ -443,10 +443,14 @@ class _Reader:
     def _add(self, kind: Kind, stem: str, parent: str, node: Node, **facts: Value | None) -> str:
         """Add a device, numbered as in the file where that counts them once."""
         numbered = kind in (Kind.NUMA, Kind.PACKAGE)
-        said = node.number("os_index", NAME) if numbered else None
+        number = node.number("os_index", NAME) if numbered else None
         count = self.counts.get(stem, 0)
         self.counts[stem] = count + 1
-        index = count if said is None or said < 0 or f"{stem}{said}" in self.draft.devices else said
+        index = (
+            count
+            if number is None or number < 0 or f"{stem}{number}" in self.draft.devices
+            else number
+        )
         while f"{stem}{index}" in self.draft.devices:
             index += 1
         facts["cpus"] = from_mask(node.get("cpuset")) or None
@@ -467,15 +471,15 @@ class _Reader:
 
     def _ends(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
         """Devices as matrices call them: ``OSDev:802`` by gp index, ``NUMANode@0`` by os index."""
-        found: dict[str, str] = {}
+        ends: dict[str, str] = {}
         for node in nodes:
             device = self.ids.get(id(node)) or placed.get(canonical(node.get("pci_busid")) or "")
             if device is not None:
-                found[f"{node.get('type')}@{node.get('os_index')}"] = device
+                ends[f"{node.get('type')}@{node.get('os_index')}"] = device
                 for named in (node, *node.all("object")):
                     if named is node or named.get("type") == "OSDev":
-                        found[f"{named.get('type')}:{named.get('gp_index')}"] = device
-        return found
+                        ends[f"{named.get('type')}:{named.get('gp_index')}"] = device
+        return ends
 
     def _account(self, nodes: list[Node]) -> None:
         """Count the file's devices, whatever their place in the tree."""
@@ -507,7 +511,7 @@ def _memory(node: Node) -> list[Node]:
     if node.get("type") == "NUMANode":
         return [node]
     if node.get("type") == "MemCache":
-        return [found for child in node.all("object") for found in _memory(child)]
+        return [inner for child in node.all("object") for inner in _memory(child)]
     return []
 
 

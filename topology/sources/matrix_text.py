@@ -73,18 +73,18 @@ def find(source: str, lines: list[str], words: str) -> list[Matrix]:
 
 
 def _found(source: str, lines: list[str], words: str) -> list[Matrix]:
-    found, at = [], 0
+    cells, at = [], 0
     while at < len(lines):
         header = _header(lines, at, words)
         if header is None:
             at += 1
             continue
         matrix = _read(source, lines, at, *header, words)
-        found.append(matrix)
+        cells.append(matrix)
         at = matrix.end
-    if not found:
+    if not cells:
         raise ProbeError(source, "no matrix: expected a line with GPU0 GPU1 … and a row for each")
-    return found
+    return cells
 
 
 def check_symmetric(source: str, matrix: Matrix) -> None:
@@ -132,13 +132,13 @@ def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None
     line = _SPACED.sub(r"\1\2", line)
     cell = re.compile(rf"[\s|,;]+((?:{words})+)(?=[\s|,;]|$)")
     for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):
-        found, at = [], start.end()
+        cells, at = [], start.end()
         while match := cell.match(line, at):
             # Pastes fuse neighbours (NODENODE); words split in one way only, and cells are counted.
-            found += re.findall(words, match[1])
+            cells += re.findall(words, match[1])
             at = match.end()
-        if found:
-            return line[: start.start()], found, line[at:]
+        if cells:
+            return line[: start.start()], cells, line[at:]
     return None
 
 
@@ -180,7 +180,7 @@ def _read(
 
 def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, ...]:
     """Labels of rows below the last column's. ProbeError for a GPU's, which must not be lost."""
-    found: list[str] = []
+    further: list[str] = []
     for number in range(end, len(lines)):
         if _rule(lines[number]):
             continue
@@ -190,8 +190,8 @@ def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, .
         if label.startswith("GPU"):
             reason = f"the row of {label}, but no column: the text is cut on the right"
             raise ProbeError(source, reason, number + 1)
-        found.append(label)
-    return tuple(found)
+        further.append(label)
+    return tuple(further)
 
 
 def _checked(

@@ -34,18 +34,18 @@ def add_links(
     difference told. Raises ProbeError, with the line, for a count that is none.
     """
     switches: dict[str, str] = {}
-    said: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     lines: dict[tuple[str, str], int] = {}
     for pci, id in gpus:
         # Ranks that share a GPU, and the parts of a split one, all state the links of the whole.
         for gpu in pci.all("gpu")[:1]:
             for node, end, count in _stated(draft, gpu, id, by_bus, switches):
                 # Like NCCL, add up what is said of one pair in several elements.
-                said[id, end] = said.get((id, end), 0) + count
+                counts[id, end] = counts.get((id, end), 0) + count
                 lines.setdefault((id, end), node.line)
             _chip_to_chip(draft, gpu, id)
-    for (a, b), count in said.items():
-        back = said.get((b, a))
+    for (a, b), count in counts.items():
+        back = counts.get((b, a))
         if back is not None and (b, a) < (a, b):
             continue  # the pair's turn was the other way round
         if draft.devices[b].kind is Kind.GPU and back != count:
@@ -69,8 +69,8 @@ def _stated(
     for node in gpu.all("nvlink", "xgmi"):
         count = node.number("count", draft.source)
         if count is None or not 0 < count <= 1024:
-            said = node.get("count")
-            raise ProbeError(draft.source, f"<{node.tag}> has count={said!r}", node.line)
+            text = node.get("count")
+            raise ProbeError(draft.source, f"<{node.tag}> has count={text!r}", node.line)
         target, kind = node.get("target").lower(), node.get("tclass").lower()
         bus = canonical(target) or target
         end = by_bus.get((draft.host(id), bus)) or switches.get(bus)
@@ -295,32 +295,32 @@ class _Reader:
         ]
         hosts = [self.draft.host(parent) for *_, parent in self.gpus]
         place, several = list(self.hosts.values()).index, len(self.hosts) > 1
-        given = None not in devs and len(set(zip(hosts, devs, strict=True))) == len(devs)
-        by_dev = given and several
+        unique = None not in devs and len(set(zip(hosts, devs, strict=True))) == len(devs)
+        by_dev = unique and several
         order = sorted(
             range(len(devs)),
             key=lambda n: (place(hosts[n]), (devs[n] or 0) if by_dev else 0, self.gpus[n][1]),
         )
-        if not given and any(dev is not None for dev in devs):
+        if not unique and any(dev is not None for dev in devs):
             self.draft.gap("GPUs", "dev", f"not a number for each: {devs}; in order of bus ids")
         for position, at in enumerate(order):
             pci, busid, parent = self.gpus[at]
-            dev = devs[at] if given else None
+            dev = devs[at] if unique else None
             index = position if dev is None or several else dev
             id = self.draft.add(f"GPU{index}", Kind.GPU, index, busid=busid, parent=parent)
-            for found in pci.all("gpu")[:1]:
-                self.draft.state(id, **_gpu(found))
+            for inner in pci.all("gpu")[:1]:
+                self.draft.state(id, **_gpu(inner))
             self.draft.state(id, **_pcie(pci))
             self.by_bus[hosts[at], busid] = id
 
     def _nics(self) -> None:
         """Number NICs by NCCL's dev where each has one; the others come after them."""
         devs = [net.number("dev", NAME) if net else None for _, net, _ in self.nets]
-        said = [dev for dev in devs if dev is not None and dev >= 0]
-        if len(set(said)) < len(said):
+        numbers = [dev for dev in devs if dev is not None and dev >= 0]
+        if len(set(numbers)) < len(numbers):
             self.draft.gap("NICs", "dev", f"not a number for each: {devs}; in order of the file")
-            said, devs = [], [None] * len(devs)
-        free = iter(n for n in range(len(said) + len(devs)) if n not in set(said))
+            numbers, devs = [], [None] * len(devs)
+        free = iter(n for n in range(len(numbers) + len(devs)) if n not in set(numbers))
         cards: set[tuple[str, str]] = set()
         for (pci, net, parent), dev in zip(self.nets, devs, strict=True):
             index = dev if dev is not None and dev >= 0 else next(free)
@@ -408,8 +408,8 @@ class _Writer:
         homes = self._homes()
         for numa, number in zip(homes, _numbers(homes), strict=True):
             cpus = members(str(numa.get("cpus") or self._affinity(numa) or ""))
-            said = {key: numa.get(n) or self.topology.get(n) for key, n in _CPU_NAMES.items()}
-            head = {"numaid": number, "affinity": mask(cpus) if cpus else None, **said}
+            facts = {key: numa.get(n) or self.topology.get(n) for key, n in _CPU_NAMES.items()}
+            head = {"numaid": number, "affinity": mask(cpus) if cpus else None, **facts}
             out += _element("cpu", head, 1, self._below(numa, 2))
         return [*out, "</system>"]
 
@@ -532,8 +532,8 @@ def _element(
     tag: str, attributes: Mapping[str, object], depth: int, inner: list[str] | None = None
 ) -> list[str]:
     """The lines of an element, as NCCL dumps them; one without ``inner`` is closed at once."""
-    said = "".join(f" {k}={quoteattr(str(v))}" for k, v in attributes.items() if v is not None)
-    head, indent = f"<{tag}{said}", "  " * depth
+    text = "".join(f" {k}={quoteattr(str(v))}" for k, v in attributes.items() if v is not None)
+    head, indent = f"<{tag}{text}", "  " * depth
     if inner is None:
         return [f"{indent}{head}/>"]
     return [f"{indent}{head}>", *inner, f"{indent}</{tag}>"]

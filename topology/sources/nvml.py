@@ -185,23 +185,23 @@ _CALLS = tuple(call for call in CALLS if call[0] in State.__dataclass_fields__)
 class Gauge:
     """Reads the state of a GPU, from any thread. NVML stays open until `close`."""
 
-    def __init__(self, library: Any, handle: Any, said: dict[str, str]) -> None:
+    def __init__(self, library: Any, handle: Any, names: dict[str, str]) -> None:
         self._library, self._handle = library, handle
         # A refused query is not repeated: it costs time and the answer stays the same.
         self._calls = [call for call in _CALLS if hasattr(library, call[1])]
-        self.busid, self.uuid, self.name = said["busid"], said["uuid"], said["name"]
+        self.busid, self.uuid, self.name = names["busid"], names["uuid"], names["name"]
 
     def look(self) -> State:
         """The GPU's state now; some 100 microseconds."""
-        found: dict[str, Any] = {}
+        reading: dict[str, Any] = {}
         for call in self._calls:
             fact, name, arguments, make = call
             try:
-                found[fact] = make(getattr(self._library, name)(self._handle, *arguments))
+                reading[fact] = make(getattr(self._library, name)(self._handle, *arguments))
             except self._library.NVMLError:
                 # Another thread may have found the same, at the same time.
                 self._calls = [other for other in self._calls if other is not call]
-        return State(time.monotonic(), **found)
+        return State(time.monotonic(), **reading)
 
     def close(self) -> None:
         """End the use of NVML."""
@@ -218,13 +218,13 @@ def gauge(busid: str | None, uuid: str | None) -> Gauge:
         wanted = canonical(busid or "")
         for index in range(library.nvmlDeviceGetCount()):
             handle = library.nvmlDeviceGetHandleByIndex(index)
-            said = {
+            names = {
                 "busid": canonical(str(library.nvmlDeviceGetPciInfo(handle).busId)) or "",
                 "uuid": str(library.nvmlDeviceGetUUID(handle)),
                 "name": str(library.nvmlDeviceGetName(handle)),
             }
-            if said["busid"] == wanted if wanted else said["uuid"] == uuid:
-                return Gauge(library, handle, said)
+            if names["busid"] == wanted if wanted else names["uuid"] == uuid:
+                return Gauge(library, handle, names)
     except library.NVMLError as error:
         library.nvmlShutdown()
         raise ProbeError(NAME, f"no state of GPU {busid or uuid}: {error}") from None
@@ -296,10 +296,10 @@ class _Reader:
         id = self.draft.gpu(index, str(name or ""), busid=busid, uuid=str(uuid) if uuid else None)
         if busid:
             self.buses[busid] = id
-        said = self.ask.facts(id, handle, CALLS)
-        self.draft.state(id, **said)
+        facts = self.ask.facts(id, handle, CALLS)
+        self.draft.state(id, **facts)
         self._fabric(id, handle)
-        if said.get("mig"):
+        if facts.get("mig"):
             self._migs(id, handle)
         return id
 

@@ -55,11 +55,11 @@ def _facts_out(facts: tuple[Fact, ...]) -> list[list[Any]]:
 
 def _out(thing: Device | Link) -> dict[str, Any]:
     """The facts of a device or link, by field name."""
-    said = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    said["kind"] = thing.kind.value
+    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    values["kind"] = thing.kind.value
     if isinstance(thing, Device):
-        said["facts"] = _facts_out(thing.facts)
-    return {name: value for name, value in said.items() if value is not None}
+        values["facts"] = _facts_out(thing.facts)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _value(value: Any) -> str | int | float | bool | tuple[Any, ...]:
@@ -80,12 +80,12 @@ def _text(value: Any) -> str:
 
 def _checked(entry: dict[str, Any], kinds: dict[str, type | UnionType]) -> dict[str, Any]:
     """The members of an entry that are there, each of its kind."""
-    found = {name: entry[name] for name in kinds if entry.get(name) is not None}
-    for name, value in found.items():
+    values = {name: entry[name] for name in kinds if entry.get(name) is not None}
+    for name, value in values.items():
         if not isinstance(value, kinds[name]) or isinstance(value, bool):
             raise TypeError(f"{name} {value!r} is not of the kind it should be")
         _value(value)
-    return found
+    return values
 
 
 _DEVICE: dict[str, type | UnionType] = {
@@ -113,10 +113,10 @@ def _link_in(entry: dict[str, Any]) -> Link:
 
 
 def _topology_in(document: dict[str, Any]) -> Topology:
-    said = document.get("pairs", [])
-    facts = _facts_in((e["name"], e["value"], e["source"]) for e in said)
+    entries = document.get("pairs", [])
+    facts = _facts_in((e["name"], e["value"], e["source"]) for e in entries)
     pairs = tuple(
-        PairFact(_text(e["a"]), _text(e["b"]), fact) for e, fact in zip(said, facts, strict=True)
+        PairFact(_text(e["a"]), _text(e["b"]), fact) for e, fact in zip(entries, facts, strict=True)
     )
     for pair in pairs:
         if pair.fact.name == "level" and pair.fact.value not in Level.__members__:

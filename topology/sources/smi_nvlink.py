@@ -68,26 +68,26 @@ def _bare(rows: list[str], number: int) -> re.Match[str] | None:
     return head if any(mark.search(after) for mark in (_LINK, _NONE, _LACKS)) else None
 
 
-def _state(gpu: _Gpu, number: int, said: str, line: int) -> None:
-    if speed := _SPEED.fullmatch(said):
+def _state(gpu: _Gpu, number: int, state: str, line: int) -> None:
+    if speed := _SPEED.fullmatch(state):
         rate = float(speed[1]) * 1e9
         if rate > 0:
             gpu.up[number] = rate
         else:
             gpu.down.add(number)
-    elif _UP.fullmatch(said):
+    elif _UP.fullmatch(state):
         gpu.up[number] = 0.0
-    elif _DOWN.fullmatch(said):
+    elif _DOWN.fullmatch(state):
         gpu.down.add(number)
-    elif errors := _ERRORS.fullmatch(said):
+    elif errors := _ERRORS.fullmatch(state):
         gpu.errors = (gpu.errors or 0) + int(errors[1])
     elif not re.match(
         r"(?:\(?Not supported\)?$|.*\bsupported: (?:true|false)|Remote "
         r"Device|.*(?:Tx|Rx)\S*:|Version)",
-        said,
+        state,
         re.I,
     ):
-        raise ProbeError(NAME, f"link {number} is in a state unknown here: {said[:60]!r}", line)
+        raise ProbeError(NAME, f"link {number} is in a state unknown here: {state[:60]!r}", line)
 
 
 def _conclude(draft: Draft, gpu: _Gpu) -> None:

@@ -135,8 +135,8 @@ def _gpu(draft: Draft, index: int, busid: str, node: Node) -> None:
         sm=_ARCHITECTURE_SM.get(_value(node, "product_architecture") or ""),
     )
     for fact, paths, read_value in _ROWS:
-        said = next((text for path in paths if (text := _value(node, path)) is not None), None)
-        value = None if said is None else read_value(said)
+        stated = next((text for path in paths if (text := _value(node, path)) is not None), None)
+        value = None if stated is None else read_value(stated)
         draft.state(id, **{fact: value})
         if value is None and fact in _WANTED:
             raw = next((t for path in paths if (t := node.at(path)) is not None), "absent")
@@ -186,21 +186,21 @@ def _throttle(draft: Draft, id: str, node: Node) -> None:
 def _errors(draft: Draft, id: str, node: Node) -> None:
     """Sum the counters; names changed with Turing and again with Hopper's split of SRAM errors."""
     for scope, ending in (("volatile", ""), ("aggregate", "_lifetime")):
-        found: dict[str, int] = {}
+        by_name: dict[str, int] = {}
         counts = next((c for e in node.all("ecc_errors") for c in e.all(scope)), None)
         for counter in counts.walk() if counts is not None else ():
             number = _whole(counter.text.strip())
             kind = _error_kind(counter.tag)
             if number is not None and kind:
-                found[kind] = found.get(kind, 0) + number
+                by_name[kind] = by_name.get(kind, 0) + number
         for bits, kind in (("single_bit", "ecc_corrected"), ("double_bit", "ecc_uncorrected")):
             old = counts.at(f"{bits}/total") if counts is not None else None
             if old is not None and (number := _whole(old)) is not None:
-                found[kind] = number
-        if "ecc_uncorrected" in found:
-            draft.state(id, **{f"ecc_uncorrected{ending}": found["ecc_uncorrected"]})
-        if scope == "volatile" and "ecc_corrected" in found:
-            draft.state(id, ecc_corrected=found["ecc_corrected"])
+                by_name[kind] = number
+        if "ecc_uncorrected" in by_name:
+            draft.state(id, **{f"ecc_uncorrected{ending}": by_name["ecc_uncorrected"]})
+        if scope == "volatile" and "ecc_corrected" in by_name:
+            draft.state(id, ecc_corrected=by_name["ecc_corrected"])
 
 
 def _error_kind(tag: str) -> str | None:
@@ -214,8 +214,8 @@ def _error_kind(tag: str) -> str | None:
 def _mig(draft: Draft, gpu: str, node: Node) -> None:
     for devices in node.all("mig_devices"):
         for position, mig in enumerate(devices.all("mig_device")):
-            said = _whole(mig.at("index") or "")
-            index = position if said is None else said
+            number = _whole(mig.at("index") or "")
+            index = position if number is None else number
             if f"{gpu}/MIG{index}" in draft.devices:
                 raise ProbeError(NAME, f"MIG device {index} of {gpu} appears twice", mig.line)
             memory = _value(mig, "fb_memory_usage/total")

@@ -53,10 +53,10 @@ class Cpus:
         self._machine(draft)
         owners = self._packages(draft)
         home: dict[int, str] = {}
-        for index, said in sorted(self.nodes.items()):
-            cpus = members(said.get("cpulist", "")) or []
+        for index, facts in sorted(self.nodes.items()):
+            cpus = members(facts.get("cpulist", "")) or []
             packages = {owners[cpu] for cpu in cpus if cpu in owners}
-            kb = said.get("memory_kb", "")
+            kb = facts.get("memory_kb", "")
             id = draft.add(
                 f"NUMA{index}",
                 Kind.NUMA,
@@ -84,8 +84,8 @@ class Cpus:
 
     def _packages(self, draft: Draft) -> dict[int, str]:
         owners: dict[int, str] = {}
-        for cpu, said in sorted(self.cpus.items()):
-            package = said.get("physical_package_id", "")
+        for cpu, facts in sorted(self.cpus.items()):
+            package = facts.get("physical_package_id", "")
             if package.isdecimal():
                 id = f"PKG{int(package[:6])}"
                 if id not in draft.devices:
@@ -130,9 +130,9 @@ class Cpus:
         self, draft: Draft, caches: dict[int, str], home: dict[int, str], owners: dict[int, str]
     ) -> None:
         threads = {
-            said.get("thread_siblings_list", str(cpu)): cpu for cpu, said in self.cpus.items()
+            facts.get("thread_siblings_list", str(cpu)): cpu for cpu, facts in self.cpus.items()
         }
-        whole = {text: found for text in threads if (found := members(text))}
+        whole = {text: cpus for text in threads if (cpus := members(text))}
         for index, text in enumerate(sorted(whole, key=lambda t: whole[t])):
             first = whole[text][0]
             parent = caches.get(first) or home.get(first) or owners.get(first, "HOST")
@@ -232,8 +232,8 @@ def snapshot(root: Path = Path("/")) -> str:
     sys = root / "sys"
     if not (sys / "devices").is_dir():
         raise ProbeError(NAME, f"no {sys / 'devices'}: this is no Linux, or sysfs is not mounted")
-    found = [*_pci_lines(sys), *_system_lines(sys), *_proc_lines(root)]
-    return "".join(f"{path}:{value}\n" for path, value in found)
+    lines = [*_pci_lines(sys), *_system_lines(sys), *_proc_lines(root)]
+    return "".join(f"{path}:{value}\n" for path, value in lines)
 
 
 def parse(text: str) -> Topology:
@@ -426,8 +426,8 @@ class _Reader:
         """The NUMA node of each root complex, by its devices; one node leaves no question."""
         homes: dict[str, str] = {}
         for function in self.functions.values():
-            said = self.values.get(function.busid, {}).get("numa_node", "-1")
-            nodes = members(said) if said != "-1" else None
+            node = self.values.get(function.busid, {}).get("numa_node", "-1")
+            nodes = members(node) if node != "-1" else None
             if nodes and nodes[0] in numas:
                 homes.setdefault(function.root, f"NUMA{nodes[0]}")
         alone = f"NUMA{numas[0]}" if len(numas) == 1 else "HOST"

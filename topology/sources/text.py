@@ -36,11 +36,11 @@ def lines(source: str, text: str) -> list[str]:
     """
     clean = strip_escapes(bounded(source, text))
     clean = clean.replace("\ufeff", "").replace("\xa0", " ")
-    found = [line.rstrip("\r") for line in clean.split("\n")]
-    long = next((n for n, line in enumerate(found, 1) if len(line) > MAX_LINE), None)
+    rows = [line.rstrip("\r") for line in clean.split("\n")]
+    long = next((n for n, line in enumerate(rows, 1) if len(line) > MAX_LINE), None)
     if long is not None:
         raise ProbeError(source, f"a line of more than {MAX_LINE} characters", long)
-    return found
+    return rows
 
 
 def loaded(source: str, text: str, skipped: int = 0) -> Any:
@@ -110,13 +110,13 @@ class Node:
         value = self.get(name)
         if not value:
             return None
-        found = None
+        parsed = None
         with suppress(ValueError):
-            found = int(value, 0) if len(value) <= 32 else None
-        if found is None or not -(1 << 63) <= found < 1 << 63:
+            parsed = int(value, 0) if len(value) <= 32 else None
+        if parsed is None or not -(1 << 63) <= parsed < 1 << 63:
             reason = f"<{self.tag}> has {name}={value[:40]!r}, which is no number of 64 bits"
             raise ProbeError(source, reason, self.line)
-        return found
+        return parsed
 
 
 def tree(source: str, text: str, above: int = 0) -> Node:
@@ -147,7 +147,7 @@ class _Builder:
         self.source, self.skipped = source, skipped
         self.root: Node | None = None
         self.open: list[Node] = []
-        self.said: list[list[str]] = []
+        self.texts: list[list[str]] = []
         self.count = 0
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
@@ -177,11 +177,11 @@ class _Builder:
         elif self.root is None:
             self.root = node
         self.open.append(node)
-        self.said.append([])
+        self.texts.append([])
 
     def _end(self, tag: str) -> None:
-        self.open.pop().text = "".join(self.said.pop())
+        self.open.pop().text = "".join(self.texts.pop())
 
     def _data(self, data: str) -> None:
         if self.open:
-            self.said[-1].append(data)
+            self.texts[-1].append(data)

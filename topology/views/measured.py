@@ -41,10 +41,10 @@ def text(topology: Topology) -> str:
     for name, more_is_better in QUANTITIES.items():
         cells = matrix(topology, name)
         if cells:
-            found = slow(topology, cells, more_is_better)
-            parts.append(_matrix(topology, name, cells, found))
+            slow_pairs = slow(topology, cells, more_is_better)
+            parts.append(_matrix(topology, name, cells, slow_pairs))
             parts.append(_classes(topology, name, cells))
-            parts += [_slow(name, found)] if found else []
+            parts += [_slow(name, slow_pairs)] if slow_pairs else []
     return make_lines_printable("\n".join(parts))
 
 
@@ -65,10 +65,10 @@ def _matrix(
     topology: Topology,
     name: str,
     cells: dict[tuple[str, str], Estimate],
-    found: tuple[Slow, ...],
+    slow_pairs: tuple[Slow, ...],
 ) -> str:
     title, factor = _SHOWN[name]
-    marked = {(entry.a, entry.b) for entry in found}
+    marked = {(entry.a, entry.b) for entry in slow_pairs}
     ids = ends(topology, cells)
     rows = [["", *(f"{id} " for id in ids)]]
     for a in ids:
@@ -109,13 +109,13 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
     return "\n".join(lines) + "\n"
 
 
-def _slow(name: str, found: tuple[Slow, ...]) -> str:
+def _slow(name: str, slow_pairs: tuple[Slow, ...]) -> str:
     _, factor = _SHOWN[name]
     unit = "us" if name == "latency" else "GB/s"
     lines = [
-        f"  * {entry.a} to {entry.b}: {_interval(entry.found, factor)} {unit}, "
+        f"  * {entry.a} to {entry.b}: {_interval(entry.estimate, factor)} {unit}, "
         f"others of {entry.kind}: {two_decimals(entry.typical * factor)} {unit}"
-        for entry in found
+        for entry in slow_pairs
     ]
     return "\n".join(["slower than the class by more than the noise:", *lines]) + "\n"
 

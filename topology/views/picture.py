@@ -80,7 +80,7 @@ def draw(topology: Topology) -> Drawing:
             hop.kind,
             _line(places[hop.a], places[hop.b], layers[hop.a] == layers[hop.b], hop.kind == "cpu"),
             max(_THINNEST, _THICKEST * hop.bandwidth / fastest if hop.kind != "memory" else 0),
-            _said(hop),
+            _describe_hop(hop),
         )
         for hop in hops
     )
@@ -92,35 +92,35 @@ def _columns(topology: Map, layers: dict[str, int]) -> dict[str, float]:
     switches = [switch.id for switch in topology.of(Kind.SWITCH)]
     inner = {topology.device(id).parent for id in layers if id not in switches}
     ends = [id for id in layers if id not in inner and id not in switches]
-    found = {id: float(place) for place, id in enumerate(ends)}
+    columns = {id: float(place) for place, id in enumerate(ends)}
     for id in reversed(layers):
         if id in inner:
-            below = [found[child.id] for child in topology.children(id) if child.id in found]
-            found[id] = sum(below) / len(below)
+            below = [columns[child.id] for child in topology.children(id) if child.id in columns]
+            columns[id] = sum(below) / len(below)
     step = len(ends) / (len(switches) + 1)
-    return found | {id: step * (place + 1) - 0.5 for place, id in enumerate(switches)}
+    return columns | {id: step * (place + 1) - 0.5 for place, id in enumerate(switches)}
 
 
 def _layers(topology: Map) -> dict[str, int]:
     """The layer of every device that is drawn, in depth-first order of the tree."""
-    found: dict[str, int] = {}
+    layers: dict[str, int] = {}
 
     def walk(device: Device, depth: int) -> None:
         if device.kind in HIDDEN:
             return
-        found[device.id] = depth
+        layers[device.id] = depth
         for child in topology.children(device.id):
             walk(child, depth + 1)
 
     for device in topology.devices:
         if device.parent is None and device.kind is not Kind.SWITCH:
             walk(device, 0)
-    bottom = max(found.values(), default=0)
-    for id in found:
+    bottom = max(layers.values(), default=0)
+    for id in layers:
         if topology.device(id).kind in _LEAVES:
-            found[id] = bottom
-    found.update((switch.id, bottom + 1) for switch in topology.of(Kind.SWITCH))
-    return found
+            layers[id] = bottom
+    layers.update((switch.id, bottom + 1) for switch in topology.of(Kind.SWITCH))
+    return layers
 
 
 def _words(topology: Map, device: Device) -> tuple[str, tuple[str, ...]]:
@@ -129,7 +129,7 @@ def _words(topology: Map, device: Device) -> tuple[str, tuple[str, ...]]:
     return label, tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _said(hop: Hop) -> str:
+def _describe_hop(hop: Hop) -> str:
     if hop.kind == "memory":
         return f"{hop.a} - {hop.b}: inside the node"
     count = f" x{hop.count}" if hop.kind in ("pcie", "nvlink") else ""

@@ -43,7 +43,7 @@ def text(topology: Topology, width: int = 80) -> str:
 
 def _lines(topology: Map, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
     """Lines with what hangs below them: one a device, but one for all like cores and caches."""
-    found: list[tuple[str, tuple[Device, ...]]] = []
+    branches: list[tuple[str, tuple[Device, ...]]] = []
     folded: set[tuple[Kind, str]] = set()
     for device in devices:
         key = (device.kind, device.name)
@@ -52,12 +52,12 @@ def _lines(topology: Map, devices: tuple[Device, ...]) -> list[tuple[str, tuple[
             continue
         if device.kind in (Kind.CORE, Kind.CACHE) and len(alike) > 1:
             folded.add(key)
-            found.append((_together(alike), _below(topology, alike)))
+            branches.append((_together(alike), _below(topology, alike)))
         else:
             rest = "inferred" if device.get("inferred") else summary(topology, device)
             line = f"{title(device)}  {rest}".rstrip()
-            found.append((line, _below(topology, (device,))))
-    return found
+            branches.append((line, _below(topology, (device,))))
+    return branches
 
 
 def _below(topology: Map, devices: tuple[Device, ...]) -> tuple[Device, ...]:

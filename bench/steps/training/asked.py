@@ -41,9 +41,9 @@ class TrainingOptions:
     @property
     def facts(self) -> dict[str, object]:
         """The options as a record keeps them."""
-        said: dict[str, object] = {}
+        facts: dict[str, object] = {}
         if self.problem is not None:
-            said = {"problem": self.problem_text, "rule": self.rule, "rate": self.rate}
+            facts = {"problem": self.problem_text, "rule": self.rule, "rate": self.rate}
         if self.compress != "none":
-            said["compress"] = self.compress
-        return said
+            facts["compress"] = self.compress
+        return facts

@@ -31,7 +31,7 @@ ONCE = ("one_shot", "ps", "sharded_ps")
 
 
 class Codec(ABC):
-    """A code of float32 vectors."""
+    """A compression of float32 vectors: how they are encoded, decoded, and added when encoded."""
 
     name: str
     adds: str | None = None

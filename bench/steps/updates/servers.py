@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.compute import one_core
-from bench.steps.job import StepJob, StepOutcome
+from bench.steps.job import StepJob
 from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.record import step_record
 from bench.steps.server.endpoint import Channel
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.report import build_report
@@ -63,13 +64,16 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         )
 
 
-def run(job: StepJob) -> StepOutcome:
-    """Measure one protocol. All ranks call this together."""
+def run(job: StepJob) -> tuple[Record, Sequence[str]]:
+    """Measure one protocol; returns its record and the lines below its row.
+
+    All ranks call this together.
+    """
     try:
         server_run = _ServerRun(job)
         server_run.check()
     except Unsupported as error:  # the same on every rank
-        return StepOutcome(Record(skipped=str(error)), job.choice.name)
+        return step_record(job, Record(skipped=str(error)), job.choice.name), []
     return server_run.run()
 
 
@@ -90,7 +94,7 @@ class _ServerRun:
         self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
-    def run(self) -> StepOutcome:
+    def run(self) -> tuple[Record, Sequence[str]]:
         """See `run`."""
         log, shard = self._exchange(self.trainer, self._enough)
         if isinstance(self.world, MpiWorld):
@@ -222,7 +226,9 @@ class _ServerRun:
 
     # -- results
 
-    def _outcome(self, log: ServerLog | None, shard: Any, alone: list[float]) -> StepOutcome:
+    def _outcome(
+        self, log: ServerLog | None, shard: Any, alone: list[float]
+    ) -> tuple[Record, Sequence[str]]:
         """The same on every rank. ``log`` and ``shard``: this server's; see `_exchange_alone`."""
         everyone = self.world.gather(None if log is None else log.to_json())
         servers = [ServerLog.from_json(value) for value in everyone if value is not None]
@@ -260,14 +266,14 @@ class _ServerRun:
             received_bytes=received,
             total_bytes=self.servers * (sent + received),
         )
-        return StepOutcome(
+        return step_record(
+            self.job,
             record,
             self.protocol.name,
-            messages=round(sum(server.gradients + server.answers for server in servers) / updates),
-            predicted=figures["predicted"],
-            model=figures["model"],
             gradients=self.protocol.needed,
-            facts=figures["facts"],
-            lines=figures["lines"],
             transport="sockets" if self.options.learners else self.world.name,
-        )
+            messages=round(sum(server.gradients + server.answers for server in servers) / updates),
+            predicted_s=figures["predicted"],
+            predicted_by=figures["model"],
+            **figures["facts"],
+        ), figures["lines"]

@@ -15,6 +15,7 @@ from itertools import count, product
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
@@ -24,13 +25,14 @@ from bench.steps.buckets import GradientLayout, Gradients, TensorRange
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
 from bench.steps.expected import expected
-from bench.steps.job import UPDATES, StepJob, StepOutcome
+from bench.steps.job import UPDATES, StepJob
 from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.record import step_record
 from bench.steps.step_action import TrainingStep
 from bench.steps.sync_training import RankTraining
 from bench.steps.training.codecs import suits
 from bench.steps.training.report import Facts, Lines
-from bench.timing.measure import Timed, Timing, measure
+from bench.timing.measure import Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
@@ -64,16 +66,16 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
             build(collective, parsed.name, nranks, **parameters)
 
 
-def run(job: StepJob) -> StepOutcome:
+def run(job: StepJob) -> tuple[Record, Lines]:
     """Measure the steps of one update, their compute alone, and their exchange alone.
 
-    All ranks call this together.
+    All ranks call this together. Returns the record, and the lines below its row.
     """
     try:
         update = _Update(job)
     except Unsupported as error:  # the same on every rank
-        skipped = Record(skipped=str(error))
-        return StepOutcome(skipped, "synchronous", facts={"fusion": job.options.fusion.label})
+        skipped, fusion = Record(skipped=str(error)), job.options.fusion.label
+        return step_record(job, skipped, "synchronous", fusion=fusion), []
     try:
         return update.measure()
     finally:
@@ -121,7 +123,7 @@ class _Update:
                 " may fit"
             )
 
-    def measure(self) -> StepOutcome:
+    def measure(self) -> tuple[Record, Lines]:
         """See `run`; the same on every rank."""
         job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
@@ -137,14 +139,12 @@ class _Update:
             step.close()
         moved = np.array(self._bytes_moved()) - before
         plans_made_late = self._first.plans_made - plans_before
-        n = len(timed.times)
+        n, runs = len(timed.times_s), timed.runs or 1
         facts, lines = self._report(timed, int(moved[0]))
         alone = self._timed(_Alone(self._compute), Timing(0, n, per_rank=True))
         exchange = self._timed(_Alone(self._exchange_all), Timing(1, min(n, _ALONE)))
         wrong = self._count_wrong() if self._training.source is None else 0
-        by_rank = job.world.gather(
-            [*(moved / timed.runs).tolist(), step.messages / timed.runs, wrong]
-        )
+        by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
         sent, received, messages, wrongs = zip(*by_rank, strict=True)
         counted = all(one.has_schedules(self._layout, self._spans) for one in self._exchanges)
         predicted, model = expected(job, self._layout, self._spans, self._exchanges, n)
@@ -153,47 +153,42 @@ class _Update:
             lines = [*lines, f"    predicted without coding, {format_seconds(coding)} of a step"]
         # Stragglers are left out: one rank alone would be faster.
         fastest = job.compute.fastest(range(job.world.size))
-        one_rank = mean_of([median_of(alone.per_rank[rank]) for rank in fastest])
+        one_rank = mean_of([median_of(alone.per_rank_s[rank]) for rank in fastest])
         carriers = sum((exchange.carriers for exchange in self._exchanges), Counter[str]())
-        return StepOutcome(
-            Record(
-                times_s=timed.times,
-                iterations=timed.iterations,
-                timing="each",
-                across="max",
-                stopped=timed.stopped,
+        return step_record(
+            job,
+            structs.replace(
+                timed,
+                runs=None,
                 wrong=sum(wrongs) if self._training.source is None else None,
                 sent_bytes=round(max(sent)) if counted else None,
                 received_bytes=round(max(received)) if counted else None,
                 total_bytes=round(sum(sent)) if counted else None,
-                per_rank_s=timed.per_rank if options.per_rank else (),
+                per_rank_s=timed.per_rank_s if options.per_rank else (),
             ),
             "synchronous",
-            compute=alone.times,
-            messages=round(sum(messages)) if counted else None,
-            predicted=predicted,
-            model=model,
             gradients=job.world.size,
-            facts={
-                "fusion": self._fusion.label,
-                "overlap": job.options.overlap,
-                "buckets": round(step.buckets / timed.runs, 2),
-                "plans_made_late": plans_made_late,
-                "one_rank_s": one_rank.value,
-                "one_rank_interval_s": one_rank.ends and list(one_rank.ends),
-                "exchange_s": list(exchange.times),
-                **facts,
-                **({"transports": dict(carriers)} if len(carriers) > 1 else {}),
-            },
-            lines=lines,
             transport="+".join(sorted(carriers, key=lambda name: name != job.transport.name)),
-        )
+            compute_s=alone.times_s,
+            messages=round(sum(messages)) if counted else None,
+            predicted_s=predicted,
+            predicted_by=model,
+            fusion=self._fusion.label,
+            overlap=job.options.overlap,
+            buckets=round(step.buckets / runs, 2),
+            plans_made_late=plans_made_late,
+            one_rank_s=one_rank.value,
+            one_rank_interval_s=one_rank.ends and list(one_rank.ends),
+            exchange_s=exchange.times_s,
+            transports=dict(carriers) if len(carriers) > 1 else None,
+            **facts,
+        ), lines
 
-    def _report(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:
+    def _report(self, timed: Record, sent: int) -> tuple[Facts, Lines]:
         """Facts and lines of the training and of compression."""
-        facts, lines = self._training.report(timed.times)
+        facts, lines = self._training.report(timed.times_s)
         coding_facts, coding_lines = self._training.compression(
-            timed.runs, sent, self._first.times, self._exchange_afresh
+            timed.runs or 1, sent, self._first.times, self._exchange_afresh
         )
         return facts | coding_facts, lines + coding_lines
 
@@ -203,7 +198,7 @@ class _Update:
         self._exchange_all()
         return self._gradients.view((0, len(self._layout.kinds)))
 
-    def _timed(self, action: Action, rules: Timing) -> Timed:
+    def _timed(self, action: Action, rules: Timing) -> Record:
         job = self._job
         return measure(action, job.world, rules, arrived=job.watch.arrived)
 

@@ -108,10 +108,10 @@ def options(
 def compile_kernels(
     device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, *, average: bool = False
 ) -> PassKernels:
-    """The kernel for a device, with as many threads a block as let it hold ``BLOCKS``.
+    """The kernel for a device, with the largest blocks of which `BLOCKS` are resident at once.
 
     All blocks of all ranks wait for each other, so they must be resident at once. Raises
-    Unsupported for a type without kernels, and where even few threads are too many.
+    Unsupported for a type without kernels, and if even small blocks do not fit.
     """
     kernels.require(device, dtype)
     threads, name = THREADS, "busbar_program"

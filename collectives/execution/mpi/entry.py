@@ -8,6 +8,7 @@ from collectives.execution.registry import Both, Entry, Option, Wishes
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.transport import Transport
     from collectives.execution.world import World
 
 _BUFFERS = Option(
@@ -31,6 +32,13 @@ def _open(world: World, wishes: Wishes) -> Both:
     return Both(transport, MpiTransport(ours) if wishes.reached else transport)
 
 
+def _between(world: World) -> Transport:
+    """MPI's messages alone."""
+    from collectives.execution.mpi.transport import MpiTransport
+
+    return MpiTransport(cast("MpiWorld", world))
+
+
 def _of_gpus(world: MpiWorld, wishes: Wishes, buffers: str) -> Both:
     """MPI between GPU buffers; raises as `collectives.execution.gpu.take.take` does."""
     from collectives.execution.gpu.take import take
@@ -50,4 +58,5 @@ ENTRY = Entry(
     on_gpu_with=_BUFFERS,
     options=(_BUFFERS,),
     turn=9,
+    between=_between,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from collectives.execution.registry import Both, Entry, Wishes, transports
 
 if TYPE_CHECKING:
+    from collectives.execution.transport import Transport
     from collectives.execution.world import World
 
 
@@ -23,4 +24,11 @@ def _open(world: World, wishes: Wishes) -> Both:
     return Both(transport, transports()["mpi"].open(world, wishes).transport)
 
 
-ENTRY = Entry("shm", worlds=("mpi",), open=_open, turn=2, suits=_suits)
+def _between(world: World) -> Transport:
+    """The transport alone."""
+    from collectives.execution.shm.transport import ShmTransport
+
+    return ShmTransport(world)
+
+
+ENTRY = Entry("shm", worlds=("mpi",), open=_open, turn=2, suits=_suits, between=_between)

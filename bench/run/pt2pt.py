@@ -13,7 +13,7 @@ from msgspec import structs
 
 from bench.links.exchange import ExchangePattern, exchange
 from bench.options.options import TWO_SIDED, Choice, Options, Pairing
-from bench.run.catalogue import BySize, Chosen, Job, RankSetup, jobs
+from bench.run.contenders import Contender, Job, RankSetup, SizeDependentContender, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported
 from collectives.execution.transport import Reach
@@ -31,8 +31,8 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def todo(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
-    """The jobs of a command: the tests of pairs, or `bench.run.catalogue.jobs`."""
+def build_jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
+    """The jobs of a command: the tests of pairs, or `bench.run.contenders.jobs`."""
     first = wanted[0]
     if first.pairing is not None:
         return pair_jobs(first, first.pairing, ranks.nranks)
@@ -54,25 +54,25 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
         raise Unsupported(f"{what} takes {2 * count} ranks, and {few}; {start}")
     # As osu_mbw_mr: with ranks in blocks by host, each pair crosses between two halves.
     pairs = [(rank, rank + most) for rank in range(count)]
-    found = []
+    sweeps = []
     for test in pairing.tests:
         for way in options.algorithms:
-            told = {} if pairing.pairs is None else {"pairs": pairing.pairs}
+            parameters = {} if pairing.pairs is None else {"pairs": pairing.pairs}
             if test != "latency" and pairing.window != Pairing.window:
-                told["window"] = pairing.window
-            named = replace(way, parameters=tuple(told.items()))
+                parameters["window"] = pairing.window
+            named = replace(way, parameters=tuple(parameters.items()))
             small, large = (
                 _Exchange(options, pairing, pairs, test, named, nranks, trips)
                 for trips in (_TRIPS, _LARGE_TRIPS)
             )
-            chosen = BySize(small.label, [(0, small), (_SMALL_BYTES + 1, large)])
+            chosen = SizeDependentContender(small.label, [(0, small), (_SMALL_BYTES + 1, large)])
             notes = check(small.spec, options, nranks)
             one = chosen if test == "latency" else small
-            found.append(Job(small.spec, replace(options, collective=test), [one], notes))
-    return found
+            sweeps.append(Job(small.spec, replace(options, collective=test), [one], notes))
+    return sweeps
 
 
-class _Exchange(Chosen):
+class _Exchange(Contender):
     """A way of moving bytes in a test, so many ``trips`` an iteration where one waits for another.
 
     ``spec``: the test as a collective.
@@ -113,7 +113,7 @@ class _Exchange(Chosen):
         return self._made
 
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
-        """See `Chosen.traffic`."""
+        """See `Contender.traffic`."""
         sent, received = super().traffic(elements, itemsize, root)
         times = 1 if self.reach is None else self.reach.times
         return sent * times, received * times

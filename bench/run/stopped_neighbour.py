@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from bench.launch import child
-from bench.run.context import Opened
+from bench.run.context import RunContext
 from bench.run.watchdog import end_all
 from busbar.errors import RankFailure
 from busbar.host import boot
@@ -29,7 +29,7 @@ class StoppedNeighbour:
     ``end(reason, aloud)``: see `bench.run.watchdog.Watchdog`.
     """
 
-    def __init__(self, opened: Opened, end: Callable[[str, bool], None]) -> None:
+    def __init__(self, opened: RunContext, end: Callable[[str, bool], None]) -> None:
         self._opened, self._end = opened, end
         self._look, self._rank, self._pid = child.StoppedProcesses(), -1, 0
         if not isinstance(opened.world, MpiWorld):
@@ -43,7 +43,7 @@ class StoppedNeighbour:
             self._pid = ranks[self._rank][1]
 
     def beside(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return what calls ``tick`` and `look`."""
+        """A function that calls ``tick``, and then `look` where there is a neighbour."""
 
         def both() -> None:
             tick()

@@ -13,6 +13,7 @@ from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, RunOptio
 from bench.run.tuning_file import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
+from collectives.execution.registry import auto_order
 from collectives.execution.transport import Reach
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
@@ -38,7 +39,7 @@ class RankSetup(NamedTuple):
     oversubscribed: bool | None = None
 
 
-class Chosen:
+class Contender:
     """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
 
     ``holds``: how many of what a row times one iteration carries out. ``reach``: how ranks reach
@@ -79,7 +80,7 @@ class Chosen:
         """Whether it is a schedule that ranks carry out."""
         return self._name not in (*BESIDE, NONBLOCKING)
 
-    def at(self, nbytes: int) -> Chosen:
+    def at(self, nbytes: int) -> Contender:
         """The algorithm for a size: itself."""
         return self
 
@@ -88,8 +89,10 @@ class Chosen:
         if not self.scheduled:
             return None
         if root not in self._schedules:
-            made = build(self._spec.name, self._name, self._nranks, root=root, **self.parameters)
-            self._schedules[root] = made
+            schedule = build(
+                self._spec.name, self._name, self._nranks, root=root, **self.parameters
+            )
+            self._schedules[root] = schedule
         return self._schedules[root]
 
     def prove(self) -> None:
@@ -122,8 +125,8 @@ class Chosen:
         return self._traffic[key]
 
 
-class BySize:
-    """One contender that is another algorithm from some sizes on; see `Chosen` for its methods.
+class SizeDependentContender:
+    """One contender that is another algorithm from some sizes on; see `Contender` for its methods.
 
     ``ranges``: the least size of each in rising order. Sizes below all belong to the first.
     ``every``: the algorithms, each once.
@@ -131,12 +134,12 @@ class BySize:
 
     library = False
 
-    def __init__(self, label: str, ranges: Sequence[tuple[int, Chosen]]) -> None:
+    def __init__(self, label: str, ranges: Sequence[tuple[int, Contender]]) -> None:
         self.label, self._lows = label, [low for low, _ in ranges]
         self._made = [chosen for _, chosen in ranges]
         self.every = list(dict.fromkeys(self._made))
 
-    def at(self, nbytes: int) -> Chosen:
+    def at(self, nbytes: int) -> Contender:
         """The algorithm for a size."""
         return self._made[max(0, bisect_right(self._lows, nbytes) - 1)]
 
@@ -150,20 +153,24 @@ class BySize:
         return [text for one in self._made for text in one.digests()]
 
 
-def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> BySize:
+def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> SizeDependentContender:
     """``-A auto``: at each size what a tuning file says for these ranks and this transport.
 
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """
     path, nranks = options.tuning, ranks.nranks
     # A dry run does not know yet which of these ``auto`` will take.
-    transports = ("shm", "shm+mpi", "mpi") if ranks.transport == "auto" else (ranks.transport,)
+    transports = [ranks.transport]
+    if ranks.transport == "auto":
+        transports = [one.name for one in auto_order("mpi", on_gpu=False)]
     rules = lookup(load(path), path, spec.name, nranks, transports, ranks.oversubscribed)
-    made = {
-        choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
+    contenders = {
+        choice: Contender(spec, options, parse_choice(choice.algorithm), nranks)
         for choice in {one.choice for one in rules.ranges}
     }
-    return BySize("auto", [(one.low, made[one.choice]) for one in rules.ranges])
+    return SizeDependentContender(
+        "auto", [(one.low, contenders[one.choice]) for one in rules.ranges]
+    )
 
 
 class Job(NamedTuple):
@@ -171,7 +178,7 @@ class Job(NamedTuple):
 
     spec: Collective
     options: Options
-    chosen: Sequence[Chosen | BySize]
+    chosen: Sequence[Contender | SizeDependentContender]
     notes: list[str]
 
 
@@ -181,7 +188,7 @@ def jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
     An algorithm asked for by name that cannot serve the ranks raises Unsupported; with ``-A all``,
     or one of several collectives, it is left out with a note.
     """
-    found: list[Job] = []
+    sweeps: list[Job] = []
     refused: list[str] = []
     for options in wanted:
         one = spec(options.collective)
@@ -193,11 +200,11 @@ def jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
                 raise
             refused.append(f"left out: {options.collective}: {error}")
             continue
-        found.append(Job(one, options, chosen, [*notes, *left_out]))
-    if not found:
+        sweeps.append(Job(one, options, chosen, [*notes, *left_out]))
+    if not sweeps:
         raise Unsupported(refused[0])
-    found[0].notes.extend(refused)
-    return found
+    sweeps[0].notes.extend(refused)
+    return sweeps
 
 
 def prove(todo: Sequence[Job], world: World) -> None:
@@ -228,23 +235,23 @@ def prove(todo: Sequence[Job], world: World) -> None:
 
 def _choose(
     spec: Collective, options: Options, ranks: RankSetup
-) -> tuple[list[Chosen | BySize], list[str]]:
+) -> tuple[list[Contender | SizeDependentContender], list[str]]:
     """What runs, and a note for each that cannot."""
-    found: list[Chosen | BySize] = []
+    contenders: list[Contender | SizeDependentContender] = []
     reasons: list[str] = []
     for choice in options.algorithms:
         if choice.name in ranks.missing:
             reasons.append(f"{choice.name}, {ranks.missing[choice.name]}")
             continue
         if choice.name == "auto":
-            found.append(auto(spec, options, ranks))
+            contenders.append(auto(spec, options, ranks))
             continue
         try:
-            found.append(Chosen(spec, options, choice, ranks.nranks))
+            contenders.append(Contender(spec, options, choice, ranks.nranks))
         except Unsupported as error:
             if not options.every_algorithm:
                 raise
             reasons.append(str(error))
-    if not found:
+    if not contenders:
         raise Unsupported(reasons[0])
-    return found, [f"left out: {reason}" for reason in reasons]
+    return contenders, [f"left out: {reason}" for reason in reasons]

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from bench.launch.control_socket import ControlSocket
-from bench.run.keeping import Keeper
+from bench.run.recorder import Recorder
 from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
 from reports.readers.reading import read
@@ -60,14 +60,14 @@ def test_a_row_is_on_disk_before_it_is_printed(
     assert kept >= 1 or step == "print"
 
 
-def _keeper(folder: Path) -> tuple[Keeper, Path]:
+def _keeper(folder: Path) -> tuple[Recorder, Path]:
     file = str(folder / "r.jsonl")
     options = SimpleNamespace(
         after=None, out=(file,), nccl_json=None, overwrite=False, append=False
     )
     world = SimpleNamespace(rank=0, broadcast=lambda value: value)
     return (
-        Keeper(cast(InprocWorld, world), Screen(0), cast(Any, options), ControlSocket()),
+        Recorder(cast(InprocWorld, world), Screen(0), cast(Any, options), ControlSocket()),
         folder / "r.jsonl",
     )
 
@@ -107,7 +107,7 @@ def test_whoever_ends_a_run_does_not_wait_for_a_pager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: a row that nobody reads holds up neither the display nor the end."""
-    monkeypatch.setattr("bench.run.keeping._PATIENCE_S", 0.01)
+    monkeypatch.setattr("bench.run.recorder._PATIENCE_S", 0.01)
     keeper, _ = _keeper(tmp_path)
     inside, go = threading.Event(), threading.Event()
 

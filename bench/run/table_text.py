@@ -21,14 +21,14 @@ from reports.records.measurement import Measurement, Placements
 from reports.records.shown import PLACEMENT
 
 
-class People(NamedTuple):
+class RankSummary(NamedTuple):
     """The ranks in the heading: processes, and their GPUs if they have any."""
 
     devices: list[tuple[int, int, str, str]]
     slots: list[tuple[int, str]]
 
     @classmethod
-    def of(cls, places: Sequence[Mapping[str, Any]]) -> People:
+    def of(cls, places: Sequence[Mapping[str, Any]]) -> RankSummary:
         """From `bench.run.environment.place` of every rank."""
         return cls(
             [(n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)],
@@ -40,7 +40,7 @@ def banner(
     program: str,
     options: Options,
     library: str,
-    people: People,
+    people: RankSummary,
     group: Group | None,
     above: bool,
     graph: bool,
@@ -79,13 +79,13 @@ def remarks(
 
     ``mpi``: the thread level of a table with rows over MPI; None of any other.
     """
-    found = [] if group is None else [group.title]
+    texts = [] if group is None else [group.title]
     shared = crowd is not None and crowd.per_core > 1
     if crowd is not None and shared:
-        found.append(crowd.remark(ranks if group is None else group.every))
+        texts.append(crowd.remark(ranks if group is None else group.every))
     if mpi is not None:
-        found += level_remarks(mpi, library, shared)
-    return [*found, *transport.remarks]
+        texts += level_remarks(mpi, library, shared)
+    return [*texts, *transport.remarks]
 
 
 def shown(pair: Placements, layout: TableLayout) -> list[str]:

@@ -27,7 +27,7 @@ from reports.tables.pairs import TESTS, pairs
 _PATIENCE_S = 2.0
 
 
-class Keeper:
+class Recorder:
     """Prints and keeps results on rank 0, and only collects them on the others.
 
     All ranks make it together; where a file cannot be written all of them raise Unsupported

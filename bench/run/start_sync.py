@@ -18,7 +18,7 @@ from collectives.execution.world import Json, World
 from reports.records.measurement import Record
 
 
-class Entering:
+class StartSync:
     """How ranks enter what is timed, on one rank; all ranks make one together.
 
     Raises Unsupported where times are not taken by the host's clock, or a pattern does not fit.
@@ -71,13 +71,13 @@ class Entering:
         clock = self._clock
         if clock is None:
             return []
-        found = ["time: from the earliest start to the latest end on one clock (--sync window)"]
+        lines = ["time: from the earliest start to the latest end on one clock (--sync window)"]
         if arrival != ZERO:
             arrival = arrival.on(self._world.size)
-            found = [f"time: from the last rank's arrival to the latest end (--arrival {arrival})"]
+            lines = [f"time: from the last rank's arrival to the latest end (--arrival {arrival})"]
         if not clock.exchanged:
-            return [*found, "clock: CLOCK_MONOTONIC of this host, which all ranks share"]
-        return [*found, clock.said(), *self._recovered(clock)]
+            return [*lines, "clock: CLOCK_MONOTONIC of this host, which all ranks share"]
+        return [*lines, clock.describe(), *self._recovered(clock)]
 
     def _recovered(self, clock: CommonClock) -> list[str]:
         """The error of each rank's common clock, known exactly where clocks are emulated."""
