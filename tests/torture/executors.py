@@ -199,11 +199,11 @@ PYTHON: dict[str, Mutant] = {
         _INPROC, [("        for move in step.after:\n", "        for move in ():\n")]
     ),
     "mpi: a step's requests are not waited for": Mutant(
-        _MPI, [("            *requests(self._mpi, messages, waits=True),\n", "")]
+        _MPI, [("            *requests(mpi, self.messages, waits=True),\n", "")]
     ),
     "mpi: of a step's requests the first is not waited for": Mutant(
         _MPI,
-        [("requests(self._mpi, messages, waits=True)", "requests(self._mpi, messages[1:], waits=True)")],  # noqa: E501
+        [("requests(mpi, self.messages, waits=True)", "requests(mpi, self.messages[1:], waits=True)")],  # noqa: E501
     ),
     "mpi: a segment is added before it came": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
     "mpi: segments share a buffer": Mutant(
@@ -213,7 +213,7 @@ PYTHON: dict[str, Mutant] = {
         _MPI, [("elif not receive.late and view.nbytes", "elif view.nbytes")]
     ),
     "mpi: what arrived is not added": Mutant(
-        _MPI, [("            *adds,\n", "")]
+        _MPI, [("            *self.adds,\n", "")]
     ),
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ from collectives.execution.registry import Both, Entry, Wishes, transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.transport import Transport
     from collectives.execution.world import World
 
 
@@ -24,4 +25,11 @@ def _open(world: World, wishes: Wishes) -> Both:
     return Both(transport, transports()["mpi"].open(world, wishes).transport)
 
 
-ENTRY = Entry("shm+mpi", worlds=("mpi",), open=_open, turn=3, suits=_suits)
+def _between(world: World) -> Transport:
+    """The transport alone."""
+    from collectives.execution.shm_mpi.transport import ShmMpiTransport
+
+    return ShmMpiTransport(cast("MpiWorld", world))
+
+
+ENTRY = Entry("shm+mpi", worlds=("mpi",), open=_open, turn=3, suits=_suits, between=_between)
