@@ -30,6 +30,7 @@ class Keywords(TypedDict, total=False):
     gpus: Value
     graph: Value
     grid: Value
+    in_flight: Value
     iters: Value
     launches: Value
     layout: Value
@@ -51,6 +52,7 @@ class Keywords(TypedDict, total=False):
     root: Value
     run_cycles: Value
     seed: Value
+    segment: Value
     split: Value
     spread: Value
     statistic: Value

@@ -490,6 +490,7 @@ class Options(RunOptions):
                 raise Unsupported("-G and --graph exclude each other; give one of them")
             graph = "on" if self.cudagraph else "off"
             return replace(self, cudagraph=None, chosen={**self.chosen, "graph": graph}).checked()
+        self._check_chosen()
         self._check_gpus()
         self._check_launches()
         if self.nthreads > 1 and self.ranks:
@@ -519,6 +520,16 @@ class Options(RunOptions):
         if self.asks_for_gpus:
             named = "--gpus" if self.gpus != () else "-g" if self.ngpus else "--oversubscribe-gpu"
             raise Unsupported(f"{without}{named} has no effect with --transport {self.transport}")
+
+    def _check_chosen(self) -> None:
+        """Raise Unsupported for an option of other transports than the one named."""
+        every = transports()
+        entry = every.get(self.transport)
+        if entry is None:
+            return
+        for one in (own for other in every.values() for own in other.options):
+            if one.name in self.chosen and one not in entry.options:
+                raise Unsupported(f"{one.flag} has no effect with --transport {self.transport}")
 
     def _check_launches(self) -> None:
         """Raise Unsupported for what cannot be had of several launches in one command."""
@@ -692,12 +703,12 @@ def make_parser(collective: str) -> Parser:
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
     )
     add_flags(parser.add_argument)
-    for entry in transports().values():
-        for own in entry.options:
-            parser.group("GPUs").add_argument(
-                own.flag, action=_Own, const=own.name, choices=own.choices, help=own.help,
-                dest="chosen", default=argparse.SUPPRESS,
-            )  # fmt: skip
+    for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):
+        parser.group(own.title).add_argument(
+            own.flag, action=_Own, const=own.name, choices=own.choices or None, help=own.help,
+            type=own.parse, metavar=None if own.choices else "N", dest="chosen",
+            default=argparse.SUPPRESS,
+        )  # fmt: skip
     if collective != PT2PT:
         known = (*catalogue.algorithms(collective), "worksharing", "library", "auto", "all")
         offer(parser._option_string_actions["-A"], known)

@@ -169,7 +169,7 @@ _INPROC, _MPI = (
 )
 _WAIT, _NEXT = (
     f"            yield from requests(self._mpi, messages[{of}], waits={waits})\n"
-    for of, waits in (("i : i + 1", True), ("i + 2 : i + 3", False))
+    for of, waits in (("i : i + 1", True), ("i + n : i + n + 1", False))
 )
 PYTHON: dict[str, Mutant] = {
     "threads: a send does not wait until it was read": Mutant(
@@ -207,10 +207,10 @@ PYTHON: dict[str, Mutant] = {
     ),
     "mpi: a segment is added before it came": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
     "mpi: segments share a buffer": Mutant(
-        _MPI, [("staging[i % 2][: len(t)]", "staging[0][: len(t)]")]
+        _MPI, [("staging[i % n][: len(t)]", "staging[0][: len(t)]")]
     ),
     "mpi: a late sum is added as it arrives": Mutant(
-        _MPI, [("elif not receive.late and view.nbytes", "elif view.nbytes")]
+        _MPI, [("elif not receive.late and len(view)", "elif len(view)")]
     ),
     "mpi: what arrived is not added": Mutant(
         _MPI, [("            *self.adds,\n", "")]
