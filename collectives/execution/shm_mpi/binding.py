@@ -59,8 +59,8 @@ class _Unread:
 class HostBinder(Binder):
     """Turns a program into calls; see the module.
 
-    ``shared_sent``, ``shared_received``: the share of ``sent`` and ``received`` that stays on the
-    host. MPI gets a turn after each segment that is read.
+    ``shared_sent``: the share of ``sent`` that stays on the host. MPI gets a turn after each
+    segment that is read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HostBinder(Binder):
     ) -> None:
         super().__init__(world, segments, buffers, op)
         self._rank, self._near, self._unread = world.rank, near, list[_Unread]()
-        self.shared_sent = self.shared_received = 0
+        self.shared_sent = 0
 
     def steps(self, program: Program) -> list[BoundStep]:
         """See `Binder.steps`; the last step ends when the neighbours have read everything."""
@@ -127,7 +127,6 @@ class HostBinder(Binder):
     ) -> Pull:
         """Read a message, a segment at a time; MPI goes on between two of them."""
         self.received += message.nbytes
-        self.shared_received += message.nbytes
         ready, most = self._near.ready[peer], self._segments.elements(target)
         calls: list[Call] = [Flag(True, ready, step.number + 1, self._near.period, peer)]
         for a, b in pairwise([*range(0, len(target), most), len(target)]):
