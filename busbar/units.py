@@ -217,9 +217,12 @@ def format_size_argument(nbytes: int) -> str:
 
 def parse_size(text: str) -> int:
     """Return the bytes of ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?(B?|b)\s*", text)
     if not match:
         raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
+    if match[3] == "b":
+        meant = f"{match[1]}{match[2].upper()}"
+        raise Unsupported(f"{text[:40]}: sizes are bytes, and b is bits; {meant} is bytes (binary)")
     value = float(match[1]) * BYTES[match[2].upper()]
     if value > MOST_BYTES:
         most = format_size_argument(MOST_BYTES)

@@ -30,6 +30,8 @@ class Keywords(TypedDict, total=False):
     gpus: Value
     graph: Value
     grid: Value
+    host: Value
+    hostfile: Value
     in_flight: Value
     iters: Value
     launches: Value

@@ -98,6 +98,17 @@ class RunOptions(OptionGroup):
         (),
         types.ranks(1),
     )
+    hosts: tuple[str, ...] = option(
+        "-H --host HOST[,HOST…]  start the ranks of --ranks on these hosts, as many on each,"
+        " by the launcher of this MPI, or srun in a Slurm job; Busbar has the same path there",
+        (),
+        types.hosts,
+        action=JoinLists,
+        alternatives="hosts",
+    )
+    hostfile: Path | None = option(
+        "--hostfile FILE  as --host; the launcher reads the file", alternatives="hosts"
+    )
     launches: int = 1
     thread_count: int | None = option(
         "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
@@ -172,14 +183,27 @@ class RunOptions(OptionGroup):
         return self.threads is not None or (entry is not None and entry.makes_ranks)
 
     @property
+    def on_hosts(self) -> bool:
+        """Whether the hosts are named on which ranks are started."""
+        return bool(self.hosts) or self.hostfile is not None
+
+    @property
     def deadline(self) -> float:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for a file without a name."""
+        """These options. Raises Unsupported for a file without a name, and hosts without ranks."""
         if "" in self.out:
             raise Unsupported("--out '' names no file; ./ is this folder")
+        if self.on_hosts:
+            flag = "--host" if self.hosts else "--hostfile"
+            if self.hostfile is not None and not self.hostfile.is_file():
+                raise Unsupported(f"--hostfile {self.hostfile}: there is no such file")
+            if self.in_process:
+                raise Unsupported(f"{flag} starts processes; threads are on this host alone")
+            if not self.rank_list:
+                raise Unsupported(f"{flag} starts the ranks of --ranks; say how many: --ranks N")
         return self
 
 
