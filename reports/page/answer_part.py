@@ -17,7 +17,7 @@ from reports.analysis.answer import (
     stretch_table,
 )
 from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
-from reports.figures.series import algorithm_of, colours
+from reports.figures.series import Look, algorithm_of, looks
 from reports.page.markup import details, grid, section, table, text
 from reports.records.measurement import Measurement
 
@@ -29,7 +29,7 @@ _MOST = 60
 def answer_part(rows: Sequence[Measurement]) -> str:
     """The section; nothing where no algorithm has a competitor."""
     won = sorted(winners(rows).items())
-    places = colours(algorithm_of(r) for r in rows)
+    places = looks(rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
     blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items())][:_MOST]
     if not blocks:
@@ -52,14 +52,14 @@ def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     return table(f"The fastest of {what}, by size", *stretch_table(ranges)) + note
 
 
-def _won(taken: str, winner: Winner, places: Mapping[str, int]) -> str:
+def _won(taken: str, winner: Winner, places: Mapping[str, Look]) -> str:
     name, figures = map(text, cell(taken, winner))
-    place = places.get(taken.removeprefix("~"), places[algorithm_of(winner.row)])
-    style = f"--swatch: var(--series-{place})"
+    look = places.get(taken.removeprefix("~"), places[algorithm_of(winner.row)])
+    style = f"--swatch: var(--series-{look.place})"
     return f'<span class="winner" style="{style}">{name}</span><br><small>{figures}</small>'
 
 
-def _map(thing: str, cells: Cells, places: Mapping[str, int]) -> str:
+def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
     """Sizes down, rank counts across; a colour a winner, that of the figures."""
     ranks = counts(cells)
     crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
