@@ -8,6 +8,8 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from busbar.units import format_seconds, format_size
 from reports.figures.canvas import (
     LEGEND,
@@ -97,7 +99,9 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
         _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     # Of lines: a wide band would leave no room for them.
-    axes.set_ylim(0, 1.06 * max(max(line.get_ydata()) for line in axes.lines))
+    axes.set_ylim(
+        0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
+    )
     axes.set_ylabel("busbw (GB/s)")
     _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
     return True

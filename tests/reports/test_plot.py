@@ -165,7 +165,7 @@ def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:
     found = [replace(r, busbw_bytes_per_s=0.0) for r in rows(records(["ring"], [2, 4], [0]))]
     assert set(figures(found[:2], "svg")) == {"allreduce-float-sum-2-ranks-ecdf"}
     figure = scaling(found, Palette.of(found))
-    assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0 (us)"]
+    assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0"]
 
 
 def _matrix(*slow: tuple[int, int]) -> Pairs:
