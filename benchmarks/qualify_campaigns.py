@@ -4,15 +4,16 @@
     python benchmarks/qualify_campaigns.py run --healthy --from 0 --to 20 --out campaigns.jsonl
     python benchmarks/qualify_campaigns.py show campaigns.jsonl
 
-Campaign number n of a seed always has the same faults. A campaign that is in the file already is
-left out, so that a run that was interrupted goes on. Each has a rate in 0 to 3 of 16 hosts, links
-and uplinks; see `FAULTS`.
+Campaign number n always has the same 0 to 3 faults of 16 hosts, links and uplinks; see `FAULTS`. A
+campaign that is in the file already is left out, so that a later run goes on; each line has the
+code's version and the machine. ``--keep FOLDER`` keeps the run directories.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import random
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.host import cores, cpu_model
+from busbar.installation import revision
 from busbar.start import python
 
 HOSTS, PER_RACK, RATE_MBIT, SEED = 16, 4, 100, 34
@@ -138,14 +141,17 @@ def drawn(number: int, tools: Path) -> list[Fault]:
     ]
 
 
-def campaign(number: int, healthy: bool) -> dict[str, object]:
-    """Run one campaign; returns what was put in and what came out."""
+def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, object]:
+    """Run one campaign; returns what was put in and what came out.
+
+    ``keep``: a folder for its run directory.
+    """
     with tempfile.TemporaryDirectory() as folder:
         faults = [] if healthy else drawn(number, Path(folder))
         options = [word for one in faults for word in one.options]
         # Given racks would be told too much: they are to be found.
         racks = f"{HOSTS // PER_RACK}x{PER_RACK}"
-        run = Path(folder) / "run"
+        run = (keep or Path(folder)) / f"{'healthy' if healthy else 'faults'}-{number}"
         start = time.monotonic()
         words = python("bench.cluster", "--rate", f"{RATE_MBIT}Mbit", "--racks", racks, *options)
         words += ["--once", "--", *python("bench.qualify", "-o", str(run), "--seed", str(number))]
@@ -163,6 +169,8 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
     return {
         "number": number,
         "healthy": healthy,
+        "revision": revision(),
+        "machine": f"{cpu_model()}, {len(cores())} cores, Linux {platform.release()}",
         "faults": [one._asdict() for one in faults],
         "status": done.returncode,
         "seconds": round(seconds, 1),
@@ -245,6 +253,7 @@ def main() -> None:
     run.add_argument("--to", type=int, default=60)
     run.add_argument("--healthy", action="store_true")
     run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--keep", type=Path)
     show = commands.add_parser("show")
     show.add_argument("file", type=Path)
     options = parser.parse_args()
@@ -257,7 +266,7 @@ def main() -> None:
     for number in range(options.first, options.to):
         if (options.healthy, number) in done:
             continue
-        one = campaign(number, options.healthy)
+        one = campaign(number, options.healthy, options.keep)
         with path.open("a") as file:
             file.write(json.dumps(one) + "\n")
         print(number, judged(one), one["sentence"], one["seconds"], flush=True)
