@@ -69,10 +69,11 @@ class Speeds:
     `hosts`, `links` and `uplinks` have what is slow, `unsure` hosts that are neither cleared nor
     slow, and `suspects` pairs of which the same holds. `groups` are sets of hosts that are fast
     among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
-    `behind` maps hosts to all those behind the same uplink, where it looks slow. `apart` has sets of hosts of which a pair is to be measured before they are called slow: hosts
-    behind one slow uplink are slow with everybody but each other. `cleared` marks hosts that are
-    fast, and `fast` has pairs of them, one a row. `best` is each host's rate over that of its like,
-    in the best pair of its worst channel. `cut` is the ratio below which a flow is slow.
+    `behind` maps hosts to all those behind the same uplink, where it looks slow. `apart` has sets
+    of hosts of which a pair is to be measured before they are called slow: hosts behind one slow
+    uplink are slow with everybody but each other. `cleared` marks hosts that are fast, and `fast`
+    has pairs of them, one a row. `best` is each host's rate over that of its like, in the best pair
+    of its worst channel. `cut` is the ratio below which a flow is slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
