@@ -200,6 +200,21 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
 
 
 @pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize("measure", ["allreduce", "forward", "both"])
+def test_thresholds_are_for_hosts_that_are_all_alike(
+    measure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hosts as fast as one another are slow below --minimum, alone or in pairs, and good above."""
+    assert _command("--minimum", f"{measure}=0.9GB/s").run() == GOOD
+    words = ["--hosts", ",".join(HOSTS), "-o", "slow", "--minimum", f"{measure}=1.1GB/s"]
+    assert QualifyCommand.parse(words, QualifyCommand.make_parser()).run() == FOUND
+    assert set(_verdicts("slow").values()) == {"slow"}
+    assert "below 1.10 GB/s" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    with pytest.raises(BusbarError, match="write MEASURE=RATE, of memory, allreduce, forward"):
+        _command("--minimum", "disk=1GB/s")
+
+
+@pytest.mark.usefixtures("launched")
 def test_files_for_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file has what its reader takes; scripts have a command a bad host, and run nothing."""
     _faults(monkeypatch, n1="slow", n4="crash")
