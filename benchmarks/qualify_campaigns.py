@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import random
 import subprocess
 import sys
@@ -141,6 +140,26 @@ def drawn(number: int, tools: Path) -> list[Fault]:
     ]
 
 
+def in_cluster(faults: Sequence[Fault], words: Sequence[str]) -> list[str]:
+    """The command line that runs a command on an emulated cluster with faults."""
+    options = [word for one in faults for word in one.options]
+    shape = ("--rate", f"{RATE_MBIT}Mbit", "--racks", f"{HOSTS // PER_RACK}x{PER_RACK}")
+    return [*python("bench.cluster", *shape, *options), "--once", "--", *words]
+
+
+def where() -> dict[str, object]:
+    """The version of the code and the machine, which every line has."""
+    return {"revision": revision(), "machine": f"{cpu_model()}, {len(cores())} cores"}
+
+
+def described(faults: Sequence[Fault]) -> list[dict[str, object]]:
+    """Faults as a line has them: without options, which name files of this machine."""
+    return [
+        {name: value for name, value in one._asdict().items() if name != "options"}
+        for one in faults
+    ]
+
+
 def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, object]:
     """Run one campaign; returns what was put in and what came out.
 
@@ -148,13 +167,10 @@ def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, 
     """
     with tempfile.TemporaryDirectory() as folder:
         faults = [] if healthy else drawn(number, Path(folder))
-        options = [word for one in faults for word in one.options]
-        # Given racks would be told too much: they are to be found.
-        racks = f"{HOSTS // PER_RACK}x{PER_RACK}"
         run = (keep or Path(folder)) / f"{'healthy' if healthy else 'faults'}-{number}"
         start = time.monotonic()
-        words = python("bench.cluster", "--rate", f"{RATE_MBIT}Mbit", "--racks", racks, *options)
-        words += ["--once", "--", *python("bench.qualify", "-o", str(run), "--seed", str(number))]
+        # Racks are not given: they are to be found.
+        words = in_cluster(faults, python("bench.qualify", "-o", str(run), "--seed", str(number)))
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=_CAMPAIGN_S, check=False, cwd=HERE.parent
         )
@@ -169,9 +185,8 @@ def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, 
     return {
         "number": number,
         "healthy": healthy,
-        "revision": revision(),
-        "machine": f"{cpu_model()}, {len(cores())} cores, Linux {platform.release()}",
-        "faults": [one._asdict() for one in faults],
+        **where(),
+        "faults": described(faults),
         "status": done.returncode,
         "seconds": round(seconds, 1),
         "launches": launches,
