@@ -90,16 +90,18 @@ class GpuTransport(Transport):
             array if array.nbytes >= nbytes else self.device.allocate(nbytes)
             for array in (source, target)
         ]
-        slowest = self.world.combine(self._copied(arrays, nbytes, n), "max")
+        slowest = self.world.combine(self._copied(arrays, nbytes, n, self.meet), "max")
         rate = self.world.size * nbytes / max(float(np.median(slowest)), 1e-9)
         return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)
 
-    def copy_rate(self, nbytes: int, n: int) -> float:
-        """See `Transport.copy_rate`."""
+    def copy_rate(self, nbytes: int, n: int) -> float | None:
+        """See `Transport.copy_rate`; None, too, where streams cannot wait for one another."""
+        if self.meet is None:
+            return None
         arrays = [self.device.allocate(nbytes) for _ in range(2)]
-        return nbytes / max(float(np.min(self._copied(arrays, nbytes, n))), 1e-9)
+        return nbytes / max(float(np.min(self._copied(arrays, nbytes, n, self.meet))), 1e-9)
 
-    def _copied(self, arrays: list[Any], nbytes: int, n: int) -> Floats:
+    def _copied(self, arrays: list[Any], nbytes: int, n: int, meet: list[Call]) -> Floats:
         """Seconds of each of n copies from the first to the second array, on all ranks at once."""
         device, lane = self.device, self.lane
         begin, end = (array.address for array in arrays)
@@ -108,7 +110,7 @@ class GpuTransport(Transport):
         def copy() -> None:
             device.copy(end, begin, nbytes, lane.stream)
 
-        action = StreamAction(lane, [[copy]], (0, 0), meet=self.meet, graph=False, held=arrays)
+        action = StreamAction(lane, [[copy]], (0, 0), meet=meet, graph=False, held=arrays)
         try:
             return action.spans(n, Start(self.world.barrier)).seconds
         finally:
