@@ -83,9 +83,7 @@ def test_a_wheel_runs_on_its_python(minor: int, tmp_path: Path) -> None:
     (wheel,) = _packed().glob(f"*-cp3{minor}-*manylinux*.whl")
     env("python", "-m", "pip", "install", "--quiet", wheel)
     assert re.fullmatch(r"busbar 0\S* \([0-9a-f]{12}\)\n", env("busbar", "--version")[0])
-    assert (
-        "hello" in env("python", "-c", "import native._core, busbar.bench.tune; print('hello')")[0]
-    )
+    env("python", "-c", "import native._core, busbar.bench.tune")
     out, err = env("busbar", *TABLE)
     assert out.count("\n        ") and err.startswith(THREADS), (out, err)
     (hint,) = re.findall(r"pip install '(busbw\[mpi\])'", err)
