@@ -92,7 +92,7 @@ def test_a_wheel_runs_on_its_python(minor: int, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     out, err = env("busbar", *TABLE, "--out", file)
     assert THREADS not in err and "(shm)" in out, (out, err)
-    assert "allreduce, 2 ranks" in env("busbar", "reports", "show", file)[0]
+    assert "2 ranks, out-of-place, MPICH" in env("busbar", "reports", "show", file)[0]
     env("busbar", "topology")
     env("busbar", "collectives", "verify", "ring", "-c", "allreduce", "-n", "4")
 
