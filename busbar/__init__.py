@@ -1,8 +1,11 @@
 """The ground floor: what every room needs once; and the door for Python programs and notebooks.
 
 ``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` belong to rooms above and
-are loaded by name on first use. They print nothing and raise `busbar.errors`.
+are loaded by name on first use. They print nothing and raise `busbar.errors`. ``busbar.bench``,
+``busbar.reports`` and the other rooms are aliases (`busbar.aliases`).
 """
+
+from busbar.aliases import ROOMS, install
 
 TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ _DOORS = {
     "pick": "bench.api.machine:pick",
 }
 __all__ = ["load", "pick", "run", "topology"]
+install()
 
 
 def __getattr__(name: str) -> "Any":
@@ -22,6 +26,10 @@ def __getattr__(name: str) -> "Any":
         from busbar.installation import busbar_version
 
         return busbar_version()
+    if name in ROOMS and name not in _DOORS:
+        from importlib import import_module
+
+        return import_module(f"busbar.{name}")
     if name not in _DOORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from busbar.process import load

@@ -79,8 +79,27 @@ def extra(name: str) -> str:
 
 def reinstall() -> str:
     """The command that builds and installs this copy once more, as after a compiler has come."""
-    build = "" if checkout() is not None else f" --no-binary {DISTRIBUTION}"
-    return f"{_pip()} install --force-reinstall --no-deps{build} {_source('')}"
+    again = f"{_pip()} install --force-reinstall --no-deps"
+    if checkout() is not None:
+        return f"{again} {_source('')}"
+    origin = _origin()
+    if origin is None:
+        return f"{again} --no-binary {DISTRIBUTION} {_source('')}"
+    if origin.endswith(".whl"):  # beside which `make wheel` puts the sources
+        origin = f"{origin.rpartition('/')[0]}/{DISTRIBUTION}-{busbar_version()}.tar.gz"
+    return f"{again} {_quoted(origin)}"
+
+
+def _origin() -> str | None:
+    """The file, folder or address that pip installed this copy from; None if an index had it."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote
+
+    with contextlib.suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
+        text = distribution(DISTRIBUTION).read_text("direct_url.json")
+        return unquote(str(json.loads(text or "{}")["url"])).removeprefix("file://")
+    return None
 
 
 def _pip() -> str:

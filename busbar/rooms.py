@@ -6,11 +6,9 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from busbar.aliases import ROOMS
 from busbar.errors import Unavailable
 from busbar.installation import DISTRIBUTION, HOME
-
-#: The top-level names beside `busbar`.
-ROOMS = ("bench", "collectives", "native", "reports", "topology")
 
 
 def check_rooms() -> None:

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from bench.cli.main import main
 from bench.cluster.cpu import short_slices
+from bench.launch.launch import parse_progress
 from busbar.errors import Unavailable
 from collectives.execution.gpu.take import count_gpus, load_cupy
 from tests.command import collectives_main
@@ -138,7 +139,8 @@ NOT_STARTED = "The PMIx server's listener thread failed to start"
 def run() -> Run:
     """``run(*command, env=…, cwd=…)``: a finished process with its text, within `LIMIT_S`.
 
-    A launcher that could not begin (`NOT_STARTED`) is started once more.
+    A launcher that could not begin (`NOT_STARTED`) is started once more. Standard error is
+    `without_progress`.
     """
 
     def call(
@@ -157,7 +159,9 @@ def run() -> Run:
                 )
 
         done = start()
-        return start() if NOT_STARTED in done.stderr else done
+        done = start() if NOT_STARTED in done.stderr else done
+        done.stderr = without_progress(done.stderr)
+        return done
 
     return call
 
@@ -230,7 +234,13 @@ def called(command: Callable[[Sequence[str]], int], *argv: str) -> tuple[int, st
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = command(shlex.split(" ".join(argv)))
-    return status, out.getvalue(), err.getvalue()
+    return status, out.getvalue(), without_progress(err.getvalue())
+
+
+def without_progress(err: str) -> str:
+    """Standard error without lines of progress: they come by the clock, on a busy machine more."""
+    lines = err.splitlines(keepends=True)
+    return "".join(line for line in lines if parse_progress(line) is None)
 
 
 def collectives_cli(*argv: str) -> tuple[int, str, str]:

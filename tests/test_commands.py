@@ -20,7 +20,7 @@ from bench.cli.main import ALL, names
 from busbar import errors, process, status
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import ROOMS
-from tests.conftest import REPO, environment
+from tests.conftest import REPO, environment, without_progress
 from tests.reports.runs import records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
@@ -157,7 +157,8 @@ class Cases:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{text}\n")
         self.process.stdin.flush()
-        return [Ended(**one) for one in json.loads(self.process.stdout.readline())]
+        ends = [Ended(**one) for one in json.loads(self.process.stdout.readline())]
+        return [end._replace(err=without_progress(end.err)) for end in ends]
 
     def all(self, stdout: str) -> list[Ended]:
         """All `COMMANDS` with such a standard output."""

@@ -31,12 +31,12 @@ def together(
     run: Run, mpi: Mpi, ranks: int, *commands: Sequence[str], env: dict[str, str] | None = None
 ) -> list[Ended]:
     """Run commands, which are words for Python, one after the other in the same ranks."""
-    from tests.conftest import under
+    from tests.conftest import under, without_progress
 
     done = run(*under(mpi, ranks, "-m", "tests.together", json.dumps(commands)), env=env)
     found = [Ended(*json.loads(line)) for line in done.stdout.splitlines()]
     assert done.returncode == 0 and len(found) == len(commands), (found, done.stderr)
-    return found
+    return [one._replace(stderr=without_progress(one.stderr)) for one in found]
 
 
 @contextmanager

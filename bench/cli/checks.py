@@ -16,6 +16,7 @@ from typing import NamedTuple
 from bench.launch.launch import RANK_FILES, files_for
 from bench.launch.segments import room
 from bench.run.memory import free_memory
+from busbar.aliases import ROOMS
 from busbar.errors import Unavailable
 from busbar.host import cores, cpu_model, numa_nodes
 from busbar.installation import (
@@ -29,7 +30,7 @@ from busbar.installation import (
 )
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
-from busbar.rooms import ROOMS, owners
+from busbar.rooms import owners
 from busbar.start import python
 from busbar.units import format_bytes
 from collectives.execution.gpu import take

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,7 +71,16 @@ def test_a_hint_is_the_command_for_this_copy(
     monkeypatch.setattr(installation, "HOME", tmp_path)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert installation.extra("mpi") == f"{sys.executable} -m pip install 'busbw[mpi]'"
-    assert installation.reinstall().endswith("--no-deps --no-binary busbw 'busbw'")
+    monkeypatch.setattr(installation, "busbar_version", lambda: "7")
+    for origin, words in (
+        (None, "--no-binary busbw 'busbw'"),
+        ("file:///a%20b/busbw-7-cp311-linux.whl", "'/a b/busbw-7.tar.gz'"),
+        ("file:///a/busbw-7.tar.gz", "/a/busbw-7.tar.gz"),
+    ):
+        text = json.dumps({} if origin is None else {"url": origin, "archive_info": {}})
+        copy = SimpleNamespace(read_text=lambda name, text=text: text)
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda name, copy=copy: copy)
+        assert installation.reinstall().endswith(f"--force-reinstall --no-deps {words}")
 
 
 def test_what_is_packed_knows_its_revision(run: Run, tmp_path: Path) -> None:
