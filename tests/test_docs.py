@@ -97,10 +97,12 @@ def test_commands_are_found() -> None:
 def test_the_page_of_options_is_that_of_the_classes() -> None:
     """Rule: docs/options.md, and the keywords of `busbar.run`, have every option as declared.
 
-    `make docs` writes both.
+    docs/python.md has every function and class of `busbar` with its docstring. `make docs` writes
+    all three.
     """
     made = runpy.run_path(str(HOME / "docs" / "options.py"))
     assert (HOME / "docs" / "options.md").read_text(encoding="utf-8") == made["page"]()
+    assert (HOME / "docs" / "python.md").read_text(encoding="utf-8") == made["python_page"]()
     keywords = HOME / "bench" / "api" / "keywords.py"
     assert keywords.read_text(encoding="utf-8") == made["keywords"]()
 
