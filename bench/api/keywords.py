@@ -31,6 +31,9 @@ class Keywords(TypedDict, total=False):
     gpus: Value
     graph: Value
     grid: Value
+    host: Value
+    hostfile: Value
+    in_flight: Value
     iters: Value
     launches: Value
     layout: Value
@@ -52,6 +55,7 @@ class Keywords(TypedDict, total=False):
     root: Value
     run_cycles: Value
     seed: Value
+    segment: Value
     split: Value
     spread: Value
     statistic: Value
