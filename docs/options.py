@@ -1,24 +1,31 @@
-"""Writes what is made from the classes that declare the options: ``make docs``.
+"""Writes what is made from the code: ``make docs``.
 
-That is docs/options.md, and the keywords of `busbar.run` for editors.
+That is docs/options.md and the keywords of `busbar.run` for editors, from the classes that declare
+the options, and the reference in docs/python.md, from docstrings.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.api import machine, measured
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
 from bench.steps.options import StepOptions
+from busbar import errors
 from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
 from busbar.process import load
 
 PAGE = Path(__file__).with_suffix(".md")
+PYTHON = PAGE.with_name("python.md")
+_REFERENCE = "## Reference\n"
+_WIDE = 88
 KEYWORDS = Path(__file__).parents[1] / "bench" / "api" / "keywords.py"
 KEYWORDS_HEAD = '''"""The options of a benchmark as keywords of `busbar.run`: ``make docs``."""
 
@@ -99,6 +106,50 @@ def keywords() -> str:
     return "\n".join([*lines, ""])
 
 
+def python_page() -> str:
+    """docs/python.md: what is written by hand, then the reference, from docstrings."""
+    lines = [PYTHON.read_text(encoding="utf-8").partition(_REFERENCE)[0].rstrip(), ""]
+    lines.append(_REFERENCE)
+    lines += ["Made by `make docs` from the docstrings; `help(busbar.run)` shows the same.", ""]
+    for function in (run, measured.load, machine.topology, machine.pick):
+        lines += _entry("###", f"busbar.{function.__name__}", function)
+    for made_by, cls in (
+        ("`run` and `load`", measured.MeasuredRows),
+        ("`topology`", machine.MachineMap),
+        ("`pick`", machine.Picked),
+    ):
+        lines += [f"### {cls.__name__}\n", f"From {made_by}. {_text(cls)}", ""]
+        for name, member in vars(cls).items():
+            if not name.startswith("_") and inspect.getdoc(member):
+                lines += _entry("####", f"{cls.__name__}.{name}", member)
+    lines += ["### Errors\n", "All are `busbar.errors.BusbarError`.\n"]
+    for name, cls in vars(errors).items():
+        if inspect.isclass(cls) and cls.__module__ == errors.__name__ and cls.__doc__:
+            lines.append(f"- `{name}`: {' '.join(_text(cls).split())}")
+    return "\n".join([*lines, ""])
+
+
+def _entry(level: str, name: str, member: object) -> list[str]:
+    """A heading, the signature of what can be called, and the docstring."""
+    lines = [f"{level} {name}\n"]
+    if inspect.isfunction(member):
+        shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(member)))
+        shown = name.rpartition(".")[2] + re.sub(r"\(self(, )?", "(", shown)
+        if len(shown) > _WIDE:  # a parameter a line
+            head, _, rest = shown.partition("(")
+            inner, _, end = rest.rpartition(") -> ")
+            parameters = re.split(r", (?=\w+:|\*)", inner)
+            shown = "\n".join([f"{head}(", *(f"    {one}," for one in parameters), f") -> {end}"])
+        lines.append(f"```python\n{shown}\n```\n")
+    return [*lines, _text(member), ""]
+
+
+def _text(member: object) -> str:
+    """A docstring as Markdown."""
+    return (inspect.getdoc(member) or "").replace("``", "`")
+
+
 if __name__ == "__main__":
+    PYTHON.write_text(python_page(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     KEYWORDS.write_text(keywords(), encoding="utf-8")

@@ -94,13 +94,49 @@ def test_commands_are_found() -> None:
     assert sum(len(_commands(page)) for page in PAGES) > 60
 
 
+def _code(page: Path) -> list[str]:
+    """The lines of a page's blocks of code, and its code within sentences."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    blocks += re.findall(r"^\n((?:    .+\n)+)", text, re.M)
+    inline = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return lines + [" ".join(span.split()) for span in inline]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_run_beside_our_commands_is_there(page: Path) -> None:
+    """Rule: a target of make, an extra of pip, a module or a script that a page names exists.
+
+    So does the command behind each `busbar`.
+    """
+    targets = set(re.findall(r"^([a-z-]+):", (HOME / "Makefile").read_text(), re.M))
+    project = (HOME / "pyproject.toml").read_text()
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    known = set(re.findall(r"^([\w-]+) = \[", extras, re.M))
+    for line in _code(page):
+        if called := re.match(r"make ([a-z-]+)", line):
+            assert called[1] in targets, line
+        for listed in re.findall(r"pip install.*?\[([\w,-]+)\]", line):
+            assert set(listed.split(",")) <= known, line
+        for script in re.findall(r"(?<![\w/.])(?:benchmarks|tests)/[\w/.]+\.py", line):
+            assert (HOME / script).is_file(), line
+        for module in re.findall(r"python -m (tests(?:\.[a-z]\w*)*)", line):
+            path = HOME / module.replace(".", "/")
+            assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), line
+        if called := re.match(r"busbar ([a-z][\w-]*)(?= |$)", line):
+            assert called[1] in (*DOORS, *names(), ALL), line
+
+
 def test_the_page_of_options_is_that_of_the_classes() -> None:
     """Rule: docs/options.md, and the keywords of `busbar.run`, have every option as declared.
 
-    `make docs` writes both.
+    docs/python.md has every function and class of `busbar` with its docstring. `make docs` writes
+    all three.
     """
     made = runpy.run_path(str(HOME / "docs" / "options.py"))
     assert (HOME / "docs" / "options.md").read_text(encoding="utf-8") == made["page"]()
+    assert (HOME / "docs" / "python.md").read_text(encoding="utf-8") == made["python_page"]()
     keywords = HOME / "bench" / "api" / "keywords.py"
     assert keywords.read_text(encoding="utf-8") == made["keywords"]()
 
@@ -108,7 +144,8 @@ def test_the_page_of_options_is_that_of_the_classes() -> None:
 def _transcripts(page: Path) -> list[tuple[str, list[str]]]:
     """The commands of a page's console blocks, each with the output that is shown below it."""
     found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), re.M | re.S):
+    text = page.read_text().replace("\\\n", " ")
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((line[2:], []))
@@ -117,22 +154,26 @@ def _transcripts(page: Path) -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_the_tutorial_shows_what_its_commands_print(run: Run, tmp_path: Path) -> None:
-    """Rule: every command of the tutorial runs, and each line shown is a line of its output.
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "README.md"])
+def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: str) -> None:
+    """Rule: each command of the tutorial, and what has output in README, prints the lines shown.
 
     Of schedules exactly, but for spaces. Of what is measured by the first two words of a line; the
     figures and the sentence on the fastest depend on the machine.
     """
-    answer = ("64K", "ring", "through")
-    for command, shown in _transcripts(HOME / "docs" / "tutorial.md"):
+    answer = ("64K", "ring", "through", "ps")
+    commands = _transcripts(HOME / page)
+    shown_commands = [(c, lines) for c, lines in commands if lines or page != "README.md"]
+    assert any(lines for _, lines in shown_commands)
+    for command, shown in shown_commands:
         words = command.split()
         assert words[0] == "busbar"
         quick = ["--budget", "0.05"] if "--ranks" in words else []
         done = run(sys.executable, "-m", "busbar", *words[1:], *quick, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         exact = words[1] == "collectives"
-        printed = [line.split() for line in done.stdout.splitlines()]
-        for line in map(str.split, shown):
+        printed = [line.removeprefix("#").split() for line in done.stdout.splitlines()]
+        for line in (text.removeprefix("#").split() for text in shown):
             known = (one == line if exact else one[:2] == line[:2] for one in printed)
             assert any(known) or (not exact and line[0] in answer), line
 

@@ -25,6 +25,7 @@ class Keywords(TypedDict, total=False):
     counts: Value
     cudagraph: Value
     datatype: Value
+    details: bool
     dry_run: bool
     energy: bool
     gpus: Value

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import PT2PT, TITLE, Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
-from busbar.errors import Unsupported
+from busbar.errors import BusbarError, Unsupported
 from busbar.launchers import launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
+from busbar.units import format_duration
 from collectives.schedule.catalogue import collectives, spec
 
 ALL = "all"
@@ -83,7 +85,8 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
 
-        return several(module, first)
+        _announce(wanted)
+        return several(module, first, details=first.details, quiet=first.quiet)
     from bench.cli import start
 
     if first.in_process:
@@ -106,6 +109,31 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
             return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
+
+
+def _announce(wanted: Sequence[Options]) -> None:
+    """Say how long several launches may take in all, if that is long and iterations have no number.
+
+    A count that an algorithm cannot serve is left out; its launch says why.
+    """
+    from bench.run.contenders import RankSetup
+    from bench.run.memory import pools
+    from bench.run.pace import limits
+    from bench.run.pt2pt import build_jobs
+    from bench.run.screen import LONG_S
+
+    first = wanted[0]
+    if first.iterations:
+        return
+    seconds = 0.0
+    for nranks in first.rank_counts or (first.ranks or 0,):
+        with suppress(BusbarError):
+            jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
+            seconds += sum(limits(jobs, nranks, [pools()] * nranks))
+    seconds *= first.launches
+    if seconds >= LONG_S:
+        number = max(1, len(first.rank_counts)) * first.launches
+        print_note(f"{number} launches, {format_duration(seconds)} at most in all")
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import wrap
 
 from bench.launch.launch import run_of_its_own
 from bench.options.launching import LaunchTurn, turns
@@ -21,7 +23,7 @@ from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
 from reports.tables.show import texts
-from reports.tables.winners import winners_map
+from reports.tables.winners import conclusion_lines, winners_map
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
 _FINAL = (MISSING, CLOSED)
@@ -31,6 +33,9 @@ def several(
     module: Sequence[str],
     options: RunOptions,
     closing: Callable[[Path], list[str]] | None = None,
+    *,
+    details: bool = True,
+    quiet: bool = False,
 ) -> int:
     """Run ``python -m`` module with these options in several launches; gives the exit status.
 
@@ -38,7 +43,8 @@ def several(
     does not keep the others from running: the status is the greatest of theirs. A signal ends the
     launch under way, which reports what it has, and the rest; what was measured is shown, and the
     status is the signal's. ``closing``: lines of the file of all rows, where not the usual ones.
-    Raises Unsupported under a launcher.
+    ``details``: print the tables of every launch, too; ``quiet``: closing sentences alone. Raises
+    Unsupported under a launcher.
     """
     counts = options.rank_counts or (options.ranks or options.threads or 0,)
     what = f"--ranks {','.join(map(str, counts))}"
@@ -56,12 +62,13 @@ def several(
             _tell(ranks, at, len(planned), one)
             more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
             # Of several launches of one thing the rows are shown together, below.
-            stdout = subprocess.DEVNULL if one else None
+            stdout = subprocess.DEVNULL if one or quiet or not details else None
             ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        Screen(0).lines((closing or _closing)(rows))
+        lines = closing(rows) if closing else _closing(rows, options, details, quiet)
+        Screen(0).lines(lines)
     return worst
 
 
@@ -71,15 +78,36 @@ def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
     print_note(f"{what}, launch {at} of {of}{drawn}")
 
 
-def _closing(rows: Path) -> list[str]:
-    """Print the table over launches and the map of rank counts; nothing without a row."""
+def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> list[str]:
+    """The map of rank counts, the table over launches, closing sentences; nothing without a row.
+
+    Without ``details`` the last line says how to see every row of several rank counts.
+    """
     try:
-        every = read(rows).rows
+        every = read(path).rows
     except ReportError:
         return []
+    if quiet:
+        return conclusion_lines(every, report_width())
     width = report_width() - len("# ")
     together: Sequence[Measurement] = over_launches(every)
-    lines = texts(together, width, ascii_only()) if together is not every else []
-    for one in winners_map(every, width):
-        lines += ["", *one]
+    lines = [line for one in winners_map(every, width) for line in (*one, "")]
+    if together is not every and (details or not options.rank_counts):
+        lines += [*texts(together, width, ascii_only()), ""]
+    lines += conclusion_lines(every, width)
+    if options.rank_counts and not details:
+        lines += wrap(
+            _every_row(options),
+            width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return [f"# {line}".rstrip() for line in lines]
+
+
+def _every_row(options: RunOptions) -> str:
+    """How to see all rows."""
+    if options.out:
+        return f"every row: busbar reports show {shlex.quote(str(options.out[0]))}"
+    return "every row: with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"

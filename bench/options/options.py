@@ -388,7 +388,11 @@ class Options(RunOptions):
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
     )
     quiet: bool = switch(
-        "--quiet  print the closing report alone; files and standard error have all as ever"
+        "--quiet  print the closing sentence alone; files and standard error have all as ever"
+    )
+    details: bool = switch(
+        "--details  of several rank counts: print the tables of every launch as well, not the map"
+        " and the closing sentences alone"
     )
     dry_run: bool = switch("--dry-run  print what would run, with its memory and bytes, and exit")
 

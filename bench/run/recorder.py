@@ -47,14 +47,14 @@ class Recorder:
         options: RunOptions,
         line: ControlSocket,
         *,
-        quiet: bool = False,
+        sentences: Callable[[Sequence[Measurement]], Sequence[str]] | None = None,
     ) -> None:
-        """``quiet``: print the closing report alone."""
+        """``sentences``: what alone is printed, at the end, of the results; None prints all."""
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
-        self._rank, self._lines, self._quiet = world.rank, Writer(), quiet
+        self._rank, self._lines, self._sentences = world.rank, Writer(), sentences
         problem, status = "", 0
         if world.rank == 0:
             try:
@@ -95,7 +95,9 @@ class Recorder:
             self._over = True
             self._screen.close()
             try:
-                self._say(closing(), aloud=True)
+                self._say(closing())
+                if self._sentences is not None:
+                    self._screen.lines(self._sentences(self.results))
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
             finally:
@@ -105,8 +107,8 @@ class Recorder:
         finally:
             self._lock.release()
 
-    def _say(self, lines: Sequence[str], *, aloud: bool = False) -> None:
-        if aloud or not self._quiet:
+    def _say(self, lines: Sequence[str]) -> None:
+        if self._sentences is None:
             self._screen.lines(lines)
         texts = list(map(make_lines_printable, lines))
         self._each(lambda store: store.say(texts))
@@ -136,6 +138,18 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
             continue
         # Of several arrival patterns there is no one time of an algorithm.
         lines += arrivals_table(mine) or summary(mine, statistic, report_width())
+    return lines
+
+
+def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
+    """The answer in a sentence each; of several arrival patterns, and of pairs, their table."""
+    from reports.tables.winners import conclusion_lines  # not before the first row
+
+    lines = []
+    for name in dict.fromkeys(row.collective for row in rows):
+        mine = [r for r in rows if r.collective == name]
+        table = pairs(mine, statistic) if name in TESTS else arrivals_table(mine)
+        lines += table or conclusion_lines(mine, report_width())
     return lines
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # Seconds between lines of progress without a bar, and before the first.
 _EVERY_S = 5.0
-# A sweep that may take longer than this says so before it begins.
-_LONG_S = 30.0
+#: A sweep that may take longer than this says so before it begins.
+LONG_S = 30.0
 
 
 class Screen:
@@ -63,7 +63,7 @@ class Screen:
         """
         if not self._speaks:
             return
-        if pace.bounded and pace.total >= _LONG_S and not endless:
+        if pace.bounded and pace.total >= LONG_S and not endless:
             self.note(f"busbar: {rows} rows and placements, {format_duration(pace.total)} at most")
         self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count as forever
 from itertools import groupby
 from typing import Any
@@ -18,7 +19,7 @@ from bench.run.memory import Room
 from bench.run.noise import not_quiet
 from bench.run.pace import PlannedRow, all_work, order, planned
 from bench.run.proof import remark as check_remark
-from bench.run.recorder import Recorder, closing
+from bench.run.recorder import Recorder, closing, closing_sentences
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults
 from bench.run.rows import Bench
@@ -62,7 +63,8 @@ class Session:
         self._screen = Screen(world.rank) if group is None else group.screen
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
-        self._keeper = Recorder(world, self._screen, options, opened.line, quiet=options.quiet)
+        brief = partial(closing_sentences, statistic=options.statistic) if options.quiet else None
+        self._keeper = Recorder(world, self._screen, options, opened.line, sentences=brief)
         places = world.gather(place(world, transport))
         self._people = RankSummary.of(places)
         self._entering = StartSync(world, transport, options)

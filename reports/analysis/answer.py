@@ -47,12 +47,55 @@ def crossovers(ranges: Sequence[Stretch]) -> str:
     )
 
 
+def conclusions(rows: Sequence[Measurement]) -> list[str]:
+    """The answer in a sentence for each measured thing, with what tells it from the others.
+
+    Then the parameter server beside the ring, for each number of ranks that has both. Where nothing
+    can be compared it is the best figure; nothing where nothing was timed.
+    """
+    found = {what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()}
+    if not found:
+        return list(filter(None, [best_figure(rows)]))
+    parts = {what: what.split(", ") for what in found}
+    shared = set.intersection(*map(set, parts.values()))
+    names = {what: [part for part in mine if part not in shared] for what, mine in parts.items()}
+    lines = [": ".join(filter(None, (", ".join(names[w]), words))) for w, words in found.items()]
+    return lines + server_and_ring(rows)
+
+
+def best_figure(rows: Sequence[Measurement]) -> str:
+    """The highest busbw, or where there is none the least time, and whose; empty without either."""
+    timed = [r for r in rows if r.time_s and not r.worksharing] or [r for r in rows if r.time_s]
+    rated = [r for r in timed if r.busbw_bytes_per_s]
+    if rated:
+        best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
+        words = f"highest busbw {format_rate(best.busbw_bytes_per_s)} GB/s"
+    elif timed:
+        best = min(timed, key=lambda r: r.time_s or 0)
+        words = f"least time {format_seconds(best.time_s)}"
+    else:
+        return ""
+    return f"{words}: {best.algorithm or best.run.library} at {format_size(best.nbytes)}"
+
+
+def _most(ranges: Sequence[Stretch]) -> tuple[Stretch, str]:
+    """The range with the most sizes, and these sizes in words."""
+    best = max(ranges, key=lambda one: (one.compared, len(one.won)))
+    first, last = map(format_size, best.sizes)
+    return best, f"at {first}" if first == last else f"from {first} to {last}"
+
+
+def _fastest(ranges: Sequence[Stretch]) -> str:
+    best, at = _most(ranges)
+    return f"{best.name} {'was' if best.sure else 'may be'} the fastest {at}"
+
+
 def sentence(ranges: Sequence[Stretch]) -> str:
     """How many times as fast the algorithm of the most sizes was as the library, or as the next.
 
     Empty where no one other algorithm stands beside it at all of these sizes.
     """
-    best = max(ranges, key=lambda one: (one.compared, len(one.won)))
+    best, at = _most(ranges)
     mine = [w for w in best.won if w.name == best.name and w.margin is not None]
     if all(w.library is not None for w in mine):
         other = LIBRARY
@@ -65,8 +108,6 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
-    first, last = map(format_size, best.sizes)
-    at = f"at {first}" if first == last else f"from {first} to {last}"
     if not lows or min(lows) <= 1:
         return f"{best.name} may be no faster than {other} {at}"
     return (
@@ -110,10 +151,12 @@ def _port_sentence(
     ratio, low, high = time_ratio(*sides)
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_factor(low)} to {_factor(high)})"
-    text = (
-        f"ps took {_factor(ratio)} times as long as {ring}{interval} at {format_size(size)} on"
-        f" {head(ranks, False)}; by bytes through the busiest port {by_port:.3g}"
-    )
+    if low is not None and high is not None and _tells_nothing(low, high):
+        took = f"{_CANNOT_TELL} whether ps takes longer than {ring}"
+    else:
+        took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
+    on = f"at {format_size(size)} on {head(ranks, False)}"
+    text = f"{took} {on}; by bytes through the busiest port {by_port:.3g}"
     first, last = (ratio / 1.1, ratio * 1.1) if low is None or high is None else (low, high)
     why, whose = what_is_shared([*sides[0], *sides[1]])
     if first <= by_port <= last or not why:
@@ -161,10 +204,15 @@ def _library(won: Sequence[Winner]) -> str:
 
 
 def _span(values: Sequence[float]) -> str:
-    if min(values) < 1 / _WIDE and max(values) > _WIDE:
+    if _tells_nothing(min(values), max(values)):
         return _CANNOT_TELL
     low, high = _factor(min(values)), _factor(max(values))
     return f"{low}x" if low == high else f"{low}-{high}x"
+
+
+def _tells_nothing(low: float, high: float) -> bool:
+    """Whether a ratio may as well be far below 1 as far above."""
+    return low < 1 / _WIDE and high > _WIDE
 
 
 def cell(name: str, winner: Winner) -> tuple[str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from busbar.units import format_rate, format_seconds, format_size
+from busbar.units import format_size
 from reports.analysis.answer import (
     UNSURE,
     answers,
     cell,
+    conclusions,
     counts,
     crossovers,
     head,
@@ -58,23 +59,9 @@ def lead(rows: Sequence[Measurement]) -> str:
     most = max(ranks, key=lambda n: (ranks[n], n), default=0)
     shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
     shown = [r for r in shown if r.placement == "out"] or shown
-    for what, ranges in answers(shown).items():
-        if words := sentence(ranges):
-            return _lead(words, what)
-    rated = [r for r in shown if r.busbw_bytes_per_s]
-    if rated:
-        best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
-        words = f"highest busbw {format_rate(best.busbw_bytes_per_s)} GB/s"
-    elif shown:
-        best = min(shown, key=lambda r: r.time_s or 0)
-        words = f"least time {format_seconds(best.time_s)}"
-    else:
-        return ""
-    return _lead(f"{words}: {algorithm_of(best)} at {format_size(best.nbytes)}", setting(best))
-
-
-def _lead(words: str, what: str) -> str:
-    return f'<p class="lead"><strong>{text(words)}</strong> <small>({text(what)})</small></p>'
+    words = (conclusions(shown) or [""])[0]
+    what = f"<small>({text(setting(shown[0]))})</small>" if shown else ""
+    return f'<p class="lead"><strong>{text(words)}</strong> {what}</p>' if words else ""
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:

@@ -12,6 +12,7 @@ from reports.analysis.answer import (
     UNSURE,
     answers,
     cell,
+    conclusions,
     counts,
     crossovers,
     head,
@@ -38,6 +39,13 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
+
+
+def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+    """`conclusions` as lines, ``width`` wide at most where names let them."""
+    return [
+        line for text in conclusions(rows) for line in wrap(text, width, subsequent_indent=_GAP)
+    ]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

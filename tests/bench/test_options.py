@@ -1,5 +1,6 @@
 """Bad input is one clear line and exit status 2; nothing is silently something else."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -127,11 +128,16 @@ def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:
     assert "-g (times -t) makes 8 threads of one process: give --ranks 8 alone" in err
 
 
-def test_a_quiet_run_prints_its_closing_report_alone(tmp_path: Path) -> None:
-    """Rule: --quiet prints what stands behind the last row; its files are those of any run."""
-    words = ("--ranks 2 -b 1K -e 2K -n 3 -A ring --placement out --out", str(tmp_path / "a.jsonl"))
-    whole, short = (on_threads("allreduce", *words, more) for more in ("", "--quiet --overwrite"))
-    assert whole[0] == short[0] == 0 and table_rows(whole[1]) and not table_rows(short[1])
-    heads = [line for line in short[1].splitlines() if line and not line.startswith("#")]
-    assert not heads and "ring" in short[1]
-    assert (tmp_path / "a.jsonl").read_text().count('"collective"') == 2
+def test_a_quiet_run_prints_its_closing_sentence_alone(tmp_path: Path) -> None:
+    """Rule: --quiet prints one sentence for each thing measured; its files are those of any run."""
+    words = ("--ranks 2 -b 1K -e 2K -n 8 --placement out --out", str(tmp_path / "a.jsonl"))
+    whole, short = (
+        on_threads("allreduce", *words, "-A ring,ps", more) for more in ("", "--quiet --overwrite")
+    )
+    assert whole[0] == short[0] == 0 and table_rows(whole[1])
+    first, second = short[1].replace("\n  ", " ").splitlines()
+    assert re.match(r"(ring|ps) (was|may be) .* (from 1K to|at) [12]K", first)
+    assert re.match("ps took |cannot tell ", second) and "busiest port 2" in second
+    assert (tmp_path / "a.jsonl").read_text().count('"collective"') == 4
+    alone = on_threads("allreduce", *words, "-A ring --quiet --overwrite")[1]
+    assert re.fullmatch(r"highest busbw \S+ GB/s: ring at [12]K\n", alone)

@@ -132,7 +132,7 @@ def test_the_head_has_machine_collective_ranks_and_the_answer() -> None:
     head = page(rows(records())).decode().split("<main")[0]
     assert "<h1>allreduce on 2 and 4 ranks, EPYC</h1>" in head
     assert "ring was 1.60 times as fast as library from 1K to 64M" in head
-    assert "out-of-place, 4 ranks)" in head
+    assert "(allreduce, float, sum, 4 ranks, out-of-place)" in head
     alone = page(rows(records(["ring"], [4]))).decode().split("<main")[0]
     assert "highest busbw" in alone and "ring at 64M" in alone
     named = page(rows(records(["ring"], [4])), title="A name").decode().split("<main")[0]
