@@ -1,8 +1,10 @@
 """Campaigns of ``busbar qualify`` on the emulated cluster, with faults drawn by a seed.
 
-    python benchmarks/qualify_campaigns.py run --from 0 --to 60 --out campaigns.jsonl
-    python benchmarks/qualify_campaigns.py run --healthy --from 0 --to 20 --out campaigns.jsonl
-    python benchmarks/qualify_campaigns.py show campaigns.jsonl
+    python benchmarks/qualify_campaigns.py run --from 0 --to 60 --out FILE
+    python benchmarks/qualify_campaigns.py run --healthy --from 0 --to 20 --out FILE
+    python benchmarks/qualify_campaigns.py show FILE
+
+FILE: ``benchmarks/results/qualify-campaigns.jsonl``, or one of your own.
 
 Campaign number n always has the same 0 to 3 faults of 16 hosts, links and uplinks; see `FAULTS`. A
 campaign that is in the file already is left out, so that a later run goes on; each line has the
@@ -12,6 +14,7 @@ code's version and the machine. ``--keep FOLDER`` keeps the run directories.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import subprocess
@@ -171,11 +174,20 @@ def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, 
         start = time.monotonic()
         # Racks are not given: they are to be found.
         words = in_cluster(faults, python("bench.qualify", "-o", str(run), "--seed", str(number)))
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=_CAMPAIGN_S, check=False, cwd=HERE.parent
-        )
+        status: int | None = None
+        error = f"took longer than {_CAMPAIGN_S} s"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                timeout=_CAMPAIGN_S,
+                check=False,
+                cwd=HERE.parent,
+            )
+            status, error = done.returncode, done.stderr[-300:]
         seconds = time.monotonic() - start
-        result: dict[str, object] = {"sentence": done.stderr[-300:], "verdicts": []}
+        result: dict[str, object] = {"sentence": error, "verdicts": []}
         if (run / "verdicts.json").exists():
             result = json.loads((run / "verdicts.json").read_text())
         path = run / "campaign.ndjson"
@@ -187,7 +199,7 @@ def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, 
         "healthy": healthy,
         **where(),
         "faults": described(faults),
-        "status": done.returncode,
+        "status": status,
         "seconds": round(seconds, 1),
         "launches": launches,
         "sentence": result["sentence"],

@@ -30,8 +30,8 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
 Send = Callable[..., object]
-# The copy that measures memory: bytes, and how often. Beyond caches, and in a tenth of a second.
-_COPY_BYTES, _COPIES = 32 << 20, 8
+# The copy that measures memory: bytes in host memory and on a GPU, beyond caches, and how often.
+_COPY_BYTES, _GPU_COPY_BYTES, _COPIES = 32 << 20, 128 << 20, 8
 # A repeat is the median of as many exchanges as take so long, at most so many.
 _REPEAT_S, _MOST_TIMES = 0.02, 200
 
@@ -115,7 +115,7 @@ def _memory(world: World, transport: Transport) -> float:
 
     In host memory by CPU time, since other work on a core says nothing of the memory.
     """
-    own = transport.copy_rate(_COPY_BYTES, _COPIES) or _host_copy_rate(world)
+    own = transport.copy_rate(_GPU_COPY_BYTES, _COPIES) or _host_copy_rate(world)
     return sum(float(one) for one in world.gather(own))
 
 

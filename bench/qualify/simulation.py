@@ -53,7 +53,8 @@ class Fault:
     """Something bad: `kind` as in verdicts, the hosts, the state, and its rate over a good one.
 
     `out` and `into` say which directions of a host's port are slow. A fault of state hangs,
-    crashes or wrong shows in all launches with other hosts from batch `since` on.
+    crashes or wrong shows in all launches with other hosts from batch `since` on. One of kind
+    "group" slows launches of more than two hosts that have all of its hosts.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class SimulatedCluster:
         self.port_out = {h: PORT * float(f) for h, f in zip(ordered, own, strict=True)}
         self.port_in = dict(self.port_out)
         self.links: dict[frozenset[str], float] = {}
+        self.groups: dict[frozenset[str], float] = {}
         self.failing: dict[str, Fault] = {}
         self.failing_links: dict[frozenset[str], Fault] = {}
         self.capacity: dict[str, float] = {
@@ -105,6 +107,8 @@ class SimulatedCluster:
         host = fault.hosts[0]
         if fault.kind == "uplink":
             self.capacity[self.racks[host]] *= fault.ratio
+        elif fault.kind == "group":
+            self.groups[frozenset(fault.hosts)] = fault.ratio
         elif fault.kind == "link" and fault.state is State.SLOW:
             self.links[frozenset(fault.hosts)] = fault.ratio * PORT
         elif fault.kind == "link":
@@ -136,7 +140,8 @@ class SimulatedCluster:
         reports = tuple(HostReport(host, Ending.FINISHED, wrong=wrong) for host in launch.hosts)
         if len(launch.hosts) > 2:
             rate = min(min(self.port_out[h], self.port_in[h]) for h in launch.hosts)
-            found = predicted(rate, len(launch.hosts)) * exp(noise[0])
+            slowed = [ratio for group, ratio in self.groups.items() if group <= {*launch.hosts}]
+            found = predicted(rate, len(launch.hosts)) * exp(noise[0]) * min(slowed, default=1.0)
             return Observation(launch, reports, {ALLREDUCE: (found,)})
         a, b = launch.hosts
         between = self._between(a, b, sharing)

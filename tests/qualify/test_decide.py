@@ -228,3 +228,24 @@ def test_hosts_behind_a_slow_uplink_are_judged(per_rack: int, ratio: float, slow
         ("host", frozenset([hosts[slow]]), State.SLOW),
     }
     assert all(verdict.state is not State.CANNOT_TELL for verdict in found.verdicts)
+
+
+@SLOW
+@given(st.sets(st.integers(0, 15), min_size=3, max_size=3), st.sampled_from([0.3, 0.6]))
+def test_interference_that_no_pair_shows_is_narrowed_to_a_set(few: set[int], ratio: float) -> None:
+    """Rule: where only many hosts together are slow, halves are launched: the set that is named has
+    all that interfere, and nothing is named where both halves of all hosts are fast.
+    """  # noqa: D205
+    hosts = names(16)
+    ordered = sorted(hosts)
+    group = frozenset(ordered[n] for n in few)
+    found = campaign(hosts, [Fault("group", tuple(group), State.SLOW, ratio)]).decision
+    halves = [frozenset(ordered[:8]), frozenset(ordered[8:])]
+    half = next((one for one in halves if group <= one), None)
+    accusations = accused(found)
+    assert len(accusations) == (half is not None)
+    for kind, named, state in accusations:
+        assert (kind, state) == ("group", State.SLOW)
+        assert half is not None
+        assert group <= named <= half
+    assert all(v.state is State.GOOD for v in found.verdicts if v.kind == "host")
