@@ -21,6 +21,8 @@ from busbar.errors import Unsupported
 from topology.model.measured import BURST
 from topology.model.topology import Device, Kind, Level, Topology
 
+# MPI's least eager limit on a host: Open MPI's sm takes 4 KiB, MPICH 5 lies between 4 and 16.
+EAGER_BYTES = 4096
 NETWORK = "network"
 #: Classes from near to far. NVLinks are classed by their number, as NV4 or NV18.
 CLASSES = ("core complex", "socket", "node", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", NETWORK)
@@ -278,6 +280,17 @@ class LinkCosts:
         if fresh is not None:
             extra = extra * self._share(nbytes, fresh)
         return np.clip(extra, 0.0, alone)
+
+    def posted(self, nbytes: Amounts) -> Amounts:
+        """Seconds that each end of an eager message is busy with it; NaN where it is not eager.
+
+        Half of a message's share of a burst, whose ranks send and receive as many. Eager are
+        messages of up to `EAGER_BYTES`, where bursts were measured.
+        """
+        if self.burst is None:
+            return np.full(np.shape(nbytes), np.nan)
+        share = self.burst(nbytes) / (2 * BURST)
+        return np.where(nbytes <= EAGER_BYTES, np.minimum(share, self.trip(nbytes)), np.nan)
 
     def added(self, nbytes: Amounts, shared: Flags | None = None) -> Amounts:
         """Seconds that adding a message takes beyond receiving it: γ·m where that is one number.

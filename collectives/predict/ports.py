@@ -2,17 +2,19 @@
 
 A LogGP-like model (Alexandrov et al. 1995) of the executors. Every rank goes through its steps in
 order and waits for its own messages only; there is no barrier. A message starts once both its ranks
-have reached its step. A rank has one port each way. Of several messages in a step the first costs
-its whole time, and each further one what it adds (`LinkCosts.further`), in the schedule's order.
-Additions belong to the receiving port. Where caches matter, data that a rank has written in this
-collective costs more to send than its input, and an addition costs more if others read the sum.
-Copies inside a rank are free, since `collectives.execution.lower` removes most of them. Links are
-not shared: the contention of many pairs is in the costs if they were measured that way, and
-otherwise in the simulator.
+have reached its step. The sender of an eager message does not wait: it goes on once it has posted
+it, and a receiver that comes later finds it there. A rank has one port each way. Of several
+messages in a step the first costs its whole time, and each further one what it adds
+(`LinkCosts.further`), in the schedule's order. Additions belong to the receiving port. Where caches
+matter, data that a rank has written in this collective costs more to send than its input, and an
+addition costs more if others read the sum. Copies inside a rank are free, since
+`collectives.execution.lower` removes most of them. Links are not shared: the contention of many
+pairs is in the costs if they were measured that way, and otherwise in the simulator.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,6 +49,7 @@ class PortPredictor(CollectivePredictor):
         caches = Caches(schedule)
         # One column as long as all ranks are equally far.
         ready: Amounts = np.zeros((len(sizes), 1))
+        paths = _Paths(schedule.nranks)
         for step in schedule.steps:
             m = step.moves().remote()
             if not len(m):
@@ -54,6 +57,8 @@ class PortPredictor(CollectivePredictor):
             level = None
             if ready.shape[1] == 1:
                 level = _level(m, schedule.nranks, chunks, caches, machine)
+            if machine.start:
+                paths.note(m, every=level is not None)
             if level is None:
                 wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
                 ready = _after(m.joined(), schedule.packed, chunks, caches, machine, wide)
@@ -62,7 +67,41 @@ class PortPredictor(CollectivePredictor):
             else:
                 ready = ready + level
             caches.note(m)
-        return np.asarray(machine.start + ready.max(axis=1))
+        # What flows one way waits for no rank that begins late: its own end counts from then on.
+        start = machine.start if machine.start and paths.circular() else 0.0
+        return np.asarray(start + ready.max(axis=1))
+
+
+class _Paths:
+    """Whether data of a schedule comes back to a rank that it has left."""
+
+    def __init__(self, nranks: int) -> None:
+        self._nranks, self._circular = nranks, False
+        self._pairs: set[tuple[int, int]] = set()
+
+    def note(self, m: Moves, *, every: bool) -> None:
+        """Take the messages of a step; ``every``: in it all ranks send and receive."""
+        self._circular |= every
+        if not self._circular:
+            self._pairs.update(zip(m.src.tolist(), m.dst.tolist(), strict=True))
+
+    def circular(self) -> bool:
+        """Return the answer, by removing ranks that receive nothing until none is left."""
+        if self._circular:
+            return True
+        after: dict[int, list[int]] = {}
+        senders = Counter(dst for _, dst in self._pairs)
+        for src, dst in self._pairs:
+            after.setdefault(src, []).append(dst)
+        free = [rank for rank in range(self._nranks) if not senders[rank]]
+        left = self._nranks
+        while free:
+            left -= 1
+            for dst in after.get(free.pop(), ()):
+                senders[dst] -= 1
+                if not senders[dst]:
+                    free.append(dst)
+        return left > 0
 
 
 class _Chunks:
@@ -153,14 +192,21 @@ def _after(
     n = ready.shape[1]
     out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
     both = (into[src] > 0) | (out[dst] > 0)
-    alone, further, added = _costs(machine, src, dst, nbytes, both, adds, fresh, shared)
+    alone, further, added, posted = _costs(machine, src, dst, nbytes, both, adds, fresh, shared)
     begin = np.maximum(ready[:, src], ready[:, dst])
+    eager, lead = ~np.isnan(posted), alone - further
+    sent = np.where(eager, ready[:, src], begin), np.where(eager, 0.0, lead)
+    found = np.maximum(ready[:, src], ready[:, dst] + posted - alone)
+    received = np.where(eager, found, begin), lead
     done: Amounts = ready.copy()
-    for end, count, cost in ((src, out, further), (dst, into, further + added)):
+    for end, count, (at, before), cost in (
+        (src, out, sent, np.where(eager, posted, further)),
+        (dst, into, received, further + added),
+    ):
         if count.max() == 1:
-            done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
+            done[:, end] = np.maximum(done[:, end], at + before + cost)
         else:
-            _queue(end, begin, alone - further, cost, done)
+            _queue(end, at, before, cost, done)
     return done
 
 
@@ -173,18 +219,22 @@ def _costs(
     adds: Flags,
     fresh: Flags,
     shared: Flags,
-) -> tuple[Amounts, Amounts, Amounts]:
-    """Seconds of messages alone, as further messages, and of additions: (sizes, messages) each."""
+) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+    """Seconds of messages alone, as further ones, of additions, and of each end of eager messages.
+
+    Each has shape (sizes, messages).
+    """
     kinds = _classes(machine).links(src, dst)
-    seconds = np.zeros((3, *nbytes.shape))
+    seconds = np.zeros((4, *nbytes.shape))
     for kind in np.unique(kinds):
         at = np.flatnonzero(kinds == kind)
         link, some = machine.costs[int(kind)], nbytes[:, at]
         seconds[0][:, at] = link.alone(some, both[at], fresh[at])
         seconds[1][:, at] = link.further(some, both[at], fresh[at])
+        seconds[3][:, at] = link.posted(some)
         if adds[at].any():
             seconds[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
-    return seconds[0], seconds[1], seconds[2]
+    return seconds[0], seconds[1], seconds[2], seconds[3]
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:
