@@ -78,11 +78,7 @@ class Simulation:
         self.classes = (
             separate_classes(flows, traffic) if machine.buffer else classes_of(flows, traffic)
         )
-        local = []
-        for pattern in traffic.patterns:
-            local.append(np.zeros(schedule.nranks))
-            local[-1][pattern.local_ranks] = pattern.local
-        self._stages, self._rate = stages_of(flows, self.classes, tuple(local))
+        self._stages, self._rate = stages_of(flows, self.classes, traffic)
         self._steps, self._carried = traffic.steps, flows.carried
 
     def run(
