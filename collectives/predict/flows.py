@@ -334,7 +334,7 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
     flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0, buffered))
     if flows.routes.work <= _MOST_MERGED:
         flows = _only(flows, _slowest(flows))
-        while flows.routes.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
+        while flows.routes.cells() <= _MOST_NESTED and (inner := _nested(flows)).any():
             flows = _only(flows, ~inner)
     return flows
 

@@ -352,10 +352,9 @@ class RankRoutes:
         """Numbers that a computation over all routes reads."""
         return self._links.size
 
-    @property
-    def cells(self) -> int:
-        """Numbers that `table` gives for all routes, or more."""
-        return self._links.size
+    def cells(self, rows: slice = slice(None)) -> int:
+        """Numbers that `table` gives for these routes, or more."""
+        return self._links[rows].size
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
         """Link numbers in the order of the route, NO_LINK behind: shape (messages, most links).

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.predict.buffered import run_buffered
+from collectives.predict.effort import counted, estimate, estimate_engine
 from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
 from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
@@ -73,11 +74,16 @@ class Simulation:
             raise Unsupported(_too_few_places(machine, schedule.nranks))
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
+        what = f"{schedule.name or 'a schedule'} on {schedule.nranks} ranks"
+        effort = estimate(counted(traffic), schedule.nranks, machine)
+        effort.check(what)
         flows = flows_of(traffic, machine)
         # Bytes of one connection follow each other, so symmetric ranks cannot be merged.
         self.classes = (
             separate_classes(flows, traffic) if machine.buffer else classes_of(flows, traffic)
         )
+        more = estimate_engine(flows, traffic, self.classes)
+        effort._replace(nbytes=effort.nbytes + more).check(what)
         self._stages, self._rate = stages_of(flows, self.classes, traffic)
         self._steps, self._carried = traffic.steps, flows.carried
 
