@@ -48,7 +48,7 @@ def machines(draw: Any, n: int) -> Network:
     return uneven(made, draw(st.integers(0, 99))) if draw(st.booleans()) else made
 
 
-@examples(150)
+@examples(80)
 @given(st.data(), st.sampled_from(PAIRS), st.integers(2, 40))
 def test_a_reduced_simulation_is_the_full_one(data: Any, pair: tuple[str, str], n: int) -> None:
     """Classes of ranks, exchanges kept once and cycles of steps: each rank ends as without them."""
@@ -99,7 +99,7 @@ def test_classes_are_stable(data: Any, pair: tuple[str, str], n: int) -> None:
 
 
 def test_cycles_of_steps_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ring of a million ranks with four classes does not walk through its two million steps."""
+    """A ring of 4,096 ranks with eight classes does not walk through its eight thousand steps."""
     taken = []
     take = engines._Walk._take
 
@@ -122,9 +122,9 @@ def test_cycles_of_steps_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("text", ["fattree", "torus", "nvswitch"])
 def test_memory_is_as_estimated(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     """What is measured is within the factor that is stated of what a refusal goes by."""
-    n = 8192
     if (name, text) == ("double_tree", "torus"):
-        n = 1024  # every rank at its own pace, over long ways
+        pytest.skip("every rank at its own pace, over long ways, under a tracer: 20 s")
+    n = 4096
     estimates: list[float] = []
     monkeypatch.setattr(Effort, "check", lambda self, _: estimates.append(self.nbytes))
     schedule = draft("allreduce", name, n)
