@@ -147,11 +147,10 @@ def _collective(options: SimulateCommand, name: str) -> str:
 
 def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
-    from collectives.predict.effort import estimate, extrapolate
     from collectives.predict.interface import Operation
     from collectives.predict.machine import Machine
     from collectives.predict.named import build_network
-    from collectives.predict.simulation import NetworkPredictor
+    from collectives.predict.simulation import NetworkPredictor, check_effort
 
     own, name, given = replace(options, name=text).algorithm()
     collective = _collective(own, name)
@@ -161,9 +160,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
         nranks = _counted(own, given)
     network = build_network(options.machine, nranks or 8)
     nranks = nranks or network.nranks
-    counts = extrapolate(collective, name, nranks, given)
-    if counts is not None:
-        estimate(counts, nranks, network).check(f"{text} on {nranks} ranks")
+    check_effort(collective, name, nranks, given, network)
     schedule = draft(collective, name, nranks, root=own.root, **given)
     predictor = NetworkPredictor(Machine(network=network))
     simulation = predictor.simulation(Operation.of(schedule, collective))
