@@ -1,6 +1,7 @@
 """How long simulations take: every algorithm at 1,024 ranks, rings and tori at 65,536.
 
     python benchmarks/simulate_scale.py [MACHINE …]
+    python benchmarks/simulate_scale.py million      # six all-reduces, 1,024 to 1,048,576 ranks
 
 Each case runs in a process of its own, on one core, and counts the processor time of everything
 after the imports: building the machine and the schedule, simulating 64 MiB. One that takes a minute
@@ -24,6 +25,7 @@ from collectives.predict.simulation import Simulation
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 
 RANKS, LARGE, SIZE, LIMIT = 1024, 65536, 64 << 20, 60
+MILLION_LIMIT = 200
 MACHINES = (
     "ring",
     "full",
@@ -46,6 +48,49 @@ LARGE_CASES = (
 )
 
 
+BITS = (10, 12, 14, 16, 18, 20)
+MILLION_SIZE = 1 << 20
+# Of a message between leaf switches and its bytes, on `fattree`.
+_ALPHA, _BETA = 4 * 0.5e-6, 1 / 25e9
+
+
+def _rings(n: int) -> float:
+    """2(P-1)(α + nβ/P): Patarasuk, Yuan 2009."""
+    return 2 * (n - 1) * (_ALPHA + MILLION_SIZE * _BETA / n)
+
+
+def _grid(n: int) -> float:
+    """Two rings of √P, the second of a √P-th of the vector: Mikami et al. 2018."""
+    side = 1 << (n.bit_length() - 1) // 2
+    inner = 2 * (side - 1) * (_ALPHA + MILLION_SIZE * _BETA / side)
+    return inner + 2 * (side - 1) * (_ALPHA + MILLION_SIZE * _BETA / n)
+
+
+def _halving(n: int) -> float:
+    """2 lg P α + 2(P-1)/P nβ: Rabenseifner 2004."""
+    return 2 * (n.bit_length() - 1) * _ALPHA + 2 * (n - 1) / n * MILLION_SIZE * _BETA
+
+
+def _tree(n: int) -> float:
+    """2 lg P (α + nβ)."""
+    return 2 * (n.bit_length() - 1) * (_ALPHA + MILLION_SIZE * _BETA)
+
+
+def _double_tree(n: int) -> float:
+    """Steps of a sixteenth of the vector to each of two children: 2 lg P + 7 of them."""
+    return (2 * (n.bit_length() - 1) + 7) * (_ALPHA + 2 * MILLION_SIZE / 16 * _BETA)
+
+
+TEXTBOOK = {
+    "ring": _rings,
+    "torus": _grid,
+    "hierarchical": _grid,
+    "halving_doubling": _halving,
+    "tree": _tree,
+    "double_tree": _double_tree,
+}
+
+
 class Taken(NamedTuple):
     """Processor seconds and bytes of one case, and what it says.
 
@@ -58,12 +103,14 @@ class Taken(NamedTuple):
     slack: float
 
 
-def _case(send: Connection, collective: str, name: str, text: str, nranks: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+def _case(
+    send: Connection, collective: str, name: str, text: str, nranks: int, size: int, limit: int
+) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     start = time.process_time()
     try:
         schedule, network = draft(collective, name, nranks), build_network(text, nranks)
-        found = Simulation(schedule, spec(collective), network).run(SIZE)
+        found = Simulation(schedule, spec(collective), network).run(size)
     except Unsupported as error:
         send.send(str(error))
         return
@@ -72,18 +119,20 @@ def _case(send: Connection, collective: str, name: str, text: str, nranks: int) 
     send.send(Taken(seconds, peak, found.seconds, found.slack))
 
 
-def case(collective: str, name: str, text: str, nranks: int) -> Taken | str:
+def case(
+    collective: str, name: str, text: str, nranks: int, size: int = SIZE, limit: int = LIMIT
+) -> Taken | str:
     """One case in a process of its own; a text where there is no time to be told."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(
-        target=_case, args=(there, collective, name, text, nranks)
+        target=_case, args=(there, collective, name, text, nranks, size, limit)
     )
     process.start()
     there.close()
     try:
         found: Taken | str = here.recv()
     except EOFError:
-        found = f"ended after {LIMIT} s"
+        found = f"ended after {limit} s"
     process.join()
     return found
 
@@ -124,8 +173,29 @@ def _large() -> None:
         )
 
 
+def _million() -> None:
+    """Time, memory and simulated time over ranks, beside the textbook's time without sharing."""
+    print("| all-reduce, 1 MiB | ranks | processor time | peak memory | simulated | textbook |")
+    print("|---|--:|--:|--:|--:|--:|", flush=True)
+    for name, textbook in TEXTBOOK.items():
+        for bits in BITS:
+            n = 1 << bits
+            found = case("allreduce", name, "fattree", n, MILLION_SIZE, MILLION_LIMIT)
+            if isinstance(found, str):
+                print(f"{name} on {n}: {found}", file=sys.stderr)
+                continue
+            print(
+                f"| `{name}` | {n:,} | {found.seconds:.1f} s | {found.peak / 2**20:.0f} MiB"
+                f" | {found.simulated * 1e3:.4g} ms | {textbook(n) * 1e3:.4g} ms |",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print the tables."""
+    if sys.argv[1:] == ["million"]:
+        _million()
+        return
     texts = sys.argv[1:] or [*MACHINES, "large"]
     if texts != ["large"]:
         head = "machine, 1,024 ranks", "algorithms", "median", "slowest", "above 5 s", "peak memory"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
+import numpy as np
 from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
@@ -190,11 +191,11 @@ class Bench:
             self._arena.take(sizes)
         except (Unavailable, MemoryError) as error:
             problem = str(error) or "no memory"
+        if not self._world.combine(np.array([float(bool(problem))]), "max")[0]:
+            return ""
+        self._arena.keep({})
         problems = self._world.gather(problem)
-        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(problems) if reason]
-        if reasons:
-            self._arena.keep({})
-        return "; ".join(reasons[:1])
+        return next(f"rank {rank}: {reason}" for rank, reason in enumerate(problems) if reason)
 
     # -- running
 
@@ -292,19 +293,22 @@ class Bench:
         self, case: Case, timed: Record, proof: ResultCheck, moved: tuple[int, int]
     ) -> Record:
         """The record of what was timed, with what the ranks' results and bytes were."""
+        # Whole numbers below 2⁵³. Reduced, not gathered: no rank needs those of each other one.
         wrong = proof.wrong
-        everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
-        count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
-        for rank, (w, _, _) in enumerate(everyone):
-            if w is not None and w[0] and not self.complaint:
-                self.complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
+        mine = np.array([wrong[0] if wrong else 0, *moved], float)
+        count, total, _ = map(int, self._world.combine(mine, "sum"))
+        _, sent, received = map(int, self._world.combine(mine, "max"))
+        if count and not self.complaint:
+            for rank, one in enumerate(self._world.gather(list(wrong or ()))):
+                if one and one[0] and not self.complaint:
+                    self.complaint = f"rank {rank}: out[{one[1]}] is {one[2]}, expected {one[3]}"
         ours = case.schedule is not None or case.worksharing
         return replace(
             timed,
-            wrong=count,
-            checked="" if count is None else str(self._check),
-            sent_bytes=max(s for _, s, _ in everyone) if ours else None,
-            received_bytes=max(r for _, _, r in everyone) if ours else None,
-            total_bytes=sum(s for _, s, _ in everyone) if ours else None,
+            wrong=None if wrong is None else count,
+            checked="" if wrong is None else str(self._check),
+            sent_bytes=sent if ours else None,
+            received_bytes=received if ours else None,
+            total_bytes=total if ours else None,
             skipped="" if timed.times_s else _LOST.format(timed.runs),
         )

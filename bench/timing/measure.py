@@ -33,6 +33,8 @@ _TRIES = 20
 # last _KEPT iterations are kept: a row of 0.3 us an iteration has millions within its budget, and
 # 10,000 of them, spread over the budget, give the same median and interval.
 _KEPT, _PARTS = 50, 200
+#: Times that ``per_rank`` keeps of a placement, over all ranks: some 20 MB in a record.
+MOST_PER_RANK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,11 @@ def _loop(
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
-    """Every rank's own times, where they are to be kept."""
-    return tuple(map(tuple, world.gather(own))) if rules.per_rank else ()
+    """Every rank's own times, where they are to be kept: the last ones, `MOST_PER_RANK` in all."""
+    if not rules.per_rank:
+        return ()
+    last = max(1, MOST_PER_RANK // world.size)
+    return tuple(map(tuple, world.gather(own[-last:])))
 
 
 def _room(left: float, once: float) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collectives.predict.compare import Contender
     from collectives.predict.interface import CollectivePredictor
 
-_MOST_RANKS = 8192
+_MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
 FORMATS = ("table", "csv", "json")
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
-# Some gigabytes and minutes.
-_MOST_WORK = 1.8e7
 _SHOWN_LINKS = 5
 
 
@@ -149,11 +147,10 @@ def _collective(options: SimulateCommand, name: str) -> str:
 
 def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
-    from collectives.predict.compare import estimate_work
     from collectives.predict.interface import Operation
     from collectives.predict.machine import Machine
     from collectives.predict.named import build_network
-    from collectives.predict.simulation import NetworkPredictor
+    from collectives.predict.simulation import NetworkPredictor, check_effort
 
     own, name, given = replace(options, name=text).algorithm()
     collective = _collective(own, name)
@@ -163,12 +160,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
         nranks = _counted(own, given)
     network = build_network(options.machine, nranks or 8)
     nranks = nranks or network.nranks
-    about = estimate_work(collective, name, nranks, given)
-    if about > _MOST_WORK:
-        raise Unsupported(
-            f"{text} on {nranks} ranks has about {about:.1e} messages and steps to go through; at"
-            f" most {_MOST_WORK:.1e} are simulated"
-        )
+    check_effort(collective, name, nranks, given, network)
     schedule = draft(collective, name, nranks, root=own.root, **given)
     predictor = NetworkPredictor(Machine(network=network))
     simulation = predictor.simulation(Operation.of(schedule, collective))

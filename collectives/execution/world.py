@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure
 from busbar.mpi import ThreadLevel
 
-How = Literal["rank0", "avg", "min", "max"]
+How = Literal["rank0", "avg", "min", "max", "sum"]
 Json = Any
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class World(Protocol):
         """Every rank's value, in rank order, on every rank."""
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
-        """Elementwise rank 0's value, or the avg, min or max of all ranks', on every rank."""
+        """Elementwise rank 0's value, or a reduction of all ranks', on every rank."""
 
     def barrier(self) -> None:
         """Return when every rank is here."""

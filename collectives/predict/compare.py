@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +11,16 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from busbar.units import MOST_RANKS
 from collectives.formats.load import draft, from_file
+from collectives.predict.effort import LEAST_ESTIMATED, grown
 from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.predict.ports import chunk_bytes
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.schedule import Schedule, runs_of
 
 Amounts = NDArray[np.float64]
-#: A schedule of more moves than this is left out: it would take long and many gigabytes.
-MOST_MOVES = 12_000_000
-_SAMPLES = (64, 128)
-# The cost of a step without its moves, in moves.
-_STEP_MOVES = 100
+#: A schedule of more moves than this is left out: it would take long.
+MOST_MOVES = 50_000_000
 # Predictions nearer than this are the same sum in another order.
 _EQUAL = 1e-9
 
@@ -48,43 +44,23 @@ class Crossover:
     better: str
 
 
-def estimate_moves(collective: str, name: str, nranks: int) -> float:
-    """Estimate the moves of a schedule, without building it where it would be large.
+def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) -> float:
+    """Estimate the moves of a schedule, 0 up to 512 ranks, without building it.
 
-    Beyond some hundred ranks, by the growth from 64 to 128. Raises Unsupported as `draft` does.
+    ``every``: of all steps; else of steps that differ. Raises Unsupported as `draft` does.
     """
+    if nranks <= LEAST_ESTIMATED or from_file(name):
+        return 0.0
 
-    def count(n: int) -> int:
-        return sum(len(step.moves()) for step in draft(collective, name, n).steps)
-
-    return _grown(count, name, nranks)
-
-
-def estimate_work(collective: str, name: str, nranks: int, parameters: Mapping[str, Any]) -> float:
-    """Estimate the work of a simulation: moves of steps that differ, and steps.
-
-    In moves. As for `estimate_moves`, 0 where parameters fit one rank count only.
-    """
-
-    def count(n: int) -> int:
-        steps = draft(collective, name, n, **parameters).steps
-        different = {
-            i if step.signature is None else step.signature: step for i, step in enumerate(steps)
+    def count(n: int) -> list[float]:
+        runs = runs_of(draft(collective, name, n).steps)
+        steps = {
+            (i if every or first.signature is None else first.signature): (first, count)
+            for i, (first, count, _) in enumerate(runs)
         }
-        return sum(len(step.moves()) for step in different.values()) + _STEP_MOVES * len(steps)
+        return [sum(len(one.moves()) * (c if every else 1) for one, c in steps.values())]
 
-    try:
-        return _grown(count, name, nranks)
-    except Unsupported:
-        return 0.0
-
-
-def _grown(count: Callable[[int], int], name: str, nranks: int) -> float:
-    """Extrapolate a count from 64 and 128 ranks; 0 up to 256 ranks, where nothing is estimated."""
-    if nranks <= 2 * _SAMPLES[-1] or from_file(name):
-        return 0.0
-    small, large = [max(1, count(n)) for n in _SAMPLES]
-    return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))
+    return grown(count, nranks)[0]
 
 
 def port_volume(operation: Operation) -> float:
@@ -124,15 +100,16 @@ def compare_algorithms(
     what = spec(collective)
     for name in names:
         try:
-            schedule = draft(collective, name, nranks, root=root, **chosen)
             # A parameter such as a grid may fit this rank count alone.
             small = chosen or nranks <= MOST_RANKS
-            about = 0.0 if small else estimate_moves(collective, name, nranks)
+            every = predictor is not None
+            about = 0.0 if small else estimate_moves(collective, name, nranks, every)
             if about > MOST_MOVES:
                 raise Unsupported(
                     f"{name} on {nranks} ranks has about {about:.1e} moves; at most"
                     f" {MOST_MOVES:.1e} are looked at"
                 )
+            schedule = draft(collective, name, nranks, root=root, **chosen)
         except Unsupported as error:
             if strict:
                 raise

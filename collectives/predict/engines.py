@@ -162,6 +162,40 @@ class _Move(NamedTuple):
     last: Amounts
 
 
+def _both(one: _Move, other: _Move) -> _Move | None:
+    """The effect of a step and then another; None where the other is on a link too early."""
+    if _overlap(other.first + one.shift, one.last):
+        return None
+    return _Move(
+        one.shift + other.shift,
+        other.later,
+        one.before[other.before],
+        one.parts[other.before] + other.parts,
+        np.minimum(one.first, other.first + one.shift),
+        np.maximum(one.last, other.last + one.shift),
+    )
+
+
+def _repeated(move: _Move, times: int) -> _Move | None:
+    """The effect of ``times`` equal moves, one or more, by squaring; None as for `_both`."""
+    result: _Move | None = None
+    while True:
+        if times & 1:
+            result = move if result is None else _both(result, move)
+        times >>= 1
+        if not times:
+            return result
+        square = _both(move, move)
+        if square is None:
+            return None
+        move = square
+
+
+def _overlap(first: Amounts, busy: Amounts) -> bool:
+    """Whether some link is needed before it is free."""
+    return bool(len(busy) and (first < busy - EXACT * np.abs(busy)).any())
+
+
 @dataclass
 class _Lockstep:
     problem: Problem
@@ -200,6 +234,13 @@ class _Lockstep:
                 self.known, self.remembered_bytes = {}, 0
             self.known[key] = move
         return move
+
+    def cycle(self, moves: Sequence[_Move], times: int) -> _Move | None:
+        """Moves one after the other, all that so often; None where they cannot be put together."""
+        whole: _Move | None = moves[0]
+        for move in moves[1:]:
+            whole = whole and _both(whole, move)
+        return whole and _repeated(whole, times)
 
     def _move(self, number: int, later: Amounts) -> _Move:
         timed = self.problem.stages[number]
@@ -285,29 +326,71 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
 
 def run_lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
     """Simulate as many steps as possible; ``most``: the limit of work, as for `compute_ends`."""
-    engine = _Lockstep(problem, most)
-    base, later = 0.0, np.zeros(problem.nranks)
-    parts = Clocks.begin(problem.nranks).parts
-    busy = np.full(len(problem.rate), -np.inf)
-    latest = -np.inf
-    cut = Checkpoint(0, Clocks.begin(problem.nranks))
-    for number, stage in enumerate(problem.steps.tolist()):
-        if len(busy) and base >= latest:
-            cut = Checkpoint(number, Clocks(base + later, parts.copy()))
-        try:
-            move = engine.move(stage, later)
-        except TooMuch:
-            return cut
-        if len(busy):
-            early = move.first + base < busy - EXACT * np.abs(busy)
-            if early.any():
-                return cut
-            busy = np.maximum(busy, move.last + base)
-            latest = float(busy.max())
-        parts = parts[move.before] + move.parts
-        base += move.shift
-        later = move.later
-    return Checkpoint(len(problem.steps), Clocks(base + later, parts))
+    walk = _Walk(problem, _Lockstep(problem, most))
+    steps = problem.steps
+    # Runs of steps of one stage.
+    ends = [*(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(steps)]
+    try:
+        for end in ends if len(steps) else ():
+            walk.until(end)
+    except (TooMuch, _OutOfStep):
+        return walk.cut
+    return Checkpoint(len(steps), walk.clocks())
+
+
+class _OutOfStep(Exception):
+    """Raised where messages of different steps would be on one link at one time."""
+
+
+class _Walk:
+    """The clocks while steps are taken; ``cut``: the last step before which all had ended."""
+
+    def __init__(self, problem: Problem, engine: _Lockstep) -> None:
+        self._steps, self._engine = problem.steps, engine
+        self._base, self._later = 0.0, np.zeros(problem.nranks)
+        self._parts = Clocks.begin(problem.nranks).parts
+        self._busy, self._latest = np.full(len(problem.rate), -np.inf), -np.inf
+        self._number = 0
+        self.cut = Checkpoint(0, Clocks.begin(problem.nranks))
+
+    def clocks(self) -> Clocks:
+        """The clocks now."""
+        return Clocks(self._base + self._later, self._parts.copy())
+
+    def until(self, end: int) -> None:
+        """Take the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
+
+        Once a move comes again, so do all that were made since, and are made together.
+        """
+        moves: list[_Move] = []
+        seen: dict[int, int] = {}
+        while self._number < end:
+            move = self._engine.move(int(self._steps[self._number]), self._later)
+            again = seen.setdefault(id(move), len(moves))
+            if again < len(moves):
+                cycle = moves[again:]
+                times = (end - self._number) // len(cycle)
+                together = self._engine.cycle(cycle, times) if times else None
+                if together is not None:
+                    self._take(together, times * len(cycle))
+                moves, seen = [], {}
+                if together is not None:
+                    continue
+            moves.append(move)
+            self._take(move, 1)
+
+    def _take(self, move: _Move, steps: int) -> None:
+        if len(self._busy):
+            if self._base >= self._latest:
+                self.cut = Checkpoint(self._number, self.clocks())
+            if _overlap(move.first + self._base, self._busy):
+                raise _OutOfStep
+            self._busy = np.maximum(self._busy, move.last + self._base)
+            self._latest = float(self._busy.max())
+        self._parts = self._parts[move.before] + move.parts
+        self._base += move.shift
+        self._later = move.later
+        self._number += steps
 
 
 class _Free:

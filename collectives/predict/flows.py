@@ -15,10 +15,10 @@ correct.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,37 +26,57 @@ from numpy.typing import NDArray
 from collectives.predict.caches import Caches
 from collectives.predict.machine import NONE, Ids, Network, RankRoutes, Weights
 from collectives.schedule.moves import Moves
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.schedule import Schedule, Step, runs_of
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """The messages of a step as columns.
+class Exchange:
+    """Pairs of ranks between which messages go at once, ``times`` equal ones from src to dst."""
 
-    ``times`` equal messages of ``carried`` chunks go from ``src`` to ``dst``; they take the time of
-    ``chunks`` chunks, and adding them that of ``added``: fewer where caches help (`Weights`).
-    ``local``: chunks that each of ``local_ranks`` adds to its own.
+    src: Ids
+    dst: Ids
+    times: Ids
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def digest(self) -> bytes:
+        """The same for equal exchanges."""
+        return _digest(self.src, self.dst, self.times)
+
+
+class Volumes(NamedTuple):
+    """What an exchange carries in one pattern, a value a row of the exchange.
+
+    A message carries ``carried`` chunks; it takes the time of ``chunks`` chunks, and adding them
+    that of ``added``: fewer where caches help (`Weights`). Columns of one value take no memory.
     """
 
-    src: Numbers
-    dst: Numbers
+    exchange: int
     chunks: Amounts
     added: Amounts
     carried: Amounts
-    times: Numbers
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The messages of a step: exchanges without a pair in common, and what they carry.
+
+    ``local``: chunks that each of ``local_ranks`` adds to its own.
+    """
+
+    parts: tuple[Volumes, ...]
     local_ranks: Numbers
     local: Amounts
 
     def digest(self) -> bytes:
-        """The same for equal patterns."""
-        digest = hashlib.blake2b(digest_size=16)
-        for column in vars(self).values():
-            digest.update(len(column).to_bytes(8, "little"))
-            digest.update(np.ascontiguousarray(column).tobytes())
-        return digest.digest()
+        """The same for equal patterns, of one list of exchanges."""
+        numbers = np.array([part.exchange for part in self.parts])
+        columns = (_value(column) for part in self.parts for column in part[1:])
+        return _digest(numbers, self.local_ranks, self.local, *columns)
 
 
 @dataclass(frozen=True)
@@ -64,8 +84,49 @@ class Traffic:
     """The different patterns of a schedule's steps, and which one every step has."""
 
     nranks: int
+    exchanges: tuple[Exchange, ...]
     patterns: tuple[Pattern, ...]
     steps: Numbers
+
+    @property
+    def messages(self) -> int:
+        """Messages of all exchanges, each counted once."""
+        return sum(map(len, self.exchanges))
+
+    @property
+    def volumes(self) -> int:
+        """Messages of all patterns, each pattern counted once."""
+        return sum(len(self.exchanges[v.exchange]) for p in self.patterns for v in p.parts)
+
+
+def _digest(*columns: NDArray[np.generic]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for column in columns:
+        digest.update(len(column).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
+
+
+def _compact(column: Amounts) -> Amounts:
+    """The same column; one of equal values as a view of its first."""
+    if len(column) > 1 and (column == column[0]).all():
+        return np.broadcast_to(column[:1].copy(), len(column))
+    return column
+
+
+def _value(column: Amounts) -> Amounts:
+    """The only value of a compact column, as an array of one; any other column as it is."""
+    return column[:1] if column.strides == (0,) else column
+
+
+def _joint(columns: Sequence[Amounts]) -> Amounts:
+    """Concatenate columns; the one that there is, is not copied, nor are equal values."""
+    if len(columns) == 1:
+        return columns[0]
+    first = [_value(column) for column in columns]
+    if columns and all(len(one) == 1 and one[0] == first[0][0] for one in first):
+        return np.broadcast_to(first[0], sum(map(len, columns)))
+    return np.concatenate([*columns, np.empty(0)])
 
 
 def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
@@ -74,37 +135,100 @@ def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
     return keys, [np.asarray(np.bincount(which, w, len(keys)), float) for w in weights]
 
 
-def _pattern(
-    m: Moves, nranks: int, packed: bool, weights: Weights, caches: Caches | None
-) -> tuple[Pattern, bool]:
-    """A step's messages; and whether some pair of ranks exchanges more than one."""
-    away = m.remote()
-    inside = m.where((m.src == m.dst) & m.reduce)
-    local, (adds,) = _grouped(inside.dst.astype(np.int64), inside.count.astype(float))
-    pair = away.src.astype(np.int64) * nranks + away.dst
-    ordered = np.sort(pair)
-    several = bool((ordered[1:] == ordered[:-1]).any())
-    if several and not packed:
-        away = away.joined()
-    fresh, shared = np.ones((2, len(away)), bool)
-    if caches is not None:
-        fresh, shared = caches.fresh(away), caches.shared(away)
-    columns = [away.src, away.dst, away.count, away.reduce, fresh, shared]
-    times = np.ones(len(away), np.int64)
-    if several and not packed:
-        # Equal messages of a pair get equal shares on their whole route, so one row stands for
-        # them.
-        table, times = np.unique(np.stack(columns), axis=1, return_counts=True)
-        columns = list(table)
-    src, dst = (column.astype(np.int64) for column in columns[:2])
-    carried = columns[2].astype(float)
-    chunks = carried * np.where(columns[4], 1.0, weights.still)
-    added = carried * columns[3] * np.where(columns[5], 1.0, weights.calm)
-    if several and packed:
-        pair, (chunks, added, carried) = _grouped(pair, chunks, added, carried)
-        src, dst = np.divmod(pair, nranks)
-        times = np.ones_like(src)
-    return Pattern(src, dst, chunks, added, carried, times, local, adds), several
+def _is_several(parts: Sequence[Moves], nranks: int) -> bool:
+    """Whether some pair of ranks exchanges more than one message."""
+    if sum(map(len, parts)) < 2:
+        return False
+    if len(parts) == 1 and np.bincount(parts[0].src).max() == 1:
+        return False
+    pair = np.concatenate([m.src.astype(np.int64) * nranks + m.dst for m in parts])
+    pair.sort()
+    return bool((pair[1:] == pair[:-1]).any())
+
+
+class _Reader:
+    """Reads steps, and knows the exchanges and patterns so far."""
+
+    def __init__(self, schedule: Schedule, weights: Weights) -> None:
+        self._nranks, self._packed, self._weights = schedule.nranks, schedule.packed, weights
+        self.caches = Caches(schedule) if weights != NONE else None
+        self.exchanges: list[Exchange] = []
+        self.patterns: list[Pattern] = []
+        self._known: dict[bytes, int] = {}
+        self._known_exchanges: dict[bytes, int] = {}
+
+    def read(self, step: Step) -> tuple[int | None, bool]:
+        """The number of a step's pattern, None if it has no messages; whether pairs have several.
+
+        A pair has several where it exchanges more than one message in the step.
+        """
+        whole = self.caches is not None or not step.parts
+        made = [step.moves()] if whole else [leaf.moves() for leaf in _leaves(step)]
+        away, inside = zip(*map(_divided, made), strict=True)
+        local = Moves.concat(inside)
+        ranks, (adds,) = _grouped(local.dst.astype(np.int64), local.count.astype(float))
+        several = _is_several(away, self._nranks)
+        if several:
+            away = (Moves.concat(away),)
+        parts = [self._volumes(m, several) for m in away if len(m)]
+        if self.caches is not None:
+            self.caches.note(away[0])
+        if not (parts or len(adds)):
+            return None, several
+        pattern = Pattern(tuple(parts), ranks, adds)
+        number = self._known.setdefault(pattern.digest(), len(self.patterns))
+        if number == len(self.patterns):
+            self.patterns.append(pattern)
+        return number, several
+
+    def _volumes(self, away: Moves, several: bool) -> Volumes:
+        """Messages as an exchange, kept once, and what it carries here."""
+        packed = several and self._packed
+        if several and not packed:
+            away = away.joined()
+        fresh, shared = np.ones((2, len(away)), bool)
+        if self.caches is not None:
+            fresh, shared = self.caches.fresh(away), self.caches.shared(away)
+        columns = [away.src, away.dst, away.count, away.reduce, fresh, shared]
+        times: Ids = np.broadcast_to(np.int32(1), len(away))
+        if several and not packed:
+            # Equal messages of a pair get equal shares on their whole route, so one row stands for
+            # them.
+            table, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+            columns, times = list(table), counts.astype(np.int32)
+        src, dst = (column.astype(np.int32) for column in columns[:2])
+        carried = columns[2].astype(float)
+        chunks = carried * np.where(columns[4], 1.0, self._weights.still)
+        added = carried * columns[3] * np.where(columns[5], 1.0, self._weights.calm)
+        if packed:
+            pair = src.astype(np.int64) * self._nranks + dst
+            pair, (chunks, added, carried) = _grouped(pair, chunks, added, carried)
+            src, dst = (end.astype(np.int32) for end in np.divmod(pair, self._nranks))
+            times = np.broadcast_to(np.int32(1), len(src))
+        # In one order, so that an exchange the other way round is the same if ranks swap.
+        order = np.lexsort((dst, src)) if (src[1:] < src[:-1]).any() else slice(None)
+        exchange = Exchange(src[order], dst[order], times[order])
+        chunks, added, carried = (column[order] for column in (chunks, added, carried))
+        number = self._known_exchanges.setdefault(exchange.digest(), len(self.exchanges))
+        if number == len(self.exchanges):
+            self.exchanges.append(exchange)
+        return Volumes(number, *map(_compact, (chunks, added, carried)))
+
+
+def _leaves(step: Step) -> Iterator[Step]:
+    """The parts of a step that have no parts themselves."""
+    if not step.parts:
+        yield step
+    for part in step.parts:
+        yield from _leaves(part)
+
+
+def _divided(m: Moves) -> tuple[Moves, Moves]:
+    """The moves between ranks, and the additions inside a rank."""
+    away = m.src != m.dst
+    if away.all():
+        return m, m.where(~away)
+    return m.where(away), m.where(~away & m.reduce)
 
 
 def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
@@ -113,31 +237,30 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     Slots that lie side by side at both ends travel as one message, as do all of a pair in a packed
     schedule. Steps in which nothing is sent or added are left out.
     """
-    known: dict[bytes, int] = {}
+    reader = _Reader(schedule, weights)
     tags: dict[Hashable, int] = {}
-    patterns: list[Pattern] = []
-    steps: list[int] = []
-    caches = Caches(schedule) if weights != NONE else None
-    for step in schedule.steps:
+    numbers: list[int] = []
+    repeats: list[int] = []
+    for first, count, steps in runs_of(schedule.steps):
         # Steps with the same moves may find different data in caches.
-        signature = step.signature if caches is None else None
+        signature = first.signature if reader.caches is None else None
         if signature is not None and signature in tags:
-            steps.append(tags[signature])
+            numbers.append(tags[signature])
+            repeats.append(count)
             continue
-        m = step.moves()
-        pattern, several = _pattern(m, schedule.nranks, schedule.packed, weights, caches)
-        if caches is not None:
-            caches.note(m.remote())
-        if not (len(pattern.src) or len(pattern.local)):
-            continue
-        number = known.setdefault(pattern.digest(), len(patterns))
-        if number == len(patterns):
-            patterns.append(pattern)
-        # Where a pair exchanges several, which of them join depends on the chunks' numbers.
-        if signature is not None and not several:
-            tags[signature] = number
-        steps.append(number)
-    return Traffic(schedule.nranks, tuple(patterns), np.array(steps, np.int64))
+        for i, step in enumerate(steps):
+            number, several = reader.read(step)
+            # Where a pair exchanges several, which of them join depends on the chunks' numbers.
+            alike = signature is not None and not several
+            if number is not None:
+                numbers.append(number)
+                repeats.append(count - i if alike else 1)
+                if alike:
+                    tags[signature] = number
+            if alike:
+                break
+    steps_of = np.repeat(np.array(numbers, np.int64), np.array(repeats, np.int64))
+    return Traffic(schedule.nranks, tuple(reader.exchanges), tuple(reader.patterns), steps_of)
 
 
 # Sums of rates that differ by less are equal: what a few additions of floats may be off.
@@ -150,19 +273,18 @@ _MOST_NESTED = 2_000_000
 
 @dataclass(frozen=True)
 class Flows:
-    """Messages of all patterns; pattern q has rows ``first[q]`` to ``first[q + 1]``.
+    """Messages of all exchanges; exchange e has rows ``first[e]`` to ``first[e + 1]``.
 
-    ``routes``: over links that are numbered as in ``rate``; only those that can hold something up
-    are in it. ``latency`` and ``cap``: of the whole route. ``carried``: chunks that every link of
-    the machine carries in all steps.
+    ``patterns``: the exchanges of every pattern. ``routes``: over links that are numbered as in
+    ``rate``; only those that can hold something up are in it. ``latency`` and ``cap``: of the whole
+    route. ``carried``: chunks that every link of the machine carries in all steps.
     """
 
     first: Numbers
-    src: Numbers
-    dst: Numbers
-    chunks: Amounts
-    added: Amounts
-    times: Numbers
+    patterns: tuple[tuple[int, ...], ...]
+    src: Ids
+    dst: Ids
+    times: Ids
     latency: Amounts
     cap: Amounts
     routes: RankRoutes
@@ -172,38 +294,38 @@ class Flows:
     def __len__(self) -> int:
         return len(self.src)
 
-    def pattern(self) -> Numbers:
-        """The pattern of every message."""
-        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+    def rows(self, exchange: int) -> slice:
+        """The rows of an exchange."""
+        return slice(int(self.first[exchange]), int(self.first[exchange + 1]))
 
 
 def flows_of(traffic: Traffic, machine: Network) -> Flows:
     """Route all messages. Raises Unsupported where the network has too few places."""
-    columns = {
-        name: np.concatenate([getattr(p, name) for p in traffic.patterns] or [np.empty(0)])
-        for name in ("src", "dst", "chunks", "added", "carried", "times")
-    }
-    src, dst = columns["src"].astype(np.int64), columns["dst"].astype(np.int64)
-    first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(
-        np.int64
+    exchanges = traffic.exchanges
+    src, dst, times = (
+        np.concatenate([*(getattr(e, name) for e in exchanges), np.empty(0, np.int32)])
+        for name in ("src", "dst", "times")
     )
     routes = machine.routes(src, dst)
     links = machine.links
-    repeats = np.bincount(traffic.steps, minlength=len(first) - 1)
     flows = Flows(
-        first,
+        np.cumsum([0, *map(len, exchanges)]),
+        tuple(tuple(part.exchange for part in p.parts) for p in traffic.patterns),
         src,
         dst,
-        columns["chunks"],
-        columns["added"],
-        columns["times"].astype(np.int64),
+        times,
         routes.total(links.latency),
         routes.least(links.rate),
         routes,
         links.rate,
         np.zeros(len(links)),
     )
-    weights = columns["carried"] * columns["times"] * repeats[flows.pattern()]
+    weights = np.zeros(len(flows))
+    repeats = np.bincount(traffic.steps, minlength=len(traffic.patterns))
+    for pattern, often in zip(traffic.patterns, repeats.tolist(), strict=True):
+        for part in pattern.parts:
+            weights[flows.rows(part.exchange)] += part.carried * often
+    weights *= times
     return _pruned(flows, routes.loads(weights), machine.buffer > 0)
 
 
@@ -212,7 +334,7 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
     flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0, buffered))
     if flows.routes.work <= _MOST_MERGED:
         flows = _only(flows, _slowest(flows))
-        while flows.routes.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
+        while flows.routes.cells() <= _MOST_NESTED and (inner := _nested(flows)).any():
             flows = _only(flows, ~inner)
     return flows
 
@@ -275,8 +397,9 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
     # Only links that all messages together would fill are examined further.
     few = _only(flows, binding)
     most, limit = np.zeros(len(few.rate)), limit[binding]
-    for a, b in pairwise(flows.first) if len(most) else ():
-        np.maximum(most, few.routes.loads(weight[a:b], slice(int(a), int(b))), out=most)
+    for exchanges in flows.patterns if len(most) else ():
+        parts = [flows.rows(exchange) for exchange in exchanges]
+        np.maximum(most, sum(few.routes.loads(weight[rows], rows) for rows in parts), out=most)
     within = most <= limit
     if within.any():
         within &= ~_of_one(few)
@@ -307,13 +430,16 @@ def _bounded(
     if not within.any():
         return cleared
     hits = flows.routes.hashes(within.astype(np.uint64))
-    if int(hits.sum()) > _MOST_SORTED:
+    uses = [(q, flows.rows(e)) for q, exchanges in enumerate(flows.patterns) for e in exchanges]
+    if sum(int(hits[of].sum()) for _, of in uses) > _MOST_SORTED:
         return cleared
-    rows = np.flatnonzero(hits)
+    of_use = [of.start + np.flatnonzero(hits[of]) for _, of in uses]
+    rows = np.concatenate(of_use)
+    patterns = np.repeat([q for q, _ in uses], list(map(len, of_use)))
     links = flows.routes.table(rows)
-    row, column = np.nonzero(np.append(within, False)[links])
-    link, row = links[row, column].astype(np.int64), rows[row]
-    pattern, weights = flows.pattern()[row], weight[row]
+    use, column = np.nonzero(np.append(within, False)[links])
+    link, row, pattern = links[use, column].astype(np.int64), rows[use], patterns[use]
+    weights = weight[row]
     for end in (flows.src, flows.dst):
         order = np.lexsort((pattern, end[row], link))
         route, who, q = link[order], end[row][order], pattern[order]
@@ -358,12 +484,16 @@ def _bits(values: NDArray[np.float64]) -> Colours:
     return _mix(values.view(np.uint64))
 
 
-def _own(flows: Flows) -> Colours:
-    """The initial colour of messages."""
-    colour = _mix(flows.pattern().astype(np.uint64))
-    for column in (flows.chunks, flows.added, flows.latency, flows.cap):
-        colour = _with(colour, _bits(np.ascontiguousarray(column)))
-    return _with(colour, flows.times.astype(np.uint64))
+def _own(flows: Flows, traffic: Traffic) -> Colours:
+    """The initial colour of messages: their routes, and what they carry in every pattern."""
+    colour = _with(_bits(flows.latency), _bits(flows.cap))
+    colour = _with(colour, flows.times.astype(np.uint64))
+    for number, pattern in enumerate(traffic.patterns):
+        for part in pattern.parts:
+            volumes = _with(_bits(_value(part.chunks)), _bits(_value(part.added)))
+            of = flows.rows(part.exchange)
+            colour[of] = _with(colour[of], _with(volumes, np.uint64(number)))
+    return colour
 
 
 def _start(traffic: Traffic) -> Colours:
@@ -376,49 +506,135 @@ def _start(traffic: Traffic) -> Colours:
     return colour
 
 
-def _different(colours: Colours) -> int:
-    return len(np.unique(colours))
+def _numbered(colours: Colours) -> Numbers:
+    return np.unique(colours, return_inverse=True)[1].astype(np.int64)
+
+
+class _Partition:
+    """Classes of things, which are split by what they have seen.
+
+    ``split``: classes that their neighbours have not seen yet. Of the fragments of a class that
+    they have seen, the largest need not be shown: what is not in the others is in that (Hopcroft
+    1971).
+    """
+
+    def __init__(self, colours: Colours) -> None:
+        self.number = _numbered(colours)
+        self.size = np.bincount(self.number)
+        self.split = np.ones(len(self.size), bool)
+
+    def shown(self) -> Numbers:
+        """The members of the classes that neighbours have not seen; they have now."""
+        members = np.flatnonzero(self.split[self.number]) if self.split.any() else _NOBODY
+        self.split[:] = False
+        return members
+
+    def colours(self, members: Numbers) -> Colours:
+        """A hash of the class of each of these."""
+        return _mix(self.number[members].astype(np.uint64) + np.uint64(1))
+
+    def refine(self, members: Numbers, seen: Colours) -> None:
+        """Split classes by what these members, each named once, have seen; others saw nothing."""
+        if not len(members):
+            return
+        classes = len(self.size)
+        of = self.number[members]
+        order = np.lexsort((seen, of))
+        members, of, seen = members[order], of[order], seen[order]
+        new = np.ones(len(of), bool)
+        new[1:] = (of[1:] != of[:-1]) | (seen[1:] != seen[:-1])
+        first = np.flatnonzero(new)
+        size, parent = np.diff(first, append=len(of)), of[first]
+        # A fragment that is all of its class is no news; members that saw nothing stay.
+        news = size < self.size[parent]
+        left = self.size - np.bincount(parent, size, classes).astype(np.int64)
+        # Where nobody stays, the first fragment keeps the number of its class.
+        lead = np.ones(len(parent), bool)
+        lead[1:] = parent[1:] != parent[:-1]
+        named = news & ~(lead & (left[parent] == 0))
+        number = parent.copy()
+        number[named] = classes + np.arange(int(named.sum()))
+        self.number[members] = np.repeat(number, np.diff(first, append=len(of)))
+        self.size = np.concatenate([left, np.zeros(int(named.sum()), np.int64)])
+        np.add.at(self.size, number, size)
+        unseen = self.split
+        self.split = np.concatenate([unseen, np.ones(int(named.sum()), bool)])
+        self.split[parent[news]] = True
+        # The largest fragment of each class that was split.
+        family = np.concatenate([np.unique(parent[news]), parent[named]])
+        fragment = np.concatenate([np.unique(parent[news]), number[named]])
+        order = np.lexsort((self.size[fragment], family))
+        family, fragment = family[order], fragment[order]
+        last = np.append(family[1:] != family[:-1], len(family) > 0)[: len(family)]
+        self.split[fragment[last]] = unseen[family[last]]
+
+
+_NOBODY: Numbers = np.empty(0, np.int64)
+# What a message is to one of its ends, and one of its ends to it.
+_SENDS, _RECEIVES, _CROSSES = (np.uint64(tag) for tag in (11, 13, 17))
 
 
 class _Refinement:
     def __init__(self, flows: Flows, traffic: Traffic) -> None:
         self.flows = flows
-        self.own = _own(flows)
-        self.rank = _start(traffic)
-        self.link = _bits(flows.rate)
-        self.message = self.own
+        self.ranks = _Partition(_start(traffic))
+        self.links = _Partition(_bits(flows.rate))
+        self.messages = _Partition(_own(flows, traffic))
 
-    def round(self) -> None:
-        """Recolour messages by their ranks and links, then ranks and links by their messages."""
+    def round(self) -> bool:
+        """Split messages by their ends, then ranks and links by their messages; False: no change.
+
+        Only what was split in the last round is looked at.
+        """
+        self._messages()
+        shown = self.messages.shown()
+        colours = self.messages.colours(shown)
+        self.ranks.refine(*self._of_ranks(shown, colours))
+        if len(self.flows.rate):
+            every = np.zeros(len(self.flows), np.uint64)
+            every[shown] = colours
+            self.links.refine(*_seen(self.flows.routes.gather(every)))
+        return bool(self.ranks.split.any() or self.links.split.any())
+
+    def _messages(self) -> None:
         flows = self.flows
-        seen = flows.routes.hashes(_mix(self.link + np.uint64(7)))
-        colour = _with(_with(self.own, self.rank[flows.src]), self.rank[flows.dst])
-        self.message = _with(colour, seen)
-        ranks = [np.zeros_like(self.rank) for _ in range(2)]
-        for of, end in zip(ranks, (flows.src, flows.dst), strict=True):
-            np.add.at(of, end, self.message)
-        self.rank = _with(_with(self.rank, ranks[0]), ranks[1])
-        self.link = _with(self.link, flows.routes.gather(self.message))
+        seen = np.zeros(len(flows), np.uint64)
+        ranks, links = self.ranks.shown(), self.links.shown()
+        if len(ranks):
+            colours = np.zeros(len(self.ranks.number), np.uint64)
+            colours[ranks] = self.ranks.colours(ranks)
+            has = colours > 0
+            for end, role in ((flows.src, _SENDS), (flows.dst, _RECEIVES)):
+                of = np.flatnonzero(has[end])
+                seen[of] += _with(colours[end[of]], role)
+        if len(links):
+            colours = np.zeros(len(flows.rate), np.uint64)
+            colours[links] = _with(self.links.colours(links), _CROSSES)
+            seen += flows.routes.hashes(colours)
+        self.messages.refine(*_seen(seen))
+
+    def _of_ranks(self, shown: Numbers, colours: Colours) -> tuple[Numbers, Colours]:
+        of = np.zeros(len(self.ranks.number), np.uint64)
+        for end, role in ((self.flows.src, _SENDS), (self.flows.dst, _RECEIVES)):
+            np.add.at(of, end[shown], _with(colours, role))
+        return _seen(of)
 
 
-def _numbered(colours: Colours) -> Numbers:
-    return np.unique(colours, return_inverse=True)[1].astype(np.int64)
+def _seen(colours: Colours) -> tuple[Numbers, Colours]:
+    """Those that have seen something, and what."""
+    members = np.flatnonzero(colours)
+    return members, colours[members]
 
 
 def classes_of(flows: Flows, traffic: Traffic) -> SymmetryClasses:
     """The classes of a schedule's ranks, links and messages on a machine."""
     work = _Refinement(flows, traffic)
-    before = (-1, -1)
     for _ in range(_MOST_ROUNDS):
-        work.round()
-        now = _different(work.rank), _different(work.link)
-        if now == before:
-            return SymmetryClasses(
-                _numbered(work.rank), _numbered(work.link), _numbered(work.message)
-            )
-        if 2 * now[0] > traffic.nranks > 8:
+        more = work.round()
+        if 2 * len(work.ranks.size) > traffic.nranks > 8:
             break
-        before = now
+        if not more:
+            return SymmetryClasses(*(of.number for of in (work.ranks, work.links, work.messages)))
     return separate_classes(flows, traffic)
 
 
@@ -447,7 +663,7 @@ class Stage:
     into: Amounts
     latency: Amounts
     cap: Amounts
-    links: Numbers
+    links: Ids
     load: Amounts
     local: Amounts
     posts: Amounts
@@ -459,7 +675,7 @@ class Stage:
         return (self.posts > 0) | (self.local > 0)
 
 
-def _joined(links: Numbers, load: Amounts, none: int) -> tuple[Numbers, Amounts]:
+def _joined(links: Ids, load: Amounts, none: int) -> tuple[Ids, Amounts]:
     """Routes in which links of one class are one entry, with the sum of their loads."""
     if not links.shape[1]:
         return links, load
@@ -475,26 +691,38 @@ def _joined(links: Numbers, load: Amounts, none: int) -> tuple[Numbers, Amounts]
     return links[:, :width], np.where(links < none, load, 0.0)[:, :width]
 
 
-def stages_of(
-    flows: Flows, classes: SymmetryClasses, local: tuple[Amounts, ...]
-) -> tuple[tuple[Stage, ...], Amounts]:
-    """The stage of every pattern, and the rate of a link of every class.
+class _Rows(NamedTuple):
+    """One row a class of messages of an exchange; columns as in `Stage`, ``out`` as ``into``."""
 
-    ``local``: chunks that every rank adds inside, pattern by pattern.
-    """
+    heads: Numbers
+    src: Numbers
+    dst: Numbers
+    out: Amounts
+    into: Amounts
+    latency: Amounts
+    cap: Amounts
+    links: Ids
+    load: Amounts
+
+
+def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amounts]:
+    """The rows of every exchange, and the rate of a link of every class."""
     nranks, nlinks = (int(of.max(initial=-1)) + 1 for of in (classes.rank, classes.link))
     rank_size = np.bincount(classes.rank, minlength=nranks)
     link_size = np.append(np.bincount(classes.link, minlength=nlinks), 1)
     rate = np.zeros(nlinks)
     rate[classes.link] = flows.rate
-    _, head, count = np.unique(classes.message, return_index=True, return_counts=True)
-    order = np.argsort(head)
-    head, count = head[order], count[order]
-    every = count * flows.times[head]
-    link_class = np.append(classes.link, nlinks)
-    edges = np.searchsorted(head, flows.first)
-    stages = []
-    for number, (a, b) in enumerate(pairwise(edges)):
+    number = int(classes.message.max(initial=-1)) + 1
+    head, every = np.arange(len(flows)), flows.times
+    if number < len(flows):
+        head = np.full(number, len(flows))
+        np.minimum.at(head, classes.message, np.arange(len(flows)))
+        order = np.argsort(head)
+        every = np.bincount(classes.message, minlength=number)[order] * flows.times[head[order]]
+        head = head[order]
+    link_class = np.append(classes.link, nlinks).astype(np.int32)
+    found = []
+    for a, b in pairwise(np.searchsorted(head, flows.first)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
         # NO_LINK is the last of the classes.
@@ -504,27 +732,70 @@ def stages_of(
         links, load = (
             (routes, load) if nlinks == len(classes.link) else _joined(routes, load, nlinks)
         )
-        out, into = total / rank_size[src], total / rank_size[dst]
-        inside = np.zeros(nranks)
-        inside[classes.rank] = local[number]
-        cap = flows.cap[rows]
-        ends, messages = np.concatenate([src, dst]), np.concatenate([out, into])
-        posts = np.asarray(np.bincount(ends, messages, nranks), float)
-        worst = np.bincount(links.ravel(), (load * cap[:, None]).ravel(), nlinks + 1)[:-1]
-        stages.append(
-            Stage(
-                src,
-                dst,
-                flows.chunks[rows],
-                flows.added[rows],
-                into,
-                flows.latency[rows],
-                cap,
-                links,
-                load,
-                inside,
-                posts,
-                bool((worst <= rate * (1 + 1e-12)).all()),
-            )
-        )
-    return tuple(stages), rate
+        ends = _compact(total / rank_size[src]), _compact(total / rank_size[dst])
+        costs = _compact(flows.latency[rows]), _compact(flows.cap[rows])
+        found.append(_Rows(rows, src, dst, *ends, *costs, links, load))
+    return found, rate
+
+
+def _padded(tables: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:
+    """Tables of rows one below the other, as wide as the widest; one alone is not copied."""
+    if len(tables) == 1:
+        return tables[0]
+    width = max((table.shape[1] for table in tables), default=0)
+    return np.concatenate(
+        [np.pad(t, ((0, 0), (0, width - t.shape[1])), constant_values=fill) for t in tables]
+        or [np.zeros((0, 0), np.int32)]
+    )
+
+
+def stages_of(
+    flows: Flows, classes: SymmetryClasses, traffic: Traffic
+) -> tuple[tuple[Stage, ...], Amounts]:
+    """The stage of every pattern, and the rate of a link of every class."""
+    rows, rate = _rows_of(flows, classes)
+    return tuple(_stage(p, flows, classes, rows, rate) for p in traffic.patterns), rate
+
+
+def _stage(
+    pattern: Pattern,
+    flows: Flows,
+    classes: SymmetryClasses,
+    rows: Sequence[_Rows],
+    rate: Amounts,
+) -> Stage:
+    nranks = int(classes.rank.max(initial=-1)) + 1
+    of = [rows[part.exchange] for part in pattern.parts]
+    chunks, added = (
+        [
+            _compact(getattr(part, name)[row.heads - flows.first[part.exchange]])
+            for row, part in zip(of, pattern.parts, strict=True)
+        ]
+        for name in ("chunks", "added")
+    )
+    src, dst = (
+        np.concatenate([*(getattr(row, end) for row in of), _NOBODY]) for end in ("src", "dst")
+    )
+    out, into, cap = (_joint([getattr(row, name) for row in of]) for name in ("out", "into", "cap"))
+    links = _padded([row.links for row in of], len(rate))
+    load = _padded([row.load for row in of], 0.0)
+    inside = np.zeros(nranks)
+    inside[classes.rank[pattern.local_ranks]] = pattern.local
+    posts: Amounts = np.zeros(nranks)
+    posts += np.bincount(src, out, nranks)
+    posts += np.bincount(dst, into, nranks)
+    worst = np.bincount(links.ravel(), (load * cap[:, None]).ravel(), len(rate) + 1)[:-1]
+    return Stage(
+        src,
+        dst,
+        _joint(chunks),
+        _joint(added),
+        into,
+        _joint([row.latency for row in of]),
+        cap,
+        links,
+        load,
+        inside,
+        posts,
+        bool((worst <= rate * (1 + 1e-12)).all()),
+    )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
+Ids = NDArray[np.int32]
 Amounts = NDArray[np.float64]
 
 # Shares and times that differ by less are equal: what a few additions of floats may be off.
@@ -33,7 +34,7 @@ class TooMuch(Exception):
     """Raised when `compute_ends` exceeds its limit of work."""
 
 
-def compute_fair_rates(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
+def compute_fair_rates(links: Ids | Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     """Compute the max-min fair rate of every row, by progressive filling.
 
     Row i stands for messages that all get one rate of at most ``cap[i]``; ``load[i, j]`` of them
@@ -77,7 +78,7 @@ class Bytes:
 
     nbytes: Amounts
     cap: Amounts
-    links: Numbers
+    links: Ids
     load: Amounts
     slack: Amounts
 

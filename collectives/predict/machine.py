@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -336,9 +336,10 @@ NO_LINK = -1
 _BLOCK = 1 << 16
 
 
-def message_slices(size: int) -> list[slice]:
-    """Slices of messages that fit into a cache."""
-    return [slice(at, at + _BLOCK) for at in range(0, size, _BLOCK)]
+def message_slices(size: int, least: int = 0) -> list[slice]:
+    """Slices of messages that fit into a cache, or of ``least`` messages if that is more."""
+    block = max(_BLOCK, least)
+    return [slice(at, at + block) for at in range(0, size, block)]
 
 
 def close_gaps(links: Ids) -> Ids:
@@ -364,10 +365,9 @@ class RankRoutes:
         """Numbers that a computation over all routes reads."""
         return self._links.size
 
-    @property
-    def cells(self) -> int:
-        """Numbers that `table` gives for all routes, or more."""
-        return self._links.size
+    def cells(self, rows: slice = slice(None)) -> int:
+        """Numbers that `table` gives for these routes, or more."""
+        return self._links[rows].size
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
         """Link numbers in the order of the route, NO_LINK behind: shape (messages, most links).
@@ -409,7 +409,8 @@ class RankRoutes:
         ``part``: of these messages, whose weights alone are given.
         """
         links, sums = self._links[part], np.zeros(self.nlinks + 1)
-        for block in message_slices(len(links)):
+        # A sum over all links a slice: not for slices that have far fewer messages.
+        for block in message_slices(len(links), self.nlinks // 4):
             index = links[block].ravel().astype(np.int64) + 1
             each = np.repeat(weights[block], links.shape[1])
             sums += np.bincount(index, each, self.nlinks + 1)
@@ -551,8 +552,16 @@ class Network:
             raise Unsupported(
                 f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
             )
-        routes = self.router(src.astype(np.int64), dst.astype(np.int64))
-        return RankRoutes(routes, len(self.links)) if isinstance(routes, np.ndarray) else routes
+        routes = self.router(src[:_BLOCK].astype(np.int64), dst[:_BLOCK].astype(np.int64))
+        if isinstance(routes, RankRoutes):
+            whole = self.router(src.astype(np.int64), dst.astype(np.int64))
+            return cast(RankRoutes, whole)
+        # A router takes many times what its result does.
+        table = np.empty((len(src), routes.shape[1]), np.int32)
+        for block in message_slices(len(src)):
+            part = self.router(src[block].astype(np.int64), dst[block].astype(np.int64))
+            table[block] = cast(Ids, part)
+        return RankRoutes(table, len(self.links))
 
     def node(self, number: int) -> str:
         """The name of a node."""

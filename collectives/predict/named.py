@@ -106,10 +106,9 @@ class Circles(RankRoutes):
         """See `RankRoutes`."""
         return 4 * self.messages * len(self.circles)
 
-    @property
-    def cells(self) -> int:
+    def cells(self, rows: slice = slice(None)) -> int:
         """See `RankRoutes`."""
-        return self.messages * self._longest(slice(None))
+        return len(range(*rows.indices(len(self)))) * self._longest(rows)
 
     def _longest(self, rows: Numbers | slice) -> int:
         return sum(int(np.abs(circle.hops[rows]).max(initial=0)) for circle in self.circles)

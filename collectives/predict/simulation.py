@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.predict.buffered import run_buffered
+from collectives.predict.effort import counted, estimate, estimate_engine, extrapolate
 from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
 from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
@@ -62,10 +63,23 @@ def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
     return max(1.0, most * part / 2)
 
 
+def check_effort(
+    collective: str, name: str, nranks: int, parameters: Mapping[str, Any], machine: Network
+) -> None:
+    """Raise Unsupported for an algorithm that would take too much memory or work to simulate.
+
+    By counts on a few ranks, before any schedule of so many is built.
+    """
+    counts = extrapolate(collective, name, nranks, parameters)
+    if counts is not None:
+        estimate(counts, nranks, machine).check(f"{name} on {nranks} ranks")
+
+
 class Simulation:
     """A schedule on a network; what does not depend on the size is computed once.
 
-    Raises Unsupported where the machine has no place for a rank.
+    Raises Unsupported where the machine has no place for a rank, or where memory or work are
+    estimated to be more than `collectives.predict.effort` allows.
     """
 
     def __init__(self, schedule: Schedule, spec: Collective, machine: Network) -> None:
@@ -73,16 +87,17 @@ class Simulation:
             raise Unsupported(_too_few_places(machine, schedule.nranks))
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
+        what = f"{schedule.name or 'a schedule'} on {schedule.nranks} ranks"
+        effort = estimate(counted(traffic), schedule.nranks, machine)
+        effort.check(what)
         flows = flows_of(traffic, machine)
         # Bytes of one connection follow each other, so symmetric ranks cannot be merged.
         self.classes = (
             separate_classes(flows, traffic) if machine.buffer else classes_of(flows, traffic)
         )
-        local = []
-        for pattern in traffic.patterns:
-            local.append(np.zeros(schedule.nranks))
-            local[-1][pattern.local_ranks] = pattern.local
-        self._stages, self._rate = stages_of(flows, self.classes, tuple(local))
+        more = estimate_engine(flows, traffic, self.classes)
+        effort._replace(nbytes=effort.nbytes + more).check(what)
+        self._stages, self._rate = stages_of(flows, self.classes, traffic)
         self._steps, self._carried = traffic.steps, flows.carried
 
     def run(

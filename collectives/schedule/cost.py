@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from collectives.schedule.layout import Elements, Layout, Slots
 from collectives.schedule.moves import Buffer, Moves
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.schedule import Schedule, Step, runs_of
 from collectives.schedule.spec import Collective
 
 Ranks = NDArray[np.int32] | NDArray[np.int64]
@@ -45,11 +45,11 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     steps = rounds = 0
     # How often steps of one signature come. What a rank sends at once may be
     # joined in one and not in another, so those are counted each.
-    repeats: dict[Hashable, int] = Counter(step.signature for step in schedule.steps)
+    repeats: dict[Hashable, int] = Counter()
+    for first, count, _ in runs_of(schedule.steps):
+        repeats[first.signature] += count
     counted: set[Hashable] = set()
-    for step in schedule.steps:
-        if step.signature in counted:
-            continue
+    for step in _uncounted(schedule.steps, counted):
         every = step.moves()  # not kept: for thousands of ranks all steps at once would not fit
         m = every.remote()
         alone = _alone(m, n)
@@ -68,6 +68,15 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
     volumes = (float(v) / max(1, own) for v in (sent.max(), got.max(), sent.sum(), added.max()))
     return Cost(steps, rounds, *volumes)
+
+
+def _uncounted(steps: Sequence[Step], counted: set[Hashable]) -> Iterator[Step]:
+    """The steps whose signatures are not among those counted, which may grow meanwhile."""
+    for _, _, run in runs_of(steps):
+        for step in run:
+            if step.signature in counted:
+                break
+            yield step
 
 
 def _alone(m: Moves, n: int) -> bool:

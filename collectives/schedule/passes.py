@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
 from collectives.schedule.moves import Column, Moves
-from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.schedule import Schedule, Step, StepRun, Steps
 
 #: Segments of a pipeline: more would cost more latency than any vector is worth.
 MOST_SEGMENTS = 4096
@@ -21,10 +21,18 @@ def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
     return replace(schedule, name=name, parameters=tuple(parameters.items()))
 
 
-def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
-    steps = tuple(
-        Step(lambda s=s: change(s.make()), s.signature)  # type: ignore[misc, operator]
-        for s in schedule.steps
+def _map(schedule: Schedule, change: Callable[[Moves], Moves], **fields: object) -> Schedule:
+    def changed(step: Step) -> Step:
+        parts = tuple(map(changed, step.parts))
+        return Step(lambda: change(step.make()), step.signature, parts)
+
+    def changed_run(run: StepRun) -> StepRun:
+        return StepRun(run.count, lambda i: change(run.make(i)), run.signature)
+
+    steps: Sequence[Step] = (
+        Steps(map(changed_run, schedule.steps.runs))
+        if isinstance(schedule.steps, Steps)
+        else tuple(map(changed, schedule.steps))
     )
     return replace(schedule, steps=steps, **fields)  # type: ignore[arg-type]
 
@@ -72,10 +80,27 @@ def then(*schedules: Schedule) -> Schedule:
     return Schedule(
         ranks.pop(),
         nchunks,
-        tuple(_tagged(step, i) for i, part in enumerate(parts) for step in part.steps),
+        _joined([part.steps for part in parts]),
         max(part.scratch for part in parts),
         packed=any(part.packed for part in parts),
     )
+
+
+def _joined(parts: Sequence[Sequence[Step]]) -> Sequence[Step]:
+    """Steps one after the other, with signatures that are unique to their part."""
+    if any(isinstance(part, Steps) for part in parts):
+        return Steps(
+            replace(run, signature=None if run.signature is None else (i, run.signature))
+            for i, part in enumerate(parts)
+            for run in _runs(part)
+        )
+    return tuple(_tagged(step, i) for i, part in enumerate(parts) for step in part)
+
+
+def _runs(steps: Sequence[Step]) -> Sequence[StepRun]:
+    if isinstance(steps, Steps):
+        return steps.runs
+    return [StepRun(1, lambda i, one=step: one.make(), step.signature) for step in steps]  # type: ignore[misc]
 
 
 def _tagged(step: Step, part: int) -> Step:
@@ -94,7 +119,10 @@ def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
         return Moves(m.table[[1, 0, 4, 5, 2, 3, 6, 7]]).replace(reduce=reduce)
 
     turned = _map(schedule, change)
-    return replace(turned, steps=turned.steps[::-1])
+    steps = turned.steps
+    if isinstance(steps, Steps):
+        return replace(turned, steps=Steps(run.reversed() for run in steps.runs[::-1]))
+    return replace(turned, steps=steps[::-1])
 
 
 def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
@@ -162,6 +190,7 @@ def _union(
         return Step(
             lambda: Moves.concat(s.make() for _, s in at_once),
             None if any(tag is None for _, tag in signatures) else signatures,
+            tuple(s for _, s in at_once),
         )
 
     return Schedule(nranks, nchunks, tuple(map(step, together)), scratch)

@@ -19,9 +19,12 @@ compose by concatenation: reduce-scatter then all-gather is an all-reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +39,12 @@ class Step:
     What one rank executes is picked from what was proven of all. ``signature``: steps of one
     schedule in which it is the same, and not None, move as much between the same ranks in the same
     order, and add the same; only which chunks they are may differ. It saves making them all.
+    ``parts``: steps that together are this one, where it is a union of several.
     """
 
     make: Callable[[], Moves]
     signature: Hashable = None
+    parts: tuple[Step, ...] = ()
 
     @classmethod
     def fixed(cls, all_moves: Moves) -> Step:
@@ -50,6 +55,58 @@ class Step:
         """All moves of the step, or those that touch a rank, in one and the same order."""
         made = self.make()
         return made if rank is None else made.touching(rank)
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """``count`` consecutive steps of one signature; ``make(i)``: the moves of the i-th of them."""
+
+    count: int
+    make: Callable[[int], Moves]
+    signature: Hashable
+
+    def step(self, i: int) -> Step:
+        """The i-th step of the run."""
+        return Step(lambda: self.make(i), self.signature)
+
+    def reversed(self) -> StepRun:
+        """The run from its last step to its first."""
+        return StepRun(self.count, lambda i: self.make(self.count - 1 - i), self.signature)
+
+
+class Steps(Sequence[Step]):
+    """Steps as runs, made when they are read: a ring of a million ranks has two runs."""
+
+    def __init__(self, runs: Iterable[StepRun]) -> None:
+        self.runs = tuple(runs)
+        self._ends = list(accumulate(run.count for run in self.runs))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | Sequence[Step]:
+        numbers = range(len(self))[index]
+        if isinstance(numbers, range):
+            return tuple(self[i] for i in numbers)
+        at = bisect_right(self._ends, numbers)
+        return self.runs[at].step(numbers - self._ends[at] + self.runs[at].count)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (run.step(i) for run in self.runs for i in range(run.count))
+
+
+def runs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, int, Sequence[Step]]]:
+    """Runs of steps of one signature: the first step, their number, and all of them."""
+    if isinstance(steps, Steps):
+        for run in steps.runs:
+            if run.count:
+                yield run.step(0), run.count, Steps([run])
+    else:
+        yield from ((step, 1, (step,)) for step in steps)
 
 
 @dataclass(frozen=True)
@@ -64,7 +121,7 @@ class Schedule:
 
     nranks: int
     nchunks: int
-    steps: tuple[Step, ...]
+    steps: Sequence[Step]
     scratch: int = 0
     vector: bool = True
     packed: bool = False

@@ -193,7 +193,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     iterations: Annotated[Count | None, Meta(description="Timed iterations.")] = None
     runs: Annotated[Count | None, Meta(description="With warm-ups and lost iterations.")] = None
     per_rank_s: Annotated[
-        tuple[Series, ...], Meta(description="The same of every rank by itself (`--per-rank`).")
+        tuple[Series, ...],
+        Meta(description="The last of every rank by itself (`--per-rank`), 2^20 in all at most."),
     ] = ()
     warm_up_s: Annotated[
         Series, Meta(description="Iterations left out before `times_s`: not yet steady.")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from collectives.schedule.moves import moves
-from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, StepRun, Steps
 
 
 def ring(n: int) -> Schedule:
@@ -13,7 +13,7 @@ def ring(n: int) -> Schedule:
     """
     r = np.arange(n)
 
-    def step(s: int) -> Step:
-        return Step(lambda: moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True), signature="ring")
+    def step(s: int) -> Moves:
+        return moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True)
 
-    return Schedule(n, n, tuple(step(s) for s in range(n - 1)))
+    return Schedule(n, n, Steps([StepRun(n - 1, step, "ring")]))

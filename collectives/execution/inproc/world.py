@@ -92,6 +92,8 @@ class InprocWorld:
             return np.asarray(stack[0])
         if how == "avg":
             return np.asarray(stack.mean(axis=0))
+        if how == "sum":
+            return np.asarray(stack.sum(axis=0))
         return np.asarray(stack.min(axis=0) if how == "min" else stack.max(axis=0))
 
     def barrier(self) -> None:

@@ -88,7 +88,8 @@ class MpiWorld:
         if how == "rank0":
             self.comm.Bcast(result, root=0)
             return result
-        op = {"avg": self.mpi.SUM, "min": self.mpi.MIN, "max": self.mpi.MAX}[how]
+        ops = {"avg": "SUM", "sum": "SUM", "min": "MIN", "max": "MAX"}
+        op = getattr(self.mpi, ops[how])
         self.comm.Allreduce(values, result, op)
         if how == "avg":
             result /= self.size

@@ -1,0 +1,120 @@
+"""What a simulation takes in memory and work, estimated before it begins.
+
+The constants are bytes and operations as counted on the algorithms of the catalogue; a test holds
+the estimate to within a factor of `FACTOR` of the memory that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from busbar.units import format_bytes
+from collectives.formats.load import draft, from_file
+from collectives.predict.flows import Flows, SymmetryClasses, Traffic, traffic_of
+from collectives.predict.machine import Network
+
+#: Simulations that would take more are refused: bytes, and operations as in `Effort`.
+MOST_BYTES, MOST_WORK = 8 << 30, 4e8
+#: The memory that is measured is within this factor of the estimate.
+FACTOR = 2.0
+_SAMPLES = (32, 64, 128, 256)
+#: Up to so many ranks nothing is extrapolated.
+LEAST_ESTIMATED = 2 * _SAMPLES[-1]
+_ROUTED = 1024
+
+
+class Counts(NamedTuple):
+    """Messages of a schedule.
+
+    ``messages``: of distinct sets of pairs, each set routed once; ``volumes``: of distinct steps.
+    """
+
+    messages: float
+    volumes: float
+
+
+class Effort(NamedTuple):
+    """``nbytes`` of memory beside the program's own, and ``work``.
+
+    A message that is read from a step is one of work, one that is routed five.
+    """
+
+    nbytes: float
+    work: float
+
+    def check(self, what: str) -> None:
+        """Raise Unsupported if it is more than is simulated."""
+        if self.nbytes > MOST_BYTES:
+            raise Unsupported(
+                f"{what} would take about {format_bytes(self.nbytes)} of memory to simulate; at"
+                f" most {format_bytes(MOST_BYTES)} are taken"
+            )
+        if self.work > MOST_WORK:
+            raise Unsupported(
+                f"{what} would take about {self.work:.1e} messages to simulate; at most"
+                f" {MOST_WORK:.1e} are gone through"
+            )
+
+
+def counted(traffic: Traffic) -> Counts:
+    """The counts of traffic that is known."""
+    return Counts(traffic.messages, traffic.volumes)
+
+
+def extrapolate(
+    collective: str, name: str, nranks: int, parameters: Mapping[str, Any]
+) -> Counts | None:
+    """The counts of an algorithm on many ranks, from 32 to 256 of them.
+
+    None up to 512 ranks, for files, and where the parameters fit one rank count alone.
+    """
+    if nranks <= LEAST_ESTIMATED or from_file(name):
+        return None
+
+    def count(n: int) -> Counts:
+        return counted(traffic_of(draft(collective, name, n, **parameters)))
+
+    try:
+        return Counts(*grown(count, nranks))
+    except Unsupported:
+        return None
+
+
+def grown(count: Callable[[int], Sequence[float]], nranks: int) -> list[float]:
+    """Extrapolate counts through those of 32 to 256 ranks, by a + b·n + c·n·lg n + d·n²."""
+    small = np.array([count(n) for n in _SAMPLES], float)
+    basis = np.array([[1, n, n * log2(n), n * n] for n in (*_SAMPLES, nranks)])
+    weights = np.linalg.solve(basis[:-1], small)
+    # What is less than rounding is no n².
+    weights[np.abs(weights) < 1e-9 * np.abs(weights).max(axis=0, initial=0.0)] = 0.0
+    large: list[float] = np.maximum(basis[-1] @ weights, small[-1]).tolist()
+    return large
+
+
+def estimate(counts: Counts, nranks: int, machine: Network) -> Effort:
+    """The effort of reading and routing a schedule's messages and finding classes."""
+    random = np.random.default_rng(0)
+    ends = random.integers(0, min(nranks, machine.nranks), (2, _ROUTED))
+    routes = machine.routes(*ends)
+    # What a route keeps: a number a link, or three numbers a dimension.
+    width = routes.work / _ROUTED
+    nbytes = 60 * len(machine.links) + 160 * nranks + counts.messages * (100 + 8 * width)
+    return Effort(nbytes, counts.volumes + 5 * counts.messages)
+
+
+def estimate_engine(flows: Flows, traffic: Traffic, classes: SymmetryClasses) -> float:
+    """Bytes that the stages of all patterns and the engine take beside what there is already."""
+    ranks, rows = (int(of.max(initial=-1)) + 1 for of in (classes.rank, classes.message))
+    share = rows / max(1, len(flows))
+    cells = [flows.routes.cells(flows.rows(e)) for e in range(len(traffic.exchanges))]
+    of_steps = sum(cells[part.exchange] for p in traffic.patterns for part in p.parts)
+    return (
+        rows * 60
+        + share * (traffic.volumes * 140 + 24 * sum(cells) + 12 * of_steps)
+        + ranks * (400 + 50 * len(traffic.patterns))
+    )

@@ -1,0 +1,103 @@
+"""The control plane of many ranks: what a row sends, counted without any rank but one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from bench.run.noise import NoiseCounters
+from bench.run.rows import Bench
+from bench.timing.measure import MOST_PER_RANK, Timing, measure
+from bench.timing.starts import BarrierStart
+from collectives.execution.transport import Action
+from collectives.execution.world import World
+from reports.records.measurement import Record
+from tests.bench.simulated_world import SimulatedWorld
+
+SIZES = 1024, 4096
+
+
+class _Idle(Action):
+    """An action that does nothing."""
+
+    sent = received = 0
+
+    def __call__(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _measured(world: SimulatedWorld, iterations: int, per_rank: bool) -> Any:
+    of = cast(World, world)
+    rules = Timing(0, iterations, per_rank=per_rank)
+    return measure(_Idle(), of, rules, BarrierStart(of, "max", loop=False))
+
+
+def _recorded(world: SimulatedWorld) -> None:
+    """What `Bench` agrees on after a row: results and bytes, and whether all had memory."""
+    row = cast(Any, object.__new__(Bench))
+    row._world, row.complaint, row._check = world, "", "1"
+    row._arena = _Memory()
+    assert row._taken({}) == ""
+
+    proof = cast(Any, _Proof())
+    record = row._record(_Case(), Record(times_s=(1.0,)), proof, (10, 20))
+    assert (record.sent_bytes, record.received_bytes) == (10, 20)
+    assert record.total_bytes == 10 * world.size
+    assert record.wrong == 0
+
+
+class _Memory:
+    def take(self, sizes: object) -> None: ...
+
+    def keep(self, sizes: object) -> None: ...
+
+
+class _Proof:
+    wrong = (0, -1, "", "")
+
+
+class _Case:
+    schedule, worksharing = object(), False
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda w: _measured(w, 10, False), _recorded],
+    ids=["times", "record"],
+)
+def test_a_row_costs_no_more_than_p_log_p(step: Any) -> None:
+    """Messages and bytes of a row's times and results over all ranks: 4 times the ranks, 4.8 x."""
+    few, many = map(SimulatedWorld, SIZES)
+    step(few)
+    step(many)
+    most = SIZES[1] / SIZES[0] * 12 / 10
+    assert few.messages > 0
+    assert many.messages <= most * few.messages
+    assert many.nbytes <= most * few.nbytes
+    assert many.into <= 1.01 * few.into, "what a rank receives does not grow with the ranks"
+
+
+def test_noise_takes_a_line_of_every_rank() -> None:
+    """What is known to grow: each rank receives a line of every other, below 300 bytes, once."""
+    for size in SIZES:
+        world = SimulatedWorld(size)
+        counters = NoiseCounters(cast(World, world))
+        counters.stop()
+        counters.gather()
+        assert world.messages <= size * 12
+        assert world.into < 300 * size
+
+
+def test_every_ranks_own_times_are_bounded() -> None:
+    """A record with --per-rank on 65,536 ranks has the last iterations of each, 2²⁰ in all."""
+    world = SimulatedWorld(65536)
+    record = _measured(world, 100, True)
+    assert len(record.times_s) == 100
+    assert len(record.per_rank_s) == world.size
+    assert {len(own) for own in record.per_rank_s} == {MOST_PER_RANK // world.size}
+    assert len(json.dumps(record.per_rank_s)) < 25 * MOST_PER_RANK
+    few = _measured(SimulatedWorld(8), 100, True)
+    assert {len(own) for own in few.per_rank_s} == {100}
