@@ -191,7 +191,7 @@ def test_programs_are_told_as_they_are(pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
-    """Rule: messages are put only where no rank then moves more than the busiest one with gets."""
+    """Rule: not all messages are got only if the busiest rank, or all together, then move less."""
     found = _flow(*pair, 8, 64, False)
     assert found is not None
     schedule = build(*pair, 8)
@@ -201,7 +201,8 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     for task in ordered([PlacedProgram(p.rank, p.steps, SEGMENTS) for p in programs]):
         places = len(task.targets) + len(task.sources) + 2 * task.late
         got[task.rank] += places * task.size
-    assert max(sum(w.moved for w in works) for works in found.works) <= max(got)
+    moved = [sum(w.moved for w in works) for works in found.works]
+    assert max(moved) <= max(got) or sum(moved) < sum(got)
 
 
 def _shared(what: str, nranks: int, elements: int, in_place: bool) -> DependenceGraph:

@@ -28,6 +28,12 @@ ENTRY = -1
 """The task number that stands for a rank having entered the iteration."""
 
 _MOST_PIECES = 100_000
+# A line that another core has written costs so many times more than one of the rank's own (8 to 50
+# for 2 MB on two cores; benchmarks/results/shared-memory.md).
+_CHANGES_HANDS = 8
+# Ranks that load some messages and store others wait for each other more often: of a ring in place
+# on 4 ranks, which costs 0.88 by this measure, 64 KB took 1.13 times as long.
+_MIXED = 0.8
 
 
 @dataclass(frozen=True)
@@ -153,20 +159,39 @@ def _put(entries: list[_Entry]) -> list[Work]:
 
 
 def _least_busy(entries: list[_Entry], nranks: int, scratch: Scratch | None) -> list[Work]:
-    """The passes with messages put, got, or each as it suits, so that the busiest moves least.
+    """The passes, all messages put or all got, by which the busiest rank moves least.
 
-    With ``scratch`` those that may be are fused.
+    With ``scratch`` those that may be are fused, and each message is done by the end that suits it
+    if much less is then moved, where what changes hands counts more.
     """
     ways = [_put(entries), [work for _, work in entries]]
-    if scratch is not None:
-        ways = [fuse(works, scratch) for works in (*ways, relayed(entries, nranks))]
-    return min(ways, key=lambda works: _busiest(works, nranks))
+    if scratch is None:
+        return min(ways, key=lambda works: _busiest(works, nranks, 0))
+    fused = [fuse(works, scratch) for works in ways]
+    alike = min(fused, key=lambda works: _busiest(works, nranks, 0))
+    mixed = fuse(relayed(entries, nranks), scratch)
+    cost = [_busiest(works, nranks, _CHANGES_HANDS) for works in (alike, mixed)]
+    return mixed if cost[1] < _MIXED * cost[0] else alike
 
 
-def _busiest(works: list[Work], nranks: int) -> int:
-    moved = [0] * nranks
-    for work in works:
-        moved[work.rank] += work.moved
+def _busiest(works: list[Work], nranks: int, weight: int) -> int:
+    """Elements that the busiest rank moves; ``weight`` more for each that changes hands.
+
+    In iterations that follow each other: a rank takes a line over when it reads what another has
+    written, or writes what another has read or written (as in MESI, with a core for each rank).
+    """
+    holders: dict[Place, set[int]] = defaultdict(set)
+    for _ in range(2):  # what the first one leaves is what all others find
+        moved = [0] * nranks
+        for work in works:
+            moved[work.rank] += work.moved
+            for place in work.sources:
+                held = holders[place]
+                moved[work.rank] += weight * work.size * bool(held and work.rank not in held)
+                held.add(work.rank)
+            for place in work.targets:
+                moved[work.rank] += weight * work.size * bool(holders[place] - {work.rank})
+                holders[place] = {work.rank}
     return max(moved, default=0)
 
 
