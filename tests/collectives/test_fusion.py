@@ -164,10 +164,19 @@ def _moved(collective: str, name: str, nranks: int, fused: bool) -> float:
 @pytest.mark.parametrize(
     ("collective", "name", "nranks", "before", "after"),
     [
-        ("allreduce", "ring", 2, 5, 4),
+        ("allreduce", "sharded_ps", 2, 5, 4),
         ("allreduce", "sharded_ps", 4, 9, 8),
+        ("allreduce", "ring", 2, 5, 4),
         ("allreduce", "ring", 4, 15, 13),
-        ("reduce", "rabenseifner", 2, 4, 3),
+        ("allreduce", "halving_doubling", 4, 15, 13),
+        ("allreduce", "double_tree", 4, 12, 11),
+        ("allreduce", "tree", 4, 15, 15),
+        ("broadcast", "sharded", 4, 8, 5),
+        ("broadcast", "scatter_allgather", 4, 8, 6.25),
+        ("broadcast", "chain", 4, 8, 7),
+        ("reduce", "sharded", 4, 6.5, 5),
+        ("reduce", "rabenseifner", 4, 11, 9.5),
+        ("reduce", "chain", 4, 9, 9),
     ],
 )
 def test_the_bytes_of_the_table_in_the_docs(
