@@ -3,6 +3,7 @@ r"""Our plans over MPI against MPI_Allreduce of the same library, interleaved in
     mpirun -n 2 python benchmarks/plans_vs_library.py
     python -m bench.cluster --hosts 4 --ranks-per-host 4 --rate 100Gbit -- \
         python benchmarks/plans_vs_library.py --transports mpi,shm+mpi
+    mpirun -n 2 python benchmarks/plans_vs_library.py --transports mpi,mpi:segment=64K:in_flight=4
 
 Prints, per size, the median time of MPI_Allreduce called from Python and of each algorithm's
 plan, their ratio (plan / library, below 1 is faster) and the middle half of the pairwise ratios.
@@ -38,7 +39,7 @@ def contenders(
     for over, transport in transports.items():
         source, target = (transport.allocate(4 * n).view(np.float32) for _ in range(2))
         source[:], target[:] = 1, 0
-        if transport.has_library:
+        if transport.has_library and "MPI_Allreduce" not in found:
             buffers = {Buffer.IN: source, Buffer.OUT: target}
             call = LibraryCall(SPEC, buffers, SUM, n)
             found["MPI_Allreduce"] = transport.library(call), target
@@ -72,17 +73,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="8,16777216,268435456", help="bytes, joined by commas")
     parser.add_argument("--algorithms", default="recursive_doubling,ring,sharded_ps")
-    parser.add_argument("--transports", default="mpi", help="joined by commas; mpi is one of them")
+    parser.add_argument(
+        "--transports",
+        default="mpi",
+        help="joined by commas, mpi first, each with :option=value of its own",
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--inner", type=int, help="iterations in a row (default 1000 below 64 KiB)")
     given = parser.parse_args()
     world = MpiWorld()
     if world.rank == 0:
         print(f"# {world.library()}, {world.size} ranks, float sum, out-of-place")
-        print(f"# {'bytes':>10} {'algorithm':>24} {'median us':>12} {'ratio':>7}  middle half")
+        print(f"# {'bytes':>10} {'algorithm':>36} {'median us':>12} {'ratio':>7}  middle half")
     names, over = given.algorithms.split(","), given.transports.split(",")
     transports = {
-        name: opened(world, Wishes(name, 60.0, {}, lambda _: [])).transport for name in over
+        text: opened(world, Wishes(name, 60.0, dict(pairs), lambda _: [])).transport
+        for text in over
+        for name, *own in [text.split(":")]
+        for pairs in [[one.partition("=")[::2] for one in own]]
     }
     for size in map(int, given.sizes.split(",")):
         plans = contenders(world, transports, names, size // 4)
@@ -99,7 +107,7 @@ def main() -> None:
             low, middle, high = np.quantile(values / base, [0.25, 0.5, 0.75])
             if world.rank == 0:
                 print(
-                    f"  {size:>10} {name:>24} {np.median(values) * 1e6:>12.2f} {middle:>7.2f}"
+                    f"  {size:>10} {name:>36} {np.median(values) * 1e6:>12.2f} {middle:>7.2f}"
                     f"  {low:.2f} to {high:.2f}",
                     flush=True,
                 )

@@ -4,9 +4,9 @@
     python benchmarks/qualify_campaigns.py run --healthy --from 0 --to 20 --out campaigns.jsonl
     python benchmarks/qualify_campaigns.py show campaigns.jsonl
 
-Campaign number n of a seed always has the same faults. A campaign that is in the file already is
-left out, so that a run that was interrupted goes on. Each has a rate in 0 to 3 of 16 hosts, links
-and uplinks; see `FAULTS`.
+Campaign number n always has the same 0 to 3 faults of 16 hosts, links and uplinks; see `FAULTS`. A
+campaign that is in the file already is left out, so that a later run goes on; each line has the
+code's version and the machine. ``--keep FOLDER`` keeps the run directories.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.host import cores, cpu_model
+from busbar.installation import revision
 from busbar.start import python
 
 HOSTS, PER_RACK, RATE_MBIT, SEED = 16, 4, 100, 34
@@ -138,17 +140,37 @@ def drawn(number: int, tools: Path) -> list[Fault]:
     ]
 
 
-def campaign(number: int, healthy: bool) -> dict[str, object]:
-    """Run one campaign; returns what was put in and what came out."""
+def in_cluster(faults: Sequence[Fault], words: Sequence[str]) -> list[str]:
+    """The command line that runs a command on an emulated cluster with faults."""
+    options = [word for one in faults for word in one.options]
+    shape = ("--rate", f"{RATE_MBIT}Mbit", "--racks", f"{HOSTS // PER_RACK}x{PER_RACK}")
+    return [*python("bench.cluster", *shape, *options), "--once", "--", *words]
+
+
+def where() -> dict[str, object]:
+    """The version of the code and the machine, which every line has."""
+    return {"revision": revision(), "machine": f"{cpu_model()}, {len(cores())} cores"}
+
+
+def described(faults: Sequence[Fault]) -> list[dict[str, object]]:
+    """Faults as a line has them: without options, which name files of this machine."""
+    return [
+        {name: value for name, value in one._asdict().items() if name != "options"}
+        for one in faults
+    ]
+
+
+def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, object]:
+    """Run one campaign; returns what was put in and what came out.
+
+    ``keep``: a folder for its run directory.
+    """
     with tempfile.TemporaryDirectory() as folder:
         faults = [] if healthy else drawn(number, Path(folder))
-        options = [word for one in faults for word in one.options]
-        # Given racks would be told too much: they are to be found.
-        racks = f"{HOSTS // PER_RACK}x{PER_RACK}"
-        run = Path(folder) / "run"
+        run = (keep or Path(folder)) / f"{'healthy' if healthy else 'faults'}-{number}"
         start = time.monotonic()
-        words = python("bench.cluster", "--rate", f"{RATE_MBIT}Mbit", "--racks", racks, *options)
-        words += ["--once", "--", *python("bench.qualify", "-o", str(run), "--seed", str(number))]
+        # Racks are not given: they are to be found.
+        words = in_cluster(faults, python("bench.qualify", "-o", str(run), "--seed", str(number)))
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=_CAMPAIGN_S, check=False, cwd=HERE.parent
         )
@@ -163,7 +185,8 @@ def campaign(number: int, healthy: bool) -> dict[str, object]:
     return {
         "number": number,
         "healthy": healthy,
-        "faults": [one._asdict() for one in faults],
+        **where(),
+        "faults": described(faults),
         "status": done.returncode,
         "seconds": round(seconds, 1),
         "launches": launches,
@@ -245,6 +268,7 @@ def main() -> None:
     run.add_argument("--to", type=int, default=60)
     run.add_argument("--healthy", action="store_true")
     run.add_argument("--out", type=Path, required=True)
+    run.add_argument("--keep", type=Path)
     show = commands.add_parser("show")
     show.add_argument("file", type=Path)
     options = parser.parse_args()
@@ -257,7 +281,7 @@ def main() -> None:
     for number in range(options.first, options.to):
         if (options.healthy, number) in done:
             continue
-        one = campaign(number, options.healthy)
+        one = campaign(number, options.healthy, options.keep)
         with path.open("a") as file:
             file.write(json.dumps(one) + "\n")
         print(number, judged(one), one["sentence"], one["seconds"], flush=True)

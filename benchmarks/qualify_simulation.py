@@ -195,15 +195,20 @@ def one_campaign(nhosts: int, law: str, seed: int, healthy: bool, known_racks: b
 
 # ------------------------------------------------------------------- others' methods
 
+Observe = Callable[[Sequence[Launch]], Sequence[Observation]]
+
 
 class Runner:
     """Runs launches one by one or together for the methods of others; counts rounds and launches.
 
-    `slow`: the share of the expected rate below which a launch is called bad.
+    `observe` runs launches at the same time, `port` is the rate of a good host in bytes per second.
+    A launch is bad below the share `slow` of what is expected, one of more than two hosts below
+    `together`.
     """
 
-    def __init__(self, simulated: SimulatedCluster, slow: float):
-        self.simulated, self.slow = simulated, slow
+    def __init__(self, observe: Observe, port: float, slow: float, together: float | None = None):
+        self.observe, self.port, self.slow = observe, port, slow
+        self.together = slow if together is None else together
         self.launches = self.rounds = 0
 
     def bad(self, groups: Iterable[Sequence[str]]) -> list[bool]:
@@ -213,14 +218,15 @@ class Runner:
             launches.append(Launch(self.launches, self.rounds, Stage.PAIRS, tuple(group)))
             self.launches += 1
         self.rounds += 1
-        return [self._is_bad(one) for one in self.simulated.observe(launches)]
+        seen = {one.launch.number: one for one in self.observe(launches)}
+        return [self._is_bad(seen[launch.number]) for launch in launches]
 
     def _is_bad(self, one: Observation) -> bool:
         if any(r.ending != Ending.FINISHED or r.wrong for r in one.reports):
             return True
         size = len(one.launch.hosts)
-        expected = PORT if size <= 2 else predicted(PORT, size)
-        return any(median(v) < self.slow * expected for v in one.rates.values())
+        least = self.slow * self.port if size <= 2 else self.together * predicted(self.port, size)
+        return any(median(values) < least for values in one.rates.values())
 
 
 def bisection(run: Runner, hosts: Sequence[str]) -> set[str]:
@@ -294,7 +300,7 @@ def one_method(method: str, nhosts: int, law: str, seed: int, slow: float) -> An
     random = np.random.default_rng([seed, nhosts])
     faults, names = draw_faults(nhosts, random), hosts_of(nhosts)
     simulated = SimulatedCluster(names, faults, LAWS[law](), seed, SPREAD)
-    run = Runner(simulated, slow)
+    run = Runner(simulated.observe, PORT, slow)
     accused = METHODS[method](run, names)
     # No method but ours looks at software, and hosts that only differ are none of theirs.
     bad = {f.hosts[0]: f for f in faults if f.state is not State.DIFFERENT}

@@ -31,12 +31,14 @@ def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
     values = np.asarray(times, dtype=float)
     if len(values) < _LEAST:
         return None
-    low, high = intervals(values[None])
+    low, high, _ = intervals(values[None])
     return float(low[0]), float(high[0])
 
 
-def intervals(rows: Floats) -> tuple[Floats, Floats]:
-    """The ends of the 95 % confidence intervals of the medians of series; NaN below six values.
+def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
+    """The ends of the 95 % confidence intervals of the medians of series, and the sorted series.
+
+    The ends are NaN below six values.
 
     ``rows``: a series a row, in the order in which they were measured. The ends are values number
     ⌊(n − h)/2⌋ and ⌈1 + (n + h)/2⌉ of n sorted ones, kept inside 1 … n, with h = 1.96 √(n f) (Le
@@ -48,10 +50,10 @@ def intervals(rows: Floats) -> tuple[Floats, Floats]:
     """
     count, n = rows.shape
     if n < _LEAST:
-        return np.full(count, np.nan), np.full(count, np.nan)
+        return np.full(count, np.nan), np.full(count, np.nan), np.sort(rows, axis=1)
     order = np.argsort(rows, axis=1, kind="stable")
     ordered, each = np.take_along_axis(rows, order, axis=1), np.arange(count)
-    half = 1.96 * np.sqrt(n * dependence(rows, order))
+    half = 1.96 * np.sqrt(n * dependence(rows, order, ordered))
     first = np.maximum(1, np.floor((n - half) / 2)).astype(int) - 1
     last = np.minimum(n, np.ceil(1 + (n + half) / 2)).astype(int) - 1
     low, high = ordered[each, first], ordered[each, last]
@@ -62,22 +64,25 @@ def intervals(rows: Floats) -> tuple[Floats, Floats]:
         below, positive = low[wider], low[wider] > 0
         share = np.where(positive, below, 1) / np.where(positive, middle, 1)
         low[wider] = np.where(positive, middle * share**times, middle - times * (middle - below))
-    return low, high
+    return low, high, ordered
 
 
-def dependence(rows: Floats, order: NDArray[np.intp]) -> Floats:
+def dependence(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
     """How many values of each series count for one independent one, for its median; at least 1.
 
-    ``rows``: a series a row, in the order in which they were measured; ``order``: what sorts them.
+    ``rows``: a series a row, in the order in which they were measured; ``order``: what sorts them;
+    ``ordered``: the sorted series.
     The variance of a sample median is that of the share of values below it, so all is done with the
     signs of the values' distances from the median. f is the greater of two figures, one of long
     stretches and one of neighbours. Both are always taken: an interval that is widened only where a
     test finds a reason holds the median less often than it says.
     """
-    n, ordered = rows.shape[1], np.take_along_axis(rows, order, axis=1)
+    n = rows.shape[1]
+    likeness = _of_ranks(rows, order, ordered)
+    if n < _PARTS[-1][0]:  # too few for parts
+        return np.asarray(np.maximum(1, (1 + likeness) / (1 - likeness)))
     median = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
     middle = np.sign(rows - median[:, None])
-    likeness = _of_ranks(rows, order, ordered)
     if n >= _MANY:
         cuts = np.quantile(rows, _BESIDE, axis=1)[..., None]
         series = [middle, *np.sign(rows - cuts)]
@@ -88,13 +93,10 @@ def dependence(rows: Floats, order: NDArray[np.intp]) -> Floats:
 def _of_parts(signs: Floats) -> Floats:
     """F from batch means: a series is cut into few parts, and the parts' means are compared.
 
-    With Student's t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few). 0
-    below 20 values.
+    With Student's t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few).
     """
     count, n = signs.shape
-    parts, student = next(((p, t) for least, p, t in _PARTS if n >= least), (0, 0.0))
-    if not parts:
-        return np.zeros(count)
+    parts, student = next((p, t) for least, p, t in _PARTS if n >= least)
     length = n // parts
     means = signs[:, : parts * length].reshape(count, parts, length).mean(axis=2)
     return np.asarray(student * length * (means**2).sum(axis=1) / (parts - 1))

@@ -7,6 +7,7 @@ other programs have grammars of their own; their readers take the factors from t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from math import floor, log10
@@ -25,7 +26,7 @@ RATES: Mapping[str, float] = {
     "MiB/s": float(1 << 20),
     "Gbit/s": 1e9 / 8,
 }
-BITS: Mapping[str, int] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+BITS: Mapping[str, float] = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 MOST_RANKS = 1024
 #: An address space has fewer bytes, and a sweep of so many sizes has no end.
@@ -216,9 +217,12 @@ def format_size_argument(nbytes: int) -> str:
 
 def parse_size(text: str) -> int:
     """Return the bytes of ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?(B?|b)\s*", text)
     if not match:
         raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
+    if match[3] == "b":
+        meant = f"{match[1]}{match[2].upper()}"
+        raise Unsupported(f"{text[:40]}: sizes are bytes, and b is bits; {meant} is bytes (binary)")
     value = float(match[1]) * BYTES[match[2].upper()]
     if value > MOST_BYTES:
         most = format_size_argument(MOST_BYTES)
@@ -229,10 +233,11 @@ def parse_size(text: str) -> int:
 def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
     """Return a number with one of these units in the base unit: ``5ms`` of SECONDS is 0.005.
 
-    None for any other text; a unit ``""`` allows a bare number.
+    None for any other text, and beyond what a float holds; a unit ``""`` allows a bare number.
     """
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([^\s0-9.]*)", text.strip(), re.ASCII)
-    return float(match[1]) * units[match[2]] if match and match[2] in units else None
+    value = float(match[1]) * units[match[2]] if match and match[2] in units else math.inf
+    return value if math.isfinite(value) else None
 
 
 def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) -> list[int]:

@@ -30,6 +30,9 @@ class Keywords(TypedDict, total=False):
     gpus: Value
     graph: Value
     grid: Value
+    host: Value
+    hostfile: Value
+    in_flight: Value
     iters: Value
     launches: Value
     layout: Value
@@ -51,6 +54,7 @@ class Keywords(TypedDict, total=False):
     root: Value
     run_cycles: Value
     seed: Value
+    segment: Value
     split: Value
     spread: Value
     statistic: Value

@@ -101,7 +101,7 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         from bench.cli.ranks import start as start_ranks
         from bench.cli.ranks import why_no_processes
 
-        if first.transport == "auto" and (why := why_no_processes()):
+        if first.transport == "auto" and not first.on_hosts and (why := why_no_processes()):
             print_note(f"ranks are threads of this process: {why}")
             return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)

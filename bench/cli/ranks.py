@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from signal import SIGTERM
 
+from bench.launch import child
 from bench.launch.child import SOFTLY
-from bench.launch.launch import launcher, room_for_files
+from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import RunOptions
@@ -25,7 +26,7 @@ from reports.readers.codec import measurements
 
 
 def why_no_processes() -> str:
-    """Why ranks cannot be processes of an MPI; empty where they can."""
+    """Why ranks cannot be processes of an MPI on this host; empty where they can."""
     try:
         load_mpi()
     except Unavailable as error:
@@ -42,17 +43,17 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
     find too little shared memory.
     """
-    room_for_files(ranks)
     library = library_version(load_mpi())
     mpirun = mpirun_beside()
+    if options.on_hosts:
+        return _start_on_hosts(module, ranks, options, library, mpirun)
+    room_for_files(ranks)
     if mpirun is None:
         raise Unavailable(
             f"no mpirun beside this Python or on PATH; {extra('mpi')}, or use --transport inproc"
         )
     room(ranks, library)
-    inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
-    env = {**inherited, **for_ranks()}
-    command, env = launcher(ranks, library, mpirun, env)
+    command, env = launcher(ranks, library, mpirun, _environment())
     command += python(*module, *options.argv)
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)
@@ -64,6 +65,27 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
         more = f"; {lost}" if run.lost and lost else ""
         print_note(f"{run.why}{more}")
     return status
+
+
+def _environment() -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
+    return {**inherited, **for_ranks()}
+
+
+def _start_on_hosts(
+    module: Sequence[str], ranks: int, options: RunOptions, library: str, mpirun: str | None
+) -> int:
+    """As `start`, on other hosts: as under a plain mpirun, no rank has a socket to this process."""
+    command, env = hosts_launcher(
+        ranks, library, mpirun, _environment(), options.hosts, options.hostfile
+    )
+    soft = SOFTLY if "Open MPI" in library and command[0] == mpirun else SIGTERM
+    words = [*command, *python(*module, *options.argv)]
+    try:
+        ended = child.run(words, env, soft)
+    except OSError as error:
+        raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
+    return 128 + ended.interrupted if ended.interrupted else ended.status
 
 
 def _report(records: bytes, why: str, statistic: str) -> None:

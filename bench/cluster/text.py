@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench.cluster.faults import REFUSE, OtherFile, RankSignal, Shell, Variable
+from busbar.units import BITS, SECONDS, parse_quantity
 
-_BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST = 400e9
 _NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
 
@@ -67,16 +66,14 @@ def _refused(text: str, why: str) -> argparse.ArgumentTypeError:
 
 def rate(text: str) -> float:
     """Bytes/s from ``200Mbit``."""
-    found = re.fullmatch(_NUMBER + r"([kKmMgG]?)bit", text)
-    bits = float(found[1]) * _BITS[found[2].upper()] if found else 0.0
-    if not 1e5 <= bits <= _MOST:
+    bits = parse_quantity(text.lower(), BITS)
+    if bits is None or not 1e5 <= bits <= _MOST:
         raise _refused(text, " is no rate from 100Kbit to 400Gbit, such as 200Mbit")
     return bits / 8
 
 
 def _time(text: str) -> float | None:
-    found = re.fullmatch(_NUMBER + "(us|ms|s)", text)
-    return float(found[1]) * _SECONDS[found[2]] if found else None
+    return parse_quantity(text, SECONDS)
 
 
 def latency(text: str) -> float:

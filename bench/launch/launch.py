@@ -10,15 +10,18 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.launch import child
 from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.installation import extra
 from busbar.start import python
 from busbar.status import FOUND, MEANING
 from busbar.terminal import open_console
@@ -58,6 +61,8 @@ def error_messages(err: str) -> list[str]:
 OnLine = Callable[[str], object]
 """Called with a line of a run's standard error."""
 Show = Callable[[RunProgress], object]
+#: Variables by which MPI's launchers take hosts from a file.
+HOST_VARIABLES = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
 
 
 class LaunchFailed(BusbarError):
@@ -94,6 +99,37 @@ def launcher(
         if os.geteuid() == 0:
             extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return command, {**env, **extra}
+
+
+def hosts_launcher(
+    ranks: int,
+    library: str,
+    mpirun: str | None,
+    env: Mapping[str, str],
+    hosts: Sequence[str],
+    file: Path | None = None,
+) -> tuple[list[str], dict[str, str]]:
+    """As `launcher`, with the ranks on these hosts, or those of a file, which the launcher reads.
+
+    In a Slurm job srun starts them. Raises Unavailable without a launcher.
+    """
+    srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
+    names = ",".join(hosts)
+    if srun is not None:
+        place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
+        place = place if file is None else [f"--nodefile={file}"]
+        return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
+    if mpirun is None:
+        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
+    kept = {name: value for name, value in env.items() if name not in HOST_VARIABLES}
+    command, kept = launcher(ranks, library, mpirun, kept)
+    by_file, by_name = ("--hostfile", "--host") if "Open MPI" in library else ("-f", "-hosts")
+    if file is not None:
+        command[1:1] = [by_file, str(file)]
+    else:
+        each = -(-ranks // len(hosts))
+        command[1:1] = [by_name, ",".join(f"{host}:{each}" for host in hosts)]
+    return command, kept
 
 
 def run_of_its_own(

@@ -55,7 +55,9 @@ class MeasureCommand(FileOptions, Command):
     repetitions: int = option(
         "--repetitions N  windows timed (default: 30)", 30, whole(1, "windows", 100_000)
     )
-    transport: str = option("--transport NAME  what moves the bytes: mpi (default) or shm", "mpi")
+    transport: str = option(
+        "--transport NAME  what moves the bytes: mpi (default), shm or shm+mpi", "mpi"
+    )
     mpi_threads: str | None = option(
         f"{OPTION}  thread level that MPI is started with (default: the lowest)", choices=LEVELS
     )

@@ -14,7 +14,6 @@ import numpy as np
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Size
-from topology.model.measured import BURST
 
 #: What answers a window of messages, as in osu_bw.
 TOKEN_BYTES = 4
@@ -58,7 +57,8 @@ class ExchangePattern:
         return self.both or self.chained or self.answered
 
 
-#: The exchanges that are measured, by what they measure. See `topology.model.measured.SWEPT`.
+#: The exchanges that are measured, by what they measure, of one message each way; see `pattern`
+#: and `topology.model.measured.SWEPT`.
 PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
     {
         "bandwidth": ExchangePattern(answered=True),
@@ -69,7 +69,7 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
         "swap": ExchangePattern(both=True, chained=True),
         "first": ExchangePattern(both=True, chained=True),
         "add": ExchangePattern(both=True, chained=True, adds=True),
-        "burst": ExchangePattern(both=True, chained=True, messages=BURST),
+        "burst": ExchangePattern(both=True, chained=True),
     }
 )
 
@@ -77,9 +77,14 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
 def pattern(quantity: str, nbytes: int) -> ExchangePattern:
     """Return the exchange that measures a quantity with messages of ``nbytes``.
 
-    A bandwidth is that of a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`.
+    A bandwidth is that of a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`. A burst
+    has `topology.model.measured.BURST` of them.
     """
     how = PATTERNS[quantity]
+    if quantity == "burst":
+        from topology.model.measured import BURST  # with all of the map, which others do not need
+
+        return replace(how, messages=BURST)
     if quantity not in ("bandwidth", "bandwidth_both"):
         return how
     return replace(how, messages=min(WINDOW_MESSAGES, max(1, -(-WINDOW_BYTES // nbytes))))

@@ -25,7 +25,7 @@ def opener(name: str) -> Callable[[World], Transport]:
     """The function that opens a transport by its name. Raises Unsupported with the names."""
     known = {entry.name: entry.between for entry in transports().values() if entry.between}
     if name not in known:
-        raise Unsupported(f"--transport {name}: there are {' and '.join(known)}")
+        raise Unsupported(f"--transport {name}: one of {', '.join(known)}")
     return known[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,6 +41,15 @@ def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) 
         if name not in (*known, *more):
             raise unknown(what, name, (*known, *more, "all"))
     return tuple(text.split(","))
+
+
+def hosts(text: str) -> tuple[str, ...]:
+    """The names of hosts, joined by commas."""
+    found = tuple(name.strip() for name in text.split(","))
+    for name in found:
+        if not re.fullmatch(r"[\w.][\w.-]*", name):
+            raise argparse.ArgumentTypeError(f"{name[:40]!r} is no host name")
+    return found
 
 
 def patience(text: str) -> float | None:

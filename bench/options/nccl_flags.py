@@ -55,8 +55,6 @@ FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 # Options that a newcomer tries: a launcher's, and those of our other commands.
 OTHERS: Mapping[tuple[str, ...], str] = {
     ("-np", "--np"): "--ranks N starts N ranks, and so does mpirun -n N before python",
-    ("-H", "--host", "--hosts", "--hostfile"): "MPI's launcher starts ranks on other hosts: mpirun"
-    " --hostfile FILE -n N busbar allreduce, or srun in a Slurm job",
     ("--json",): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
     ("--csv",): "--out FILE.csv keeps records",
 }

@@ -98,6 +98,17 @@ class RunOptions(OptionGroup):
         (),
         types.ranks(1),
     )
+    hosts: tuple[str, ...] = option(
+        "-H --host HOST[,HOST…]  start the ranks of --ranks on these hosts, as many on each,"
+        " by the launcher of this MPI, or srun in a Slurm job; Busbar has the same path there",
+        (),
+        types.hosts,
+        action=JoinLists,
+        alternatives="hosts",
+    )
+    hostfile: Path | None = option(
+        "--hostfile FILE  as --host; the launcher reads the file", alternatives="hosts"
+    )
     launches: int = 1
     thread_count: int | None = option(
         "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
@@ -172,14 +183,27 @@ class RunOptions(OptionGroup):
         return self.threads is not None or (entry is not None and entry.makes_ranks)
 
     @property
+    def on_hosts(self) -> bool:
+        """Whether the hosts are named on which ranks are started."""
+        return bool(self.hosts) or self.hostfile is not None
+
+    @property
     def deadline(self) -> float:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for a file without a name."""
+        """These options. Raises Unsupported for a file without a name, and hosts without ranks."""
         if "" in self.out:
             raise Unsupported("--out '' names no file; ./ is this folder")
+        if self.on_hosts:
+            flag = "--host" if self.hosts else "--hostfile"
+            if self.hostfile is not None and not self.hostfile.is_file():
+                raise Unsupported(f"--hostfile {self.hostfile}: there is no such file")
+            if self.in_process:
+                raise Unsupported(f"{flag} starts processes; threads are on this host alone")
+            if not self.rank_list:
+                raise Unsupported(f"{flag} starts the ranks of --ranks; say how many: --ranks N")
         return self
 
 
@@ -490,6 +514,7 @@ class Options(RunOptions):
                 raise Unsupported("-G and --graph exclude each other; give one of them")
             graph = "on" if self.cudagraph else "off"
             return replace(self, cudagraph=None, chosen={**self.chosen, "graph": graph}).checked()
+        self._check_chosen()
         self._check_gpus()
         self._check_launches()
         if self.nthreads > 1 and self.ranks:
@@ -519,6 +544,16 @@ class Options(RunOptions):
         if self.asks_for_gpus:
             named = "--gpus" if self.gpus != () else "-g" if self.ngpus else "--oversubscribe-gpu"
             raise Unsupported(f"{without}{named} has no effect with --transport {self.transport}")
+
+    def _check_chosen(self) -> None:
+        """Raise Unsupported for an option of other transports than the one named."""
+        every = transports()
+        entry = every.get(self.transport)
+        if entry is None:
+            return
+        for one in (own for other in every.values() for own in other.options):
+            if one.name in self.chosen and one not in entry.options:
+                raise Unsupported(f"{one.flag} has no effect with --transport {self.transport}")
 
     def _check_launches(self) -> None:
         """Raise Unsupported for what cannot be had of several launches in one command."""
@@ -692,12 +727,12 @@ def make_parser(collective: str) -> Parser:
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
     )
     add_flags(parser.add_argument)
-    for entry in transports().values():
-        for own in entry.options:
-            parser.group("GPUs").add_argument(
-                own.flag, action=_Own, const=own.name, choices=own.choices, help=own.help,
-                dest="chosen", default=argparse.SUPPRESS,
-            )  # fmt: skip
+    for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):
+        parser.group(own.title).add_argument(
+            own.flag, action=_Own, const=own.name, choices=own.choices or None, help=own.help,
+            type=own.parse, metavar=None if own.choices else "N", dest="chosen",
+            default=argparse.SUPPRESS,
+        )  # fmt: skip
     if collective != PT2PT:
         known = (*catalogue.algorithms(collective), "worksharing", "library", "auto", "all")
         offer(parser._option_string_actions["-A"], known)

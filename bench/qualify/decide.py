@@ -203,9 +203,9 @@ class _Batch:
         for group in self.speeds.groups:
             for host in self._shuffled(group):
                 self._with_partner(host, frozenset(group))
-        for host in sorted(self.speeds.unsure):
+        for host in self._shuffled(self.speeds.unsure):
             if times[host] < _MOST_CONFIRM:
-                self._with_partner(host, self._partners(host))
+                self._with_partner(host, self._partners(host), self.speeds.behind.get(host))
         for pair, slow in sorted(self.speeds.suspects.items()):
             if slow.partners < _MOST_LINK:
                 self._add(Stage.CONFIRM, pair)
@@ -221,19 +221,23 @@ class _Batch:
         received = flows.source[flows.target == host]
         return frozenset(sent.tolist()) | frozenset(received.tolist())
 
-    def _with_partner(self, host: int, had: frozenset[int]) -> None:
+    def _with_partner(
+        self, host: int, had: frozenset[int], among: frozenset[int] | None = None
+    ) -> None:
         """Pair a host with one that is known to be good, of its kind and rack where there is one.
 
-        One that it has not `had` yet, if possible.
+        One that it has not `had` yet, if possible. With one of those that are `among` the hosts
+        behind its uplink, cleared or not, where any other would only show that the uplink is slow.
         """
         if host in self.used or host in self.out:
             return
         best: tuple[tuple[bool, ...], int] | None = None
         kinds, racks = self.alone.kinds, self.evidence.racks
-        for other in self._candidates():
+        for other in self._candidates() if among is None else self._shuffled(among):
             if other == host or not self._is_free(other):
                 continue
             rank = (
+                among is not None and not self.speeds.cleared[other],
                 other in had,
                 bool(kinds[other] != kinds[host]),
                 racks is not None and bool(racks[other] != racks[host]),

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from bench.launch.launch import HOST_VARIABLES
 from busbar.errors import Unavailable, Unsupported
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside
@@ -15,9 +16,7 @@ from busbar.mpi import library_version, load_mpi
 SRUN, MPIRUN, SSH = "srun", "mpirun", "ssh"
 KINDS = (SRUN, MPIRUN, SSH)
 #: Variables that name a file of hosts for MPI's launchers, and for a batch system's job.
-HOST_FILES = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile", "PBS_NODEFILE")
-# A launch has hosts of its own: a launcher must not take them from the environment as well.
-_REMOVED = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
+HOST_FILES = (*HOST_VARIABLES, "PBS_NODEFILE")
 
 
 class Launcher(NamedTuple):
@@ -56,7 +55,8 @@ class Launcher(NamedTuple):
 
     def environment(self, env: Mapping[str, str], run_as_root: bool) -> dict[str, str]:
         """The environment of a launch."""
-        kept = {name: value for name, value in env.items() if name not in _REMOVED}
+        # A launch has hosts of its own: a launcher must not take them from the environment as well.
+        kept = {name: value for name, value in env.items() if name not in HOST_VARIABLES}
         # The worker's small arrays need no threads, which take longer to start than to work.
         kept.setdefault("OPENBLAS_NUM_THREADS", "1")
         if self.open_mpi and run_as_root:

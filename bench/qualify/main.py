@@ -21,6 +21,7 @@ from bench.qualify.model import (
     BACKWARD,
     BOTH,
     FORWARD,
+    MEASURES,
     Cluster,
     Decision,
     Ending,
@@ -58,11 +59,19 @@ from busbar.status import FOUND, GOOD
 from busbar.tables import new_table
 from busbar.terminal import open_console, print_note
 from busbar.units import format_duration, parse_size
-from reports.analysis.expect import parse_share
+from reports.analysis.expect import parse_rate, parse_share
 
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
+
+
+def _minimum(text: str) -> tuple[str, float]:
+    """A measure and its least rate in bytes per second, of ``memory=10GB/s``."""
+    measure, _, rate = text.partition("=")
+    if measure not in MEASURES:
+        raise Unsupported(f"{text[:40]!r}: write MEASURE=RATE, of {', '.join(MEASURES)}")
+    return measure, parse_rate(rate)
 
 
 class QualifyCommand(Command):
@@ -115,6 +124,13 @@ class QualifyCommand(Command):
         0.95,
         parse_share,
         title="verdicts",
+    )
+    minimum: tuple[tuple[str, float], ...] = option(
+        "--minimum MEASURE=RATE  a host is slow below this rate, too: of memory or allreduce alone,"
+        " of forward, backward or both in its best pair, such as memory=10GB/s; repeatable",
+        (),
+        _minimum,
+        action="append",
     )
     launches: int = option(
         "--launches N  most launches of the campaign", 100_000, whole(1, "launches", 10**7)
@@ -197,7 +213,12 @@ class QualifyCommand(Command):
             repeats=self.repeats,
             deadline=self.deadline,
         )
-        limits = Limits(slow=self.slow, launches=self.launches, seed=self.seed)
+        limits = Limits(
+            slow=self.slow,
+            launches=self.launches,
+            seed=self.seed,
+            minimum=dict(self.minimum),
+        )
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return Campaign(
             Header(
@@ -262,7 +283,7 @@ class QualifyCommand(Command):
 
 _SETTLED = (
     *("hostfile", "hosts", "racks", "launcher", "ranks_per_host", "transport", "bytes"),
-    *("repeats", "deadline", "slow", "launches", "seed"),
+    *("repeats", "deadline", "slow", "minimum", "launches", "seed"),
 )
 
 

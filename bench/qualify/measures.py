@@ -60,6 +60,8 @@ def measure(task: Task, send: Send) -> None:
         rates, wrong = _alone(world, transport, task)
         if world.rank == 0:
             facts = {**software(library_version(mpi)), "transport": transport.name}
+            if transport.on_gpu:
+                facts["library"] = transport.library_version[:MOST_TEXT]
     elif task.hosts == 2:
         rates, wrong = _pair(world, transport, task)
     else:
@@ -101,18 +103,24 @@ def _alone(
 
     All hosts are measured at once, and other work only makes them slower.
     """
-    rates = {MEMORY: [_memory(world)]}
+    rates = {MEMORY: [_memory(world, transport)]}
     if world.size == 1:
         return rates, 0
     timed = _all_reduce(world, transport, task)
     return {**rates, ALLREDUCE: [task.nbytes / timed.best]}, timed.wrong
 
 
-def _memory(world: World) -> float:
-    """The rate at which all ranks of this host copy memory at once.
+def _memory(world: World, transport: Transport) -> float:
+    """The rate at which all ranks of this host copy memory at once: of their GPUs, if they have.
 
-    By CPU time, since other work on a core says nothing of the memory.
+    In host memory by CPU time, since other work on a core says nothing of the memory.
     """
+    own = transport.copy_rate(_COPY_BYTES, _COPIES) or _host_copy_rate(world)
+    return sum(float(one) for one in world.gather(own))
+
+
+def _host_copy_rate(world: World) -> float:
+    """Bytes per second of this rank's copies in host memory."""
     source = np.zeros(_COPY_BYTES, np.uint8)
     target = np.ones_like(source)
     world.barrier()
@@ -121,8 +129,7 @@ def _memory(world: World) -> float:
         start = time.thread_time()
         np.copyto(target, source)
         spent.append(time.thread_time() - start)
-    own = _COPY_BYTES / min(spent)
-    return sum(float(one) for one in world.gather(own))
+    return _COPY_BYTES / min(spent)
 
 
 def _pair(

@@ -16,7 +16,8 @@ FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
 ALLREDUCE = "allreduce"
 #: The measure of a host alone: the rate at which its ranks copy memory.
 MEMORY = "memory"
-
+#: All measures that may have a threshold.
+MEASURES = (MEMORY, ALLREDUCE, FORWARD, BACKWARD, BOTH)
 
 #: Facts of a host's hardware. Hosts that have them in common are of one kind, and a host is
 #: compared with its kind. All other facts are software, which all hosts should have in common.

@@ -69,10 +69,11 @@ class Speeds:
     `hosts`, `links` and `uplinks` have what is slow, `unsure` hosts that are neither cleared nor
     slow, and `suspects` pairs of which the same holds. `groups` are sets of hosts that are fast
     among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
-    `apart` has sets of hosts of which a pair is to be measured before they are called slow: hosts
-    behind one slow uplink are slow with everybody but each other. `cleared` marks hosts that are
-    fast, and `fast` has pairs of them, one a row. `best` is each host's rate over that of its like,
-    in the best pair of its worst channel. `cut` is the ratio below which a flow is slow.
+    `behind` maps hosts to all those behind the same uplink, where it looks slow. `apart` has sets
+    of hosts of which a pair is to be measured before they are called slow: hosts behind one slow
+    uplink are slow with everybody but each other. `cleared` marks hosts that are fast, and `fast`
+    has pairs of them, one a row. `best` is each host's rate over that of its like, in the best pair
+    of its worst channel. `cut` is the ratio below which a flow is slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Speeds:
     suspects: dict[Pair, Slow] = field(default_factory=dict)
     groups: list[frozenset[int]] = field(default_factory=list)
     uplinks: dict[frozenset[int], Slow] = field(default_factory=dict)
+    behind: dict[int, frozenset[int]] = field(default_factory=dict)
     apart: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
     cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
@@ -464,6 +466,7 @@ def _uplinks(judge: Judge, groups: Sequence[frozenset[int]], limit: float, resul
     """Sort the groups that look cut off into those whose uplink is slow and those to be tested."""
     apart = np.zeros(len(judge.ratio), dtype=bool)
     for group in groups:
+        result.behind.update(dict.fromkeys(group, group))
         score, channel, batches, launches = judge.score_uplink(group, apart)
         slow = summarize([value for value, _ in batches], launches, len(batches), (channel,))
         if score >= limit and len(batches) >= LEAST:

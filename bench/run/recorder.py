@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +16,9 @@ from bench.run.screen import Screen
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import SINKS, Row, Store, nccl_sink, sink
-from reports.readers.codec import Writer, measurements
+from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
+from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
+from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, level_of
 from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
@@ -144,27 +145,37 @@ def refuse_results(options: RunOptions) -> None:
         _earlier(Path(target), options, ())
 
 
-def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Row:
-    """The rows that a file begins with; ``launches``: those of the launches before this one.
+def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Earlier:
+    """What a file begins with; ``launches``: the rows of the launches before this one.
 
     Raises StoreError for a file with results where it is not said what becomes of them.
     """
     known = path.name.endswith(tuple(SINKS))  # of another name `sink` says what is wrong
     if options.overwrite or not (known and path.is_file() and path.stat().st_size):
-        return launches
+        return Earlier(launches)
     if not options.append:
         if launches:
-            return launches
+            return Earlier(launches)
         raise StoreError(f"{path}: has results already; --append keeps them, --overwrite does not")
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
-    data = path.read_bytes()
+    return Earlier(lines=_record_lines(path))
+
+
+def _record_lines(path: Path) -> bytes:
+    """The lines of a file of records as they are; what a killed run left of a last one is ended.
+
+    Raises StoreError for a file without a record.
+    """
     try:
-        if path.suffix == ".gz":  # what a killed run left has no end
-            data = zlib.decompressobj(wbits=31).decompress(data)
-        return measurements(data.decode())
-    except (ValueError, zlib.error) as error:
-        raise StoreError(f"{path}: --append finds no records in it: {error}") from None
+        data, _ = read_bytes(path)
+    except ReportError as error:
+        raise StoreError(str(error)) from None
+    reading = read_blocks(str(path), file_blocks(io.BytesIO(data)))
+    if not len(reading.rows):
+        why = f": {reading.notes[0].text}" if reading.notes else ""
+        raise StoreError(f"{path}: --append finds no records in it{why}")
+    return data if data.endswith(b"\n") else data + b"\n"
 
 
 def _opened(options: RunOptions) -> list[Store]:

@@ -81,7 +81,9 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
     chosen = [choice.label for options in (left, right) for choice in options.algorithms]
     if len(chosen) != 2:
         return None
-    words = (*a.words, "-A", ",".join(chosen))
+    # -A adds to what the command has of it already.
+    added = chosen[1:] if "algorithm" in left.given else chosen
+    words = (*a.words, "-A", ",".join(added))
     return SharedLaunch(a._replace(name="AB", words=words), (chosen[0], chosen[1]))
 
 

@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command line that belongs to one transport."""
+    """An option of a command line that belongs to transports.
+
+    ``parse``: checks a text and gives it in one form, where there are no ``choices``; raises
+    Unsupported. ``title``: what it stands under in the help.
+    """
 
     flag: str
     choices: tuple[str, ...]
     default: str
     help: str
+    parse: Callable[[str], str] = str
+    title: str = "GPUs"
 
     @property
     def name(self) -> str:

@@ -385,6 +385,13 @@ class Transport(ABC):
         """
         return None
 
+    def copy_rate(self, nbytes: int, n: int) -> float | None:
+        """Bytes per second of the best of n copies inside this rank's device; None without one.
+
+        All ranks call this together, and copy at once.
+        """
+        return None
+
     def room(self) -> tuple[str, int] | None:
         """The name and the free bytes of the memory it allocates from; None for the host's."""
         return None

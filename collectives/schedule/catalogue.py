@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
-from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from collectives.schedule.passes import named, then
 from collectives.schedule.place import place
@@ -69,6 +68,8 @@ def collectives() -> list[str]:
 def spec(collective: str) -> Collective:
     """The specification of that name. Raises Unsupported with the list of names."""
     if collective not in collectives():
+        from busbar.arguments import unknown
+
         raise unknown("collective", collective, collectives())
     return cast(Collective, import_module(f"collectives.specs.{collective}").SPEC)
 
@@ -85,6 +86,8 @@ def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
     """
     known = algorithms(collective)
     if name not in known:
+        from busbar.arguments import unknown
+
         raise unknown("algorithm", name, known, collective)
     module = import_module(f"collectives.algorithms.{collective}.{name}")
     return cast(Callable[..., Schedule], getattr(module, name))

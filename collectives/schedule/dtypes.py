@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from busbar.arguments import unknown
-
 _NUMPY = {
     "int8": "int8",
     "uint8": "uint8",
@@ -58,6 +56,8 @@ def dtype(name: str) -> np.dtype[Any]:
     """
     found = (_NUMPY | _FLOAT8).get(canonical(name))
     if found is None:
+        from busbar.arguments import unknown
+
         raise unknown("data type", name, (*DTYPES, *FLOAT8))
     if found.startswith(("bfloat", "float8")):
         import ml_dtypes

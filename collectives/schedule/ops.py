@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.arguments import unknown
-
 
 @dataclass(frozen=True)
 class Op:
@@ -38,6 +36,8 @@ OPS = tuple(_OPS)
 def op(name: str) -> Op:
     """The operation of that name. Raises Unsupported with the list of names."""
     if name not in _OPS:
+        from busbar.arguments import unknown
+
         raise unknown("operation", name, OPS)
     return _OPS[name]
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from busbar.commands import Command
+from busbar.errors import ReportError
 from busbar.options import option
 from reports.commands.expecting import ExpectOptions, expect, wanted
-from reports.commands.output import RunOptions, ascii_only, console, note, print_table, read_noting
+from reports.commands.output import (
+    RunOptions,
+    ascii_only,
+    console,
+    note,
+    print_table,
+    read_noting,
+    rows_of,
+)
 from reports.commands.ruling import RuleOptions, print_rules
 from reports.records.measurement import Measurement
 
@@ -20,8 +30,32 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         " the times"
     )
 
+    format: str = option(
+        "--format  tables, all rows in another form (csv, json), or Markdown (md)",
+        "table",
+        choices=("table", "csv", "json", "md"),
+    )
+
     def run(self) -> int:
         """Print each file's tables; 1 when an expectation is not kept."""
+        return self._tables() if self.format == "table" else self._document()
+
+    def _document(self) -> int:
+        """Print the rows of all files as one text. Raises ReportError with rules."""
+        from reports.analysis.launches import over_launches
+        from reports.exports.imported import WRITERS
+        from reports.tables.markdown import markdown
+
+        if wanted(self).rules:
+            raise ReportError(f"--expect prints lines of its own; leave out --format {self.format}")
+        rows = rows_of(self)
+        if self.format == "md":
+            sys.stdout.write(markdown(over_launches(rows)))
+        else:
+            sys.stdout.write(WRITERS[self.format](rows))
+        return 0
+
+    def _tables(self) -> int:
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist

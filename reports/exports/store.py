@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from busbar.errors import StoreError
 from busbar.filelock import Claim
@@ -37,6 +37,19 @@ Row = Sequence[Measurement]
 Lines = Callable[[Row], bytes]
 
 
+class Earlier(NamedTuple):
+    """What a file begins with: ``lines`` as they stand in it, then ``rows`` of earlier launches.
+
+    ``lines``: of JSON lines, unpacked and whole, which are written again byte for byte.
+    """
+
+    rows: Row = ()
+    lines: bytes = b""
+
+
+_NOTHING = Earlier()
+
+
 class Sink(Protocol):
     """A file, or a folder of files, that results go to."""
 
@@ -54,23 +67,24 @@ class Sink(Protocol):
 class Appended:
     """A file that grows by whole rows; the first row replaces what the file held before.
 
-    ``form`` makes what turns rows into lines. ``earlier``: rows that stand before it, of launches
-    that this one goes on with. Where the file is gone, all rows are written anew.
+    ``form`` makes what turns rows into lines. ``earlier``: what stands before them. Where the file
+    is gone, all of it is written anew.
     """
 
     def __init__(
         self,
         path: Path,
         form: Callable[[], Lines],
-        earlier: Row = (),
+        earlier: Earlier = _NOTHING,
         packed: bool = False,
     ) -> None:
         check(path)
         self.path, self._form, self._packed = path, form, packed
+        self._earlier_lines = earlier.lines
         self._claim = Claim(path)
         self._file = _growing(path, self._anew)
         # A pipe or terminal has received them already.
-        self._rows = [] if self._file.special else list(earlier)
+        self._rows = [] if self._file.special else list(earlier.rows)
         self._begin()
 
     def _begin(self) -> None:
@@ -81,10 +95,10 @@ class Appended:
         """The whole file; no other run may have begun to write it meanwhile."""
         self._claim.renew()
         self._begin()
-        return self._bytes(self._rows)
+        return self._bytes(self._earlier_lines + self._lines(self._rows))
 
-    def _bytes(self, row: Row) -> bytes:
-        data = self._lines(row)
+    def _bytes(self, data: bytes) -> bytes:
+        """What of the file these lines are."""
         if self._packer is not None:  # flushed, so that all up to here can be unpacked
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         return data
@@ -92,7 +106,7 @@ class Appended:
     def add(self, row: Row) -> None:
         """See `Sink.add`."""
         self._rows.extend(row)
-        self._file.grow(lambda: self._bytes(row))
+        self._file.grow(lambda: self._bytes(self._lines(row)))
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -116,7 +130,7 @@ class Rewritten:
         earlier: Row = (),
     ) -> None:
         self.path, self._export = path, export
-        self._rows: list[Measurement] = list(earlier)
+        self._rows = list(earlier)
         check(path)
         self._claim = Claim(path)
         self._file = _growing(path, lambda: b"") if special(path) else None
@@ -220,18 +234,18 @@ def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _parquet(path: Path, earlier: Row) -> Sink:
+def _parquet(path: Path, earlier: Earlier) -> Sink:
     from reports.readers.parquet import library, to_parquet
 
     library(str(path))
-    return Rewritten(path, to_parquet, earlier)
+    return Rewritten(path, to_parquet, earlier.rows)
 
 
-SINKS: dict[str, Callable[[Path, Row], Sink]] = {
+SINKS: dict[str, Callable[[Path, Earlier], Sink]] = {
     ".jsonl": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier),
     ".jsonl.gz": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier, packed=True),
     ".csv": lambda path, earlier: Appended(path, lambda: CsvLines().lines, earlier),
-    ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
+    ".json": lambda path, earlier: Rewritten(path, to_json, earlier.rows),
     ".parquet": _parquet,
 }
 
@@ -239,12 +253,12 @@ SINKS: dict[str, Callable[[Path, Row], Sink]] = {
 def sink(
     target: str,
     topology: Callable[[], str | None] = lambda: None,
-    earlier: Row = (),
+    earlier: Earlier = _NOTHING,
 ) -> Sink:
     """The sink that ``--out`` names: a file by its ending, or a run directory (``DIR/``, existing).
 
-    ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before
-    this one; a directory has a record of each launch. Raises StoreError with the endings there are,
+    ``topology``: see `Directory`. ``earlier``: what a file begins with; a directory has a record
+    of each launch. Raises StoreError with the endings there are,
     or where nothing can be written, and MissingLibrary.
     """
     path = Path(target)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
 from busbar.figures import encoded
-from busbar.units import format_size
+from busbar.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-#: What is no series: bounds and expectations.
-QUIET = "#555555"
 #: A legend inside the axes; lines that pass behind are read past.
 LEGEND: Mapping[str, Any] = {"fontsize": 7, "edgecolor": "none", "framealpha": 0.85}
 _MOST_SIZES = 8
+_DECADES = 1e3
+#: Panels whose axes end within this factor of each other have a common axis.
+_NEAR = 2.0
 
 
 def canvas(wide: float, high: float) -> Figure:
@@ -56,3 +59,37 @@ def sizes_axis(axes: Axes, sizes: Iterable[int], label: str = "size (bytes)") ->
     axes.set_xticks(shown, [format_size(size) for size in shown], minor=False)
     axes.minorticks_off()
     axes.set_xlabel(label)
+
+
+def times_axis(axes: Axes, along_x: bool = False) -> None:
+    """Times, logarithmic, in us as data and with their units as ticks: 1, 2, 5, 10 us.
+
+    Over more than three decades a tick for each decade.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    (axes.set_xscale if along_x else axes.set_yscale)("log")
+    axis: Axis = axes.xaxis if along_x else axes.yaxis
+    low, high = sorted(axis.get_view_interval())
+    every, none = LogLocator(subs=(1.0, 2.0, 5.0), numticks=30), NullLocator()
+    wide = high > _DECADES * low
+    axis.set_major_locator(LogLocator(numticks=30) if wide else every)
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=30) if wide else none)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_time(value * 1e-6)))
+
+
+def tick_time(seconds: float) -> str:
+    """A time at a tick, without digits that say nothing: ``2 us``, ``0.5 us``."""
+    return re.sub(r"\.0+ |(?<=\.\d)0+ ", " ", format_seconds(seconds))
+
+
+def same_axes(panels: Sequence[Axes]) -> None:
+    """Give panels one vertical axis; each its own where values of one would be lost on it."""
+    used = [axes for axes in panels if axes.has_data()]
+    limits = [axes.get_ylim() for axes in used]
+    tops = [high for _, high in limits]
+    if used[0].get_yscale() != "log" and max(tops) > _NEAR * min(tops):
+        return
+    for axes in used:
+        axes.set_ylim(min(low for low, _ in limits), max(tops))
+        axes.label_outer()

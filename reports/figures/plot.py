@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from busbar.errors import ReportError
 from reports.analysis.machine import MachinePart
-from reports.figures.canvas import canvas, faint_grid, saved
+from reports.figures.canvas import canvas, faint_grid, same_axes, saved
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.series import Palette
 from reports.records.cores import oversubscription
@@ -81,7 +81,7 @@ def _group(
         # A legend below the axes takes room for its lines.
         high = 4.6 + (0.15 * len(series) if len(series) > MOST_INSIDE - 1 else 0)
         figure = canvas(6.4 * len(placements), high)
-        panels = figure.subplots(1, len(placements), sharey=True, squeeze=False)[0]
+        panels = figure.subplots(1, len(placements), squeeze=False)[0]
         # Every series is handed to every panel, so that it keeps its style where it has no row.
         drawn = [
             draw(axes, [s.placed(p) for s in series], limit)
@@ -92,7 +92,7 @@ def _group(
         for axes, p in zip(panels, placements, strict=True):
             axes.set_title(PLACEMENT[p], fontsize=10)
             faint_grid(axes)
-            axes.label_outer()
+        same_axes(panels)
         figure.suptitle(_title(words, rows), fontsize=11)
         pictures[_file((*words, kind))] = saved(figure, form)
     return pictures

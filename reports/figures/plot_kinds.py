@@ -8,9 +8,18 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from busbar.units import format_seconds, format_size
-from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, sizes_axis
-from reports.figures.series import Palette, PlotLine, bound_of, fitted
+from reports.figures.canvas import (
+    LEGEND,
+    canvas,
+    faint_grid,
+    ranks_axis,
+    sizes_axis,
+    times_axis,
+)
+from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, Metric
@@ -65,6 +74,8 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
     rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
     axes.plot(xs, rates, label=s.name, **s.style)
     _hollow(axes, s, rows, xs, rates)
+    if not s.bright:
+        return
     ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
     at, low, high = ([end[n] for end in ends] for n in range(3))
     axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
@@ -87,7 +98,10 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if bounds:
         _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
-    axes.set_ylim(bottom=0)
+    # Of lines: a wide band would leave no room for them.
+    axes.set_ylim(
+        0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
+    )
     axes.set_ylabel("busbw (GB/s)")
     _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
     return True
@@ -102,7 +116,7 @@ def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
 def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
     """The fitted time as busbw: the bus factor is that of the rows themselves."""
     timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
-    fit = fitted(timed)
+    fit = fitted(timed) if s.bright else None
     if fit is None:
         return
     r = timed[-1]
@@ -117,7 +131,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
         rows = [r for r in s.rows if r.size and r.time_s]
         if not rows:
             continue
-        fit = fitted(rows)
+        fit = fitted(rows) if s.bright else None
         label = s.name if fit is None else f"{s.name}: {fit.text}"
         if fit is not None:
             line = [t * 1e6 for t in fit.times]
@@ -134,8 +148,8 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     if bounds:
         _bound(axes, bounds, "bound")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
-    axes.set_yscale("log")
-    axes.set_ylabel("time (us)")
+    times_axis(axes)
+    axes.set_ylabel("time")
     # Times rise from corner to corner, and the bound takes what is left.
     notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
     _legend(axes, *notes, *_marks(series), below=True)
@@ -152,7 +166,7 @@ def _with_bars(
     known = [
         (x, r.time_s or 0.0, r.low_s, r.high_s)
         for x, r in zip(xs, rows, strict=True)
-        if r.low_s and r.high_s
+        if r.low_s and r.high_s and s.bright
     ]
     ends = [
         [(t - low) * 1e6 for _, t, low, _ in known],
@@ -178,9 +192,10 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
             )
     low, high = axes.dataLim.intervalx
     if high > _WIDE * low > 0:
-        axes.set_xscale("log")
+        times_axis(axes, along_x=True)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel(f"time of an iteration at {format_size(size)} (us)")
+    unit = "" if axes.get_xscale() == "log" else " (us)"
+    axes.set_xlabel(f"time of an iteration at {format_size(size)}{unit}")
     axes.set_ylabel("share of iterations")
     _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
     return True
@@ -200,8 +215,8 @@ def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float 
         return False
     sizes_axis(axes, (r.nbytes for s in series for r in s.rows if r.nbytes))
     if timed:
-        axes.set_yscale("log")
-    unit = "us" if timed else metric.unit
+        times_axis(axes)
+    unit = "" if timed else metric.unit
     axes.set_ylabel(f"{metric.name} ({unit})" if unit else metric.name)
     _legend(axes, *_marks(series))
     return True
@@ -239,8 +254,8 @@ def scaling(rows: Sequence[Measurement], palette: Palette) -> Figure | None:
     timed = palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True)
     for s in timed:
         _with_bars(left, s, s.rows, [r.ranks or 0 for r in s.rows], s.name)
-    left.set_yscale("log")
-    left.set_ylabel(f"time at {format_size(min(most))} (us)")
+    times_axis(left)
+    left.set_ylabel(f"time at {format_size(min(most))}")
     for axes in others:
         for s in palette.series(rated, ranks=True):
             _with_band(axes, s, s.rows, [r.ranks or 0 for r in s.rows])

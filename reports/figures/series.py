@@ -5,10 +5,11 @@ Figures and pages share this, so that an algorithm has one colour in all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
+from reports.analysis.winners import winners
 from reports.records.cores import marked
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
@@ -24,7 +26,12 @@ from reports.records.measurement import LIBRARY, Measurement, grouped
 #: white) and with a brown; black stands apart for the library's own collective, the base.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
 _LIBRARY = len(COLOURS) - 1
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX*<>phdH8"
+#: What is no series: bounds and expectations.
+QUIET = "#555555"
+#: Algorithms that stand out beside the library's where there are more than colours.
+_MOST_LEADING = 3
+_DIM = 0.35
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _POINTS = 64
 Floats = NDArray[np.float64]
@@ -36,14 +43,52 @@ def algorithm_of(row: Measurement) -> str:
     return row.algorithm or row.run.library or "measured"
 
 
-def colours(names: Iterable[str]) -> dict[str, int]:
+class Look(NamedTuple):
+    """How an algorithm looks in every figure of an input.
+
+    ``place`` in ``COLOURS``; ``mark`` in ``MARKERS``, which no other algorithm has; ``bright``:
+    not dimmed.
+    """
+
+    place: int
+    mark: int
+    bright: bool
+
+
+def looks(rows: Sequence[Measurement]) -> dict[str, Look]:
+    """The look of each algorithm of these rows."""
+    bright = leading(rows)
+    places = colours((algorithm_of(r) for r in rows), bright)
+    seen: Counter[int] = Counter()
+    found = {}
+    for name, place in places.items():
+        mark = (place + len(COLOURS) * seen[place]) % len(MARKERS)
+        found[name] = Look(place, mark, name in bright)
+        seen[place] += 1
+    return found
+
+
+def leading(rows: Sequence[Measurement]) -> set[str]:
+    """The algorithms that figures do not dim.
+
+    All, as long as each can have a colour of its own; else the library's, and the three that are
+    the fastest most often.
+    """
+    names = {algorithm_of(r) for r in rows}
+    if len(names) <= len(COLOURS):
+        return names
+    won = Counter(algorithm_of(w.row) for cells in winners(rows).values() for w in cells.values())
+    return {name for name, _ in won.most_common(_MOST_LEADING)} | ({LIBRARY} & names)
+
+
+def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]:
     """Each name's place in ``COLOURS``; from the name itself, so that runs agree where they can.
 
-    Names that want one place take the next free one, in alphabetical order; from the eighth name
-    on places are shared and the line's dashes tell them apart.
+    Names that want one place take the next free one, those in ``first`` before the others and
+    else in alphabetical order. From the eighth name on places are shared.
     """
     numbers: dict[str, int] = {}
-    for name in sorted(set(names)):
+    for name in sorted(set(names), key=lambda name: (name not in first, name)):
         if name == LIBRARY:
             numbers[name] = _LIBRARY
             continue
@@ -56,11 +101,12 @@ def colours(names: Iterable[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class PlotLine:
-    """Rows that one line joins, with the style of that line."""
+    """Rows that one line joins, with the style of that line. ``bright``: not dimmed."""
 
     name: str
     rows: tuple[Measurement, ...]
     style: Mapping[str, Any]
+    bright: bool
 
     def placed(self, placement: str) -> PlotLine:
         """The rows of one placement."""
@@ -69,14 +115,14 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class Palette:
-    """The colour of every algorithm of the input, whatever part of it a figure shows."""
+    """The look of every algorithm of the input, whatever part of it a figure shows."""
 
-    places: Mapping[str, int]
+    looks: Mapping[str, Look]
 
     @staticmethod
     def of(rows: Sequence[Measurement]) -> Palette:
         """The palette for these rows."""
-        return Palette(colours(algorithm_of(r) for r in rows))
+        return Palette(looks(rows))
 
     def series(self, rows: Sequence[Measurement], ranks: bool = False) -> list[PlotLine]:
         """Rows by what a line joins, in order of size (of ranks when ``ranks``).
@@ -97,19 +143,23 @@ class Palette:
         seen: dict[int, int] = {}
         series = []
         for name, members in groups.items():
-            place = self.places[algorithm_of(members[0])]
-            seen[place] = seen.get(place, -1) + 1
-            series.append(PlotLine(name, tuple(members), _style(place, seen[place])))
+            look = self.looks[algorithm_of(members[0])]
+            seen[look.place] = seen.get(look.place, -1) + 1
+            style = _style(look, seen[look.place])
+            if members[0].worksharing:
+                name, style = f"bound: {name}", {**style, "color": QUIET}
+            series.append(PlotLine(name, tuple(members), style, look.bright))
         return series
 
 
-def _style(place: int, nth: int) -> dict[str, Any]:
+def _style(look: Look, nth: int) -> dict[str, Any]:
     return {
-        "color": COLOURS[place],
-        "marker": MARKERS[(place + 3 * nth) % len(MARKERS)],
+        "color": COLOURS[look.place],
+        "marker": MARKERS[look.mark],
         "markersize": 4,
-        "linewidth": 1.4,
+        "linewidth": 1.4 if look.bright else 0.8,
         "linestyle": _DASHES[nth % len(_DASHES)],
+        "alpha": None if look.bright else _DIM,
     }
 
 

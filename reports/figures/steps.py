@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from busbar.errors import ReportError
 from busbar.units import format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
-from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, saved
-from reports.figures.series import COLOURS, MARKERS
+from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
+from reports.figures.series import COLOURS, MARKERS, QUIET
 from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:

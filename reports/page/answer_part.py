@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from busbar.units import format_size
+from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     UNSURE,
     answers,
@@ -17,21 +18,73 @@ from reports.analysis.answer import (
     stretch_table,
 )
 from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
-from reports.figures.series import algorithm_of, colours
+from reports.figures.series import Look, algorithm_of, looks
 from reports.page.markup import details, grid, section, table, text
 from reports.records.measurement import Measurement
+from reports.records.shown import PLACEMENT, setting
 
 #: More than these are folded away.
 _AT_ONCE = 4
 _MOST = 60
+_NAMED = 3
+
+
+def heading(rows: Sequence[Measurement]) -> str:
+    """What was measured, on how many ranks of which machine."""
+    names = list(dict.fromkeys(r.collective or "unnamed" for r in rows))
+    ranks = sorted({r.ranks for r in rows if r.ranks})
+    machines = list(dict.fromkeys(name for r in rows for name in _machine(r)))
+    words = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} collectives"
+    if ranks:
+        words += f" on {', '.join(map(str, ranks[:-1]))}{' and ' * (len(ranks) > 1)}"
+        words += head(ranks[-1], False)
+    if machines:
+        words += f", {', '.join(machines[:_NAMED])}{' and others' * (len(machines) > _NAMED)}"
+    return words
+
+
+def _machine(row: Measurement) -> Sequence[str]:
+    """The devices of a row's ranks, else its hosts."""
+    return [name for name in row.run.devices if name] or row.run.hosts
+
+
+def lead(rows: Sequence[Measurement]) -> str:
+    """The answer in one sentence, of the rows that figures show before anything is filtered.
+
+    Where algorithms cannot be compared it is the best figure.
+    """
+    timed = [r for r in rows if r.time_s and r.collective == rows[0].collective]
+    ranks = Counter(r.ranks or 0 for r in timed)
+    most = max(ranks, key=lambda n: (ranks[n], n), default=0)
+    shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
+    shown = [r for r in shown if r.placement == "out"] or shown
+    for what, ranges in answers(shown).items():
+        if words := sentence(ranges):
+            return _lead(words, what)
+    rated = [r for r in shown if r.busbw_bytes_per_s]
+    if rated:
+        best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
+        words = f"highest busbw {format_rate(best.busbw_bytes_per_s)} GB/s"
+    elif shown:
+        best = min(shown, key=lambda r: r.time_s or 0)
+        words = f"least time {format_seconds(best.time_s)}"
+    else:
+        return ""
+    return _lead(f"{words}: {algorithm_of(best)} at {format_size(best.nbytes)}", setting(best))
+
+
+def _lead(words: str, what: str) -> str:
+    return f'<p class="lead"><strong>{text(words)}</strong> <small>({text(what)})</small></p>'
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:
     """The section; nothing where no algorithm has a competitor."""
-    won = sorted(winners(rows).items())
-    places = colours(algorithm_of(r) for r in rows)
+    won = sorted(winners(rows).items(), key=_placed)
+    places = looks(rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
-    blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items())][:_MOST]
+    blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items(), key=_placed)][
+        :_MOST
+    ]
     if not blocks:
         return ""
     parts = [f"<div>{part}</div>" for part in (*maps, *blocks)]
@@ -45,6 +98,11 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     )
 
 
+def _placed(named: tuple[str, object]) -> tuple[bool, str]:
+    """A key that sorts out-of-place, which the figures begin with, before in-place."""
+    return PLACEMENT["in"] in named[0], named[0]
+
+
 def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
@@ -52,14 +110,14 @@ def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     return table(f"The fastest of {what}, by size", *stretch_table(ranges)) + note
 
 
-def _won(taken: str, winner: Winner, places: Mapping[str, int]) -> str:
+def _won(taken: str, winner: Winner, places: Mapping[str, Look]) -> str:
     name, figures = map(text, cell(taken, winner))
-    place = places.get(taken.removeprefix("~"), places[algorithm_of(winner.row)])
-    style = f"--swatch: var(--series-{place})"
+    look = places.get(taken.removeprefix("~"), places[algorithm_of(winner.row)])
+    style = f"--swatch: var(--series-{look.place})"
     return f'<span class="winner" style="{style}">{name}</span><br><small>{figures}</small>'
 
 
-def _map(thing: str, cells: Cells, places: Mapping[str, int]) -> str:
+def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
     """Sizes down, rank counts across; a colour a winner, that of the figures."""
     ranks = counts(cells)
     crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
 from reports.analysis.machine import MachinePart
-from reports.page.answer_part import answer_part
+from reports.page.answer_part import answer_part, heading, lead
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, packed, section, text
 from reports.page.method import findings_part, method_part, tiles
@@ -37,9 +37,8 @@ _PLOTS = (
 
 _FOOTER = "<footer><p>Made by Busbar. This file needs no network and sends nothing.</p></footer>"
 _LINKS = {
-    "summary": "Best", "answer": "What to take", "findings": "Findings",
-    "measurements": "Measurements", "rows": "Table", "steps": "Training steps",
-    "machine": "Machine", "method": "Method",
+    "measurements": "Figures", "answer": "What to take", "summary": "Best", "findings": "Findings",
+    "rows": "Table", "steps": "Training steps", "machine": "Machine", "method": "Method",
 }  # fmt: skip
 
 
@@ -63,7 +62,7 @@ def page(
     shown, note = reduced(rows)
     note = "; ".join(filter(None, (folded, note)))
     names = run_names(shown)
-    title = title or ", ".join(dict.fromkeys(r.collective or "unnamed" for r in shown))
+    title = title or heading(shown)
     answer = answer_part(shown)
     data = {"matrices": matrix_data(machine), **payload(shown, limit)}
     plotly, own = _plotly(), _own()
@@ -73,10 +72,11 @@ def page(
     body = (
         _header(title, shown, note, there),
         '<main id="main">',
-        section("summary", "Best figures", tiles(shown)),
+        _figures(present(shown, BESIDE)),
         answer,
+        section("summary", "Best figures", tiles(shown)),
         findings_part(shown, machine, notes),
-        _measurements(present(shown, BESIDE)),
+        _table(),
         of_steps,
         machine_part(machine),
         method_part(shown, names, limit),
@@ -126,7 +126,7 @@ def _header(title: str, rows: Sequence[Measurement], note: str, there: Mapping[s
     )
     return (
         '<a class="skip" href="#main">Skip to the content</a>\n'
-        f"<header><h1>{text(title)}</h1><p>{text(', '.join(words))}</p>"
+        f"<header><h1>{text(title)}</h1>{lead(rows)}<p>{text(', '.join(words))}</p>"
         + (f'<p class="note">{text(note)}.</p>' if note else "")
         + _banner(rows)
         + f'<nav aria-label="Parts of this page"><ul>{more}</ul></nav></header>'
@@ -142,27 +142,36 @@ def _banner(rows: Sequence[Measurement]) -> str:
     return f'<p class="note" role="note">{text(shared)}: times include waiting for a core.</p>'
 
 
-def _measurements(metrics: Sequence[Metric]) -> str:
-    """The figures, the filter and the table; a figure for each of ``metrics``, beside our own."""
+def _figures(metrics: Sequence[Metric]) -> str:
+    """The filter and the figures; one for each of ``metrics``, beside our own."""
     more = ((m.column, f"{m.name.capitalize()} against size", "") for m in metrics)
     figures = "".join(
-        f'<figure class="plot" id="{name}" hidden><h3>{heading}</h3>'
+        f'<figure class="plot" id="{name}" hidden><h3>{title}</h3>'
         '<div class="canvas" role="group"></div><ul class="keys" aria-label="Lines"></ul>'
         f'<figcaption>{caption} <span class="said"></span>'
         "</figcaption><details><summary>Numbers</summary>"
         '<div class="scroll" tabindex="0" role="region"></div></details></figure>'
-        for name, heading, caption in (*_PLOTS, *more)
+        for name, title, caption in (*_PLOTS, *more)
     )
     return section(
         "measurements",
-        "Measurements",
+        "Figures",
         "<noscript><p>Plots and the table need JavaScript; the same figures are printed by "
         "<code>python -m reports show</code>.</p></noscript>",
-        '<form id="filters" aria-label="Filter"></form>',
+        '<details id="filter"><summary>Filter</summary>'
+        '<form id="filters" aria-label="Filter"></form></details>',
         '<p id="count" role="status"></p>',
         f'<div class="plots">{figures}</div>',
-        '<h3 id="rows">Table</h3>',
-        '<div class="scroll" tabindex="0" role="region" aria-labelledby="rows">'
+    )
+
+
+def _table() -> str:
+    """The table of all rows. A phone shows its first columns until asked for all."""
+    return section(
+        "rows",
+        "Table",
+        '<p><button type="button" id="every">All columns</button></p>',
+        '<div class="scroll" tabindex="0" role="region" aria-label="All rows">'
         '<table id="table"><caption>All rows that the filter keeps; a heading sorts</caption>'
         "<thead></thead><tbody></tbody></table></div>",
         '<p><button type="button" id="more" hidden>Show more rows</button></p>',

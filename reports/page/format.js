@@ -26,6 +26,9 @@ function seconds(value) {
   return `${digits(value)} s`;
 }
 
+// A time at a tick: 2 us, 0.5 us.
+const tickTime = value => seconds(value).replace(/\.0+ |(?<=\.\d)0+ /, ' ');
+
 const rate = value => (value === null ? 'N/A' : digits(value / 1e9));
 const percent = value => (value === null ? '' : `${(100 * value).toFixed(1)}%`);
 const optional = value => (value === null ? '' : seconds(value));

@@ -41,5 +41,9 @@ startChoices();
 fillFilters(document.getElementById('filters'), changed);
 filtered();
 drawMatrices();
+document.getElementById('every').addEventListener('click', ({ target }) => {
+  const every = document.getElementById('table').classList.toggle('every');
+  target.textContent = every ? 'First columns' : 'All columns';
+});
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { drawFigures(rows); drawMatrices(); });
 document.documentElement.dataset.ready = 'yes';

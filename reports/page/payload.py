@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.tables import draw_sparkline
 from busbar.units import format_percent, format_seconds
-from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
+from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, fitted, looks
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import BESIDE, ERROR, present
 
@@ -94,13 +94,15 @@ def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str
     members: list[list[Measurement]] = [[] for _ in numbers]
     for r, key in zip(rows, keys, strict=True):
         members[numbers[key]].append(r)
-    names = colours(algorithm_of(r) for r in rows)
+    names = looks(rows)
     fits = [fitted(m) if len(numbers) <= _MOST_FITS else None for m in members]
     series = [
         {
             **dict(zip((*_DIMENSIONS, "run"), key, strict=True)),
             "name": algorithm_of(m[0]),
-            "colour": names[algorithm_of(m[0])],
+            "colour": names[algorithm_of(m[0])].place,
+            "mark": names[algorithm_of(m[0])].mark,
+            "bright": names[algorithm_of(m[0])].bright,
             "fit": None if fit is None else _fit(fit),
         }
         for key, m, fit in zip(numbers, members, fits, strict=True)

@@ -8,14 +8,23 @@ function sizeAxis(sizes) {
   return { type: 'log', title: { text: 'size (bytes)' }, tickvals: ticks, ticktext: ticks.map(sizeText) };
 }
 
-function timeAxis(times) {
-  const low = Math.min(...times), high = Math.max(...times), ticks = [];
-  const steps = high / low < 30 ? [1, 2, 5] : [1]; // a decade alone would leave one tick, or none
+// Ticks at 1, 2 and 5 of each decade; where they are more than `room`, at 1 with small ones between.
+function timeAxis(times, room = 12) {
+  const low = Math.min(...times) / 1.2, high = Math.max(...times) * 1.2, ticks = [];
   for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade++)
-    ticks.push(...steps.map(step => +(step * 10 ** decade).toPrecision(2)));
-  const text = ticks.map(t => seconds(t).replace(/\.0+ /, ' '));
-  return { type: 'log', title: { text: 'time' }, tickvals: ticks, ticktext: text };
+    ticks.push(...[1, 2, 5].map(step => +(step * 10 ** decade).toPrecision(2)));
+  const shown = ticks.filter(t => t >= low && t <= high), wide = shown.length > room;
+  const first = t => t.toExponential().startsWith('1'), named = wide ? shown.filter(first) : shown;
+  const between = wide ? { tickvals: shown.filter(t => !first(t)), ticks: 'outside', ticklen: 3 } : {};
+  return {
+    type: 'log', title: { text: 'time', standoff: 10 }, range: [Math.log10(low), Math.log10(high)],
+    tickvals: named, ticktext: named.map(tickTime), minor: between,
+  };
 }
+// Rates from zero to the highest line: a wide band would leave no room for lines.
+const rateAxis = (text, values) => ({ title: { text }, range: [0, 1.06 * Math.max(...values)] });
+// What the lines of some traces reach, without bands.
+const heights = traces => traces.filter(t => !t.fill).flatMap(t => t.y).filter(y => y > 0);
 
 const sizeOf = n => data.size[n], rateOf = n => data.busbw[n] / GB, timeOf = n => data.time[n];
 const factorOf = rows => middle(rows.map(n => (data.busbw[n] * data.time[n]) / data.size[n]));
@@ -30,10 +39,11 @@ function curves({ all, drawn }, x, y, low, high, said, fitted) {
     const found = points(line.rows, x, y, low, high);
     if (!found.length) continue;
     traces.push(...band(line, found), scatter(line, found, p => hoverOf(p, said(p))));
-    const fit = state.fits && fitted && data.series[line.series].fit, pairs = fit && fitted(fit, line);
+    const fit = state.fits && line.bright && fitted && data.series[line.series].fit, pairs = fit && fitted(fit, line);
     if (pairs) traces.push(thin(line, pairs, 'dot', `fit of ${line.label}: ${fit.text}`));
     table.push([line, found]);
   }
+  traces.sort((a, b) => (a.opacity ?? 1) - (b.opacity ?? 1)); // what is dimmed lies below
   return { traces, table, all, drawn };
 }
 const along = (figure, name) => figure.table.flatMap(([, found]) => found.map(p => p[name]));
@@ -50,7 +60,7 @@ const FIGURES = {
       p => `${sizeText(p.x)}: ${digits(p.y)} GB/s`, fittedRates);
     if (state.bounds) figure.traces.push(...boundLines(rows, false));
     return figure.traces.length && {
-      ...figure, x: sizeAxis(along(figure, 'x')), y: { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' },
+      ...figure, x: sizeAxis(along(figure, 'x')), y: rateAxis('busbw (GB/s)', heights(figure.traces)),
       show: y => `${digits(y)} GB/s`, head: 'size', row: sizeText, best: Math.max, word: 'highest',
     };
   },
@@ -60,7 +70,7 @@ const FIGURES = {
       p => `${sizeText(p.x)}: ${seconds(p.y)}`, fit => fit.sizes.map((s, i) => [s, fit.times[i]]));
     if (state.bounds) figure.traces.push(...boundLines(rows, true));
     return figure.traces.length && {
-      ...figure, x: sizeAxis(along(figure, 'x')), y: timeAxis(along(figure, 'y')),
+      ...figure, x: sizeAxis(along(figure, 'x')), y: timeAxis(heights(figure.traces)),
       show: seconds, head: 'size', row: sizeText, best: Math.min, word: 'least',
     };
   },
@@ -77,7 +87,7 @@ const FIGURES = {
       const found = [times[0], ...times].map((t, i) => ({ x: t, y: i / times.length, rows: line.rows }));
       traces.push({
         ...scatter(line, found, p => `${percent(p.y)} of iterations at or below ${seconds(p.x)}`),
-        x: found.map(p => p.x * scale), mode: 'lines', line: { color: line.colour, dash: line.dash, width: 2, shape: 'hv' },
+        x: found.map(p => p.x * scale), mode: 'lines', line: { color: line.colour, dash: line.dash, width: line.bright ? 2 : 1, shape: 'hv' },
       });
       const quantile = q => times[Math.max(0, Math.ceil(q * times.length) - 1)];
       table.push([line, [0, 0.25, 0.5, 0.75, 0.95, 1].map(q => ({ x: q, y: quantile(q) }))]);
@@ -85,7 +95,7 @@ const FIGURES = {
     const left = data.samplesLeftOut ? ` For lack of room ${data.samplesLeftOut} rows have no distribution here.` : '';
     return traces.length && {
       traces, table, all, drawn,
-      x: { ...(wide ? timeAxis(everyTime) : {}), title: { text: `time of an iteration at ${sizeText(at)}${wide ? '' : ` (${unit})`}` } },
+      x: { ...(wide ? timeAxis(everyTime, innerWidth < 600 ? 5 : 9) : {}), title: { text: `time of an iteration at ${sizeText(at)}${wide ? '' : ` (${unit})`}` } },
       y: { title: { text: 'share of iterations' }, tickformat: '.0%', range: [0, 1.02] },
       note: `Size: ${sizeText(at)}.${left}`, show: seconds, head: 'share',
       row: q => (q === 0 ? 'least' : q === 1 ? 'most' : `${100 * q} %`), best: Math.min, word: 'least',
@@ -111,7 +121,7 @@ const FIGURES = {
     const counts = distinct(along(figure, 'x')).sort(ascending);
     return counts.length > 1 && {
       ...figure, x: { type: 'log', title: { text: 'ranks' }, tickvals: counts, ticktext: counts.map(String) },
-      y: rated ? { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' } : timeAxis(along(figure, 'y')),
+      y: rated ? rateAxis('busbw (GB/s)', along(figure, 'y')) : timeAxis(along(figure, 'y')),
       note: `Size: ${sizeText(at)}.`, show, head: 'ranks', row: String,
       best: rated ? Math.max : Math.min, word: rated ? 'highest' : 'least',
     };
@@ -214,6 +224,7 @@ function drawFigure(box, figure, name) {
   const merged = figure.table.some(([, found]) => found.some(p => p.rows && p.rows.length > 1 && name !== 'iterations'));
   if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
   const drawn = figure.table.flatMap(([, found]) => found.filter(p => p.rows));
+  if (figure.drawn.some(line => !line.bright)) notes.push('Dimmed: neither among the fastest nor the library; with fewer algorithms, by the filter, all are bright.');
   if (drawn.some(crowded)) notes.push('Hollow marks: ranks shared cores, and times include waiting for one.');
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
@@ -225,31 +236,46 @@ function drawFigure(box, figure, name) {
 }
 
 const STROKES = { dash: '6 4', dot: '2 3', dashdot: '6 3 2 3', longdash: '10 4', longdashdot: '10 3 2 3' };
-const GLYPHS = { circle: '●', square: '■', diamond: '◆', 'triangle-up': '▲', 'triangle-down': '▼', cross: '✚', x: '✖', star: '★' };
+// The marks as polygons: corners, the angle of the first (degrees), and how far out every second one is.
+const SHAPES = {
+  circle: [24, 0], square: [4, 45], diamond: [4, 0], 'triangle-up': [3, 0], 'triangle-down': [3, 180],
+  cross: [8, 0, 0.4], x: [8, 45, 0.4], star: [10, 0, 0.4], 'triangle-left': [3, -90], 'triangle-right': [3, 90],
+  pentagon: [5, 0], hexagon: [6, 0], 'diamond-tall': [4, 0, 0.5], hexagon2: [6, 30], octagon: [8, 22.5],
+};
+
+function polygon([corners, first, inner = 1]) {
+  return Array.from({ length: corners }, (_, n) => {
+    const angle = (first + (360 * n) / corners) * (Math.PI / 180), out = n % 2 ? 5 * inner : 5;
+    return `${16 + out * Math.sin(angle)},${6 - out * Math.cos(angle)}`;
+  }).join(' ');
+}
 
 function keyMark(trace) {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  const line = document.createElementNS(svg.namespaceURI, 'line');
-  const at = { x1: 0, x2: 32, y1: 6, y2: 6, stroke: trace.line.color, 'stroke-width': 2, 'stroke-dasharray': STROKES[trace.line.dash] ?? '' };
-  for (const [name, value] of Object.entries(at)) line.setAttribute(name, value);
+  const add = (name, attributes) => {
+    const part = document.createElementNS(svg.namespaceURI, name);
+    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
+    svg.append(part);
+  };
+  add('line', { x1: 0, x2: 32, y1: 6, y2: 6, stroke: trace.line.color, 'stroke-width': 2, 'stroke-dasharray': STROKES[trace.line.dash] ?? '' });
   svg.setAttribute('aria-hidden', 'true');
-  svg.append(line);
-  const found = trace.mode === 'lines' ? '' : GLYPHS[String([trace.marker?.symbol].flat()[0]).replace('-open', '')] ?? '';
-  const glyph = element('span', { 'aria-hidden': 'true' }, found);
-  glyph.style.color = trace.line.color;
-  return [svg, glyph];
+  svg.setAttribute('opacity', trace.opacity ?? 1);
+  const shape = SHAPES[String([trace.marker?.symbol].flat()[0]).replace('-open', '')];
+  if (shape && trace.mode !== 'lines') add('polygon', { points: polygon(shape), fill: trace.line.color });
+  return svg;
 }
 
 // What a figure's lines are, below it: plotly's own legend would take the figure's room. Bounds come
-// first, so that a long list does not hide them; a key shows its line, or hides it.
+// first, then what is bright; a key shows its line, or hides it.
 function keys(list, canvas, traces) {
   const named = traces.map((trace, n) => [trace, n]).filter(([trace]) => trace.showlegend !== false);
-  named.sort(([a], [b]) => (b.legendgroup === BOUNDS) - (a.legendgroup === BOUNDS));
+  const rank = trace => (trace.legendgroup === BOUNDS ? 2 : trace.opacity ?? 1);
+  named.sort(([a], [b]) => rank(b) - rank(a));
   list.replaceChildren(...named.map(([trace, at]) => {
     const members = traces.flatMap((other, n) => (n === at || other.legendgroup === trace.legendgroup ? [n] : []));
     const text = element('span', {});
     text.textContent = unplain(trace.name);
-    const key = element('button', { type: 'button', 'aria-pressed': 'true' }, ...keyMark(trace), text);
+    const key = element('button', { type: 'button', 'aria-pressed': 'true' }, keyMark(trace), text);
     key.addEventListener('click', () => {
       const on = key.getAttribute('aria-pressed') !== 'true';
       key.setAttribute('aria-pressed', String(on));

@@ -37,7 +37,7 @@ const state = {
   words: '',
   from: null, to: null, // bounds on the size
   at: null, // the size of distribution and scaling
-  fits: true, bounds: true,
+  fits: false, bounds: true,
   sort: null, // [column's name, 1 or -1]
   shown: 0, // how many rows the table shows
 };

@@ -1,7 +1,9 @@
 // From rows to plotly's traces. Pure but for the page's colours.
 
 const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
-const SYMBOLS = ['circle', 'square', 'diamond', 'triangle-up', 'triangle-down', 'cross', 'x', 'star'];
+// In the order of MARKERS in reports/figures/series.py.
+const SYMBOLS = ['circle', 'square', 'diamond', 'triangle-up', 'triangle-down', 'cross', 'x', 'star',
+  'triangle-left', 'triangle-right', 'pentagon', 'hexagon', 'diamond-tall', 'hexagon2', 'octagon'];
 
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = place => style(`--series-${place}`);
@@ -44,7 +46,8 @@ function points(rows, x, y, low, high) {
 const least = values => values.reduce((a, b) => (b === null || (a !== null && a < b) ? a : b), null);
 const most = values => values.reduce((a, b) => (b === null || (a !== null && a > b) ? a : b), null);
 
-// The series of some rows, at most MOST_SERIES, each with label, colour, dash and symbol.
+// The series of some rows, at most MOST_SERIES, each with label, colour, dash and symbol. With more
+// algorithms than colours only those are bright that lead.
 function lines(rows, without = [], key = n => n) {
   const members = new Map();
   for (const n of rows) {
@@ -52,14 +55,16 @@ function lines(rows, without = [], key = n => n) {
     if (members.has(s)) members.get(s).push(n); else members.set(s, [n]);
   }
   const numbers = [...members.keys()], names = labels(numbers, without), seen = {};
+  const crowd = distinct(numbers.map(s => data.series[s].name)).length > data.colours.length;
   return {
     all: numbers.length,
     drawn: numbers.slice(0, MOST_SERIES).map(s => {
-      const place = data.series[s].colour;
+      const { colour: place, mark, bright, worksharing } = data.series[s];
       seen[place] = (seen[place] ?? -1) + 1;
       return {
-        series: s, rows: members.get(s), label: names.get(s), colour: colour(place),
-        dash: DASHES[seen[place] % DASHES.length], symbol: SYMBOLS[(place + 3 * seen[place]) % SYMBOLS.length],
+        series: s, rows: members.get(s), label: `${worksharing ? 'bound: ' : ''}${names.get(s)}`,
+        colour: worksharing ? style('--quiet') : colour(place), bright: bright || !crowd,
+        dash: DASHES[seen[place] % DASHES.length], symbol: SYMBOLS[mark],
       };
     }),
   };
@@ -68,19 +73,20 @@ function lines(rows, without = [], key = n => n) {
 // Whether ranks shared cores in a point's rows; its mark is hollow then.
 const crowded = p => p.rows.some(n => data.perCore[n] > 1);
 
+const DIM = 0.35;
 function scatter(line, found, hover) {
   return {
     type: 'scatter', mode: 'lines+markers', name: plain(line.label), legendgroup: plain(line.label),
     x: found.map(p => p.x), y: found.map(p => p.y), hoverinfo: 'text',
     hovertext: found.map(p => `<b>${plain(line.label)}</b><br>${hover(p)}`),
-    line: { color: line.colour, dash: line.dash, width: 2 },
-    marker: { color: line.colour, symbol: found.map(p => line.symbol + (crowded(p) ? '-open' : '')), size: 6 },
+    line: { color: line.colour, dash: line.dash, width: line.bright ? 2 : 1 }, opacity: line.bright ? 1 : DIM,
+    marker: { color: line.colour, symbol: found.map(p => line.symbol + (crowded(p) ? '-open' : '')), size: line.bright ? 7 : 5 },
   };
 }
 
 function band(line, found) {
   const known = found.filter(p => p.low !== null && p.high !== null);
-  if (known.length < 2) return [];
+  if (known.length < 2 || !line.bright) return [];
   return [{
     type: 'scatter', mode: 'lines', x: [...known, ...known.toReversed()].map(p => p.x),
     y: [...known.map(p => p.high), ...known.toReversed().map(p => p.low)],

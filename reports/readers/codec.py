@@ -45,7 +45,8 @@ _ERRORS = (
     msgspec.MsgspecError,
 )
 _BEGIN = b'{"format":%d,' % FORMAT
-_TIMES, _CUT = b',"times_s":', b'}\0\n{"times_s":'
+# A line is cut between its head and its tail by bytes of equal number, which are replaced in place.
+_TIMES, _CUT, _SERIES = b',"times_s":', b'}\0\n {"~":  ', "~"
 # Text that is not printable as it stands: an escape, or a character beyond printable ASCII.
 _ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
 _UNPLAIN = re.compile(rb"[^ -~]")
@@ -90,7 +91,7 @@ _FIELDS = {field.name: field for field in msgspec.structs.fields(Record)}
 _Tail: Any = msgspec.defstruct(
     "_Tail",
     [(name, _FIELDS[name].type, _default(_FIELDS[name])) for name in TAIL_FIELDS],
-    frozen=True, gc=False, forbid_unknown_fields=True,
+    frozen=True, gc=False, forbid_unknown_fields=True, rename={"times_s": _SERIES},
 )  # fmt: skip
 _NO_TAIL = _Tail()
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
@@ -334,7 +335,7 @@ class _Lines(_Documents):
                 raise ValueError("a line has several objects")
             fields = tail_columns(tails)
             times = _times(fields)
-            self._builder.extend(codes, range(first, first + len(codes)), fields, times)
+            self._builder.extend(codes, np.arange(first, first + len(codes)), fields, times)
             self._line += len(codes)
             return True
         return False
@@ -385,8 +386,10 @@ def _parsed(line: bytes) -> Any:
 
 def _times(fields: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
     """The iterations of records one after the other. Raises ValueError where one is no time."""
-    times = np.fromiter(chain.from_iterable(fields["times_s"]), np.float64)
-    if not ((times == 0) | ((times >= _LEAST_S) & (times <= _MOST_S))).all():
+    rows = fields["times_s"]
+    times = np.fromiter(chain.from_iterable(rows), np.float64, count=sum(map(len, rows)))
+    plain = not len(times) or (times.min() >= _LEAST_S and times.max() <= _MOST_S)
+    if not plain and not ((times == 0) | ((times >= _LEAST_S) & (times <= _MOST_S))).all():
         raise ValueError("times are not a list of seconds")
     if any(any(fields[name]) for name in ("per_rank_s", "also", "warm_up_s")):
         for series in zip(*(fields[name] for name in SERIES), strict=True):

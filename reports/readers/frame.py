@@ -62,11 +62,12 @@ def _reals(_: ModuleType, values: Any) -> Any:
 
 
 def _truths(_: ModuleType, values: Any) -> Any:
-    return np.array(values.labels, bool)[values.codes] if isinstance(values, Coded) else values
+    return values.take(np.array(values.labels, bool)) if isinstance(values, Coded) else values
 
 
 def _whole(_: ModuleType, values: Any) -> Any:
-    return np.asarray(_coded(values).tolist() if isinstance(values, Coded) else values, np.int64)
+    whole = np.asarray(values.labels if isinstance(values, Coded) else values, np.int64)
+    return values.take(whole) if isinstance(values, Coded) else whole
 
 
 def _counts(pd: ModuleType, values: Any) -> Any:
@@ -88,7 +89,9 @@ def _texts(pd: ModuleType, values: Any) -> Any:
     if len(set(column.labels)) != 1 or count <= _PART:
         return texts.take(column.codes + 1)
     part = pd.Series(texts.take(np.ones(_PART, np.int32)))
-    return pd.concat([part] * -(-count // _PART), ignore_index=True).array[:count]
+    while len(part) < count:
+        part = pd.concat([part, part], ignore_index=True)
+    return part.array[:count]
 
 
 def _tuples(_: ModuleType, values: Any) -> Any:

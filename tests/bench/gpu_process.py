@@ -18,9 +18,10 @@ def _nccl(machine: Machine) -> Any:
     return NcclOfProcesses(machine)
 
 
-if __name__ == "__main__":
+def stand_in(gpus: int) -> None:
+    """Have this process find so many GPUs, and NCCL between them, that are not there."""
     version = int(os.environ.get("BUSBAR_STANDIN_NCCL", "23203"))
-    machine = Machine(gpus=int(sys.argv[1]), nccl=version)
+    machine = Machine(gpus=gpus, nccl=version)
     cupy = Cupy(machine)
     for name, given in {
         "load_cupy": lambda: cupy,
@@ -28,4 +29,8 @@ if __name__ == "__main__":
         "driver_here": lambda: True,
     }.items():
         setattr(take, name, given)
+
+
+if __name__ == "__main__":
+    stand_in(int(sys.argv[1]))
     sys.exit(main(sys.argv[2], sys.argv[3:]))

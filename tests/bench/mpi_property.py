@@ -12,7 +12,7 @@ import numpy as np
 from bench.run.data import Inputs
 from busbar.errors import Unsupported
 from collectives.execution.mpi import calls
-from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.transport import MpiTransport, Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import algorithms, build, spec
@@ -31,7 +31,8 @@ def one(world: MpiWorld, random: np.random.Generator) -> bool:
     # Segments far below their usual size, so that streams of many segments are met.
     # The extension's calls, or those of a Python without it.
     calls.load = (lambda: None) if random.integers(3) == 0 else load
-    transport = MpiTransport(world, segment=int(random.choice([64, 4096, 2**19])))
+    segments = Segments(int(random.choice([0, 64, 4096, 2**19])), int(random.choice([1, 2, 5])))
+    transport = MpiTransport(world, segments)
     collective = spec("allreduce")
     try:
         schedule = build("allreduce", name, world.size)

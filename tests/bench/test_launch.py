@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.launch.launch import launcher
+from bench.launch.launch import hosts_launcher, launcher
 from bench.run.watchdog import explain
 from collectives.execution.world import State
 from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
@@ -21,6 +21,31 @@ def test_open_mpi_gets_the_flags_that_it_wants() -> None:
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
     assert (as_root <= env.keys()) == (os.geteuid() == 0)
     assert launcher(16, "MPICH 5", "m", {}) == (["m", "-n", "16"], {})
+
+
+def test_hosts_are_said_in_the_words_of_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --host and --hostfile reach either MPI's launcher and srun, instead of other hosts."""
+    env = {"HYDRA_HOST_FILE": "others", "PRTE_MCA_prte_default_hostfile": "others", "A": "1"}
+    hosts, file = ("a", "b"), tmp_path / "hosts"
+
+    def words(library: str, *where: object) -> str:
+        command, kept = hosts_launcher(4, library, "m", env, *where)  # type: ignore[arg-type]
+        assert kept["A"] == "1" and ("others" in kept.values()) == (command[0] != "m")
+        return " ".join(command)
+
+    assert words("MPICH 5", hosts) == "m -hosts a:2,b:2 -n 4"
+    assert words("MPICH 5", (), file) == f"m -f {file} -n 4"
+    over = "--map-by slot:oversubscribe -n 4"
+    assert words("Open MPI v5", hosts) == f"m --host a:2,b:2 {over}"
+    assert words("Open MPI v5", (), file) == f"m --hostfile {file} {over}"
+    (tmp_path / "srun").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    env["SLURM_JOB_ID"] = "7"
+    srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
+    assert words("MPICH 5", hosts) == f"{srun} --nodelist=a,b --nodes=2 {last}"
+    assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
 
 
 def test_a_stuck_row_is_explained() -> None:

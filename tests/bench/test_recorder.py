@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import sys
 import threading
@@ -161,12 +163,44 @@ def test_results_are_only_replaced_where_that_is_said(tmp_path: Path, ending: st
     if ".jsonl" not in ending:
         assert sizes("--append")[0] == 2 and file.read_bytes() == before
     else:
-        first = read(file).rows[0]
         assert sizes("--append", "-b 2K -e 2K")[0] == 0
-        again, added = read(file).rows
-        assert again == first and (again.size, added.size) == (1024, 2048)
+        assert [row.size for row in read(file).rows] == [1024, 2048]
     assert sizes("--overwrite", "-b 4K -e 4K")[0] == 0
     assert [row.size for row in read(file).rows] == [4096]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_earlier_records_survive_byte_for_byte(tmp_path: Path, packed: bool) -> None:
+    """Rule: --append leaves earlier lines as they are: spaces, unknown fields, noise, a cut line.
+
+    Also in a gzip file of several members, or without an end, as killed runs leave it.
+    """
+    plain = tmp_path / "plain.jsonl"
+    assert on_threads("allreduce", _ROW, "--out", str(plain))[0] == 0
+    environment, line = plain.read_bytes().splitlines()
+    record = json.loads(line)
+    odd = {**record, "noise": {"others": [0.25]}, "of_a_newer_version": [1, {"a": "\x1b"}]}
+    lines = [environment, json.dumps(odd).encode(), b"no record", line, line[:-9]]
+    before = b"\n".join(lines)
+    file = tmp_path / ("run.jsonl.gz" if packed else "run.jsonl")
+    half = len(before) // 2
+    members = gzip.compress(before[:half]) + gzip.compress(before[half:])
+    file.write_bytes(members[:-8] if packed else before)  # 8: the check at a member's end
+    for _ in range(2):
+        assert on_threads("allreduce", _ROW, "--append --out", str(file))[0] == 0
+        after = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
+        assert after.startswith(before + b"\n") and len(after) > len(before) + len(line)
+        before = after.removesuffix(b"\n")
+    assert [row.size for row in read(file).rows] == [1024] * 4
+
+
+def test_append_adds_to_no_other_file(tmp_path: Path) -> None:
+    """Rule: a file without a record is refused with --append, and left alone."""
+    file = tmp_path / "notes.jsonl"
+    file.write_text('{"mine": 1}\n')
+    status, out, err = on_threads("allreduce", _ROW, "--append --out", str(file))
+    assert (status, out, err.count("\n")) == (2, "", 1) and "no records in it" in err
+    assert file.read_text() == '{"mine": 1}\n'
 
 
 def test_several_launches_add_to_one_file(tmp_path: Path) -> None:

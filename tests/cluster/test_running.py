@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -53,6 +54,20 @@ def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Pa
     assert "busiest" in done.stderr
     assert "busiest out of host0, 0 %" not in done.stderr
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+def test_ranks_start_on_the_hosts_that_are_named(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: --host has as many ranks on each of its hosts, of either MPI, and none on others."""
+    file = tmp_path / "rows.jsonl"
+    done = run(
+        *_start(mpi, "--hosts", "3", "--once", "--", mpi.python, "-m", "bench.allreduce"),
+        *("--ranks", "4", "--host", "host1,host2", "-A", "ring", "-b", "8", "-e", "8", "-n", "2"),
+        *("-T", "60", "--out", str(file)),
+    )
+    assert done.returncode == 0, done.stderr
+    environment_of_run = json.loads(file.read_text().splitlines()[0])["environment"]
+    assert environment_of_run["hosts"] == ["host1", "host2"]
+    assert environment_of_run["ranks_per_node"] == [2, 2]
 
 
 def test_a_launcher_in_the_command_is_not_started_twice(mpi: Mpi, run: Run) -> None:

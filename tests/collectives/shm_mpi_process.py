@@ -18,6 +18,7 @@ import numpy as np
 import native
 from busbar.errors import ScheduleError, Unavailable, Unsupported
 from collectives.execution.lower import lower
+from collectives.execution.mpi.transport import Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.shm_mpi.transport import ShmMpiTransport
@@ -37,7 +38,7 @@ HOSTS = ("00001111", "01010101", "01223333", "00112233", "01234567", "00000000")
 def transport_on(world: MpiWorld, hosts: str, segment: int) -> ShmMpiTransport:
     """The transport where the ranks are on these hosts."""
     world.nodes = tuple(map(int, hosts[: world.size]))
-    return ShmMpiTransport(world, segment=segment)
+    return ShmMpiTransport(world, Segments(segment))
 
 
 def drawn(world: MpiWorld, transport: ShmMpiTransport, random: np.random.Generator) -> bool:

@@ -24,6 +24,7 @@ import native
 from busbar.errors import ScheduleError
 from collectives.execution.lower import lower
 from collectives.execution.mpi.calls import Call, Flag, Pull, Requests
+from collectives.execution.mpi.transport import Segments
 from collectives.execution.program import Program
 from collectives.execution.registry import Wishes, transports
 from collectives.execution.shm_mpi.binding import HostBinder, Neighbours
@@ -104,7 +105,7 @@ def bound(
         others = [r for r, node in enumerate(nodes) if node == nodes[rank] and r != rank]
         near = Neighbours(ready, taken, period, {r: messages(r, rank) for r in others})
         world = _world(rank, size, numbers)
-        binder = HostBinder(world, segment, buffers[rank], op("sum"), near)
+        binder = HostBinder(world, Segments(segment), buffers[rank], op("sum"), near)
         steps = binder.steps(programs[rank])
         moved = 8 * programs[rank].sent(), 8 * programs[rank].received()
         assert (binder.sent, binder.received) == moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bench.qualify import launchers
-from bench.qualify.engine import Engine
+from bench.qualify.engine import Engine, Interrupted
 from bench.qualify.lines import Line, Outcome, parse
 from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
@@ -148,28 +149,52 @@ class _Batches:
         self.seen.append(observation)
 
 
-@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
-@given(share=st.floats(0, 1), torn=st.integers(0, 200))
-def test_an_interrupted_campaign_resumes_to_the_same_verdicts(
+def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdicts(
     launched: list[Launch],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
-    share: float,
-    torn: int,
 ) -> None:
-    """Cut after any observation, or inside one, it ends the same and repeats no other launch."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("campaign"))
+    """A signal during any launch, and a last line that is cut off: the rest is run, no more."""
     _faults(monkeypatch, n1="slow", n4="crash")
     _command().run()
-    lines = Path("run", FILE).read_bytes().splitlines(keepends=True)
-    kept = 1 + int(share * (len(lines) - 1))
-    Path("cut").mkdir()
-    rest = lines[kept][: min(torn, len(lines[kept]) - 1)] if kept < len(lines) else b""
-    Path("cut", FILE).write_bytes(b"".join(lines[:kept]) + rest)
-    launched.clear()
-    assert _command("--resume", "cut").run() == FOUND
-    assert _verdicts("cut") == _verdicts("run")
-    assert len(launched) == len(lines) - kept
+    verdicts, total, run = _verdicts(), len(launched), Engine._run
+
+    @settings(deadline=None, max_examples=8)
+    @given(
+        share=st.floats(0, 1, exclude_max=True),
+        number=st.sampled_from([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]),
+        torn=st.integers(0, 300),
+    )
+    def interrupted(share: float, number: signal.Signals, torn: int) -> None:
+        monkeypatch.chdir(tmp_path_factory.mktemp("campaign"))
+        launched.clear()
+
+        async def cut(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+            if len(launched) == int(share * total):
+                os.kill(os.getpid(), number)
+                await asyncio.Event().wait()
+            return await run(self, launch)
+
+        monkeypatch.setattr(Engine, "_run", cut)
+        with pytest.raises(Interrupted) as caught:
+            _command().run()
+        assert caught.value.exit_status == 128 + number
+        monkeypatch.setattr(Engine, "_run", run)
+        path = Path("run", FILE)
+        whole = path.read_bytes()
+        last = whole.rfind(b"\n", 0, -1) + 1
+        if torn < len(whole) - last and last:  # as a machine that fails while it writes
+            path.write_bytes(whole[: last + torn])
+        begun, kept = {*launched}, path.read_bytes().count(b"\n") - 1
+        launched.clear()
+        assert _command("--resume", "run").run() == FOUND
+        assert _verdicts() == verdicts
+        assert len(launched) == total - kept
+        # What is run again belongs to the batch in which the signal came.
+        again = begun & {*launched}
+        assert len({one.batch for one in again}) <= 1
+
+    interrupted()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -197,6 +222,21 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
         assert said.splitlines()[-1].startswith("busbar: interrupted; ")
         assert "--resume run goes on" in said
     _until(lambda: not _alive(log))
+
+
+@pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize("measure", ["allreduce", "forward", "both"])
+def test_thresholds_are_for_hosts_that_are_all_alike(
+    measure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hosts as fast as one another are slow below --minimum, alone or in pairs, and good above."""
+    assert _command("--minimum", f"{measure}=0.9GB/s").run() == GOOD
+    words = ["--hosts", ",".join(HOSTS), "-o", "slow", "--minimum", f"{measure}=1.1GB/s"]
+    assert QualifyCommand.parse(words, QualifyCommand.make_parser()).run() == FOUND
+    assert set(_verdicts("slow").values()) == {"slow"}
+    assert "below 1.10 GB/s" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    with pytest.raises(BusbarError, match="write MEASURE=RATE, of memory, allreduce, forward"):
+        _command("--minimum", "disk=1GB/s")
 
 
 @pytest.mark.usefixtures("launched")
@@ -278,11 +318,15 @@ def test_a_bad_host_file_is_one_clear_line(text: str, message: str) -> None:
 
 @pytest.mark.usefixtures("launched")
 def test_a_run_directory_that_cannot_be_written_is_one_clear_line() -> None:
-    """A file in the folder's place, and a disk that is full when the first launch ends."""
+    """A file in its place, a file system without room for it, and a disk that is full later on."""
     Path("run").write_text("")
     with pytest.raises(StoreError, match="run: cannot be made"):
         _command().run()
     Path("run").unlink()
+    if Path("/sys/kernel").is_dir():  # read-only for root as well
+        words = ["--hosts", ",".join(HOSTS), "-o", "/sys/kernel/run"]
+        with pytest.raises(StoreError, match="/sys/kernel/run: cannot be made"):
+            QualifyCommand.parse(words, QualifyCommand.make_parser()).run()
     with pytest.raises(StoreError, match="no folder"):
         _command("--good", "nowhere/good").run()
     if Path("/dev/full").exists():

@@ -207,3 +207,24 @@ def test_an_uplink_is_told_from_its_hosts(hosts: int, given: bool) -> None:
     found = run_campaign(cluster, Limits(), simulated).decision
     rack = frozenset(h for h in racks if racks[h] == racks["host5"])
     assert accused(found) == {("uplink", rack, State.SLOW)}
+
+
+@SLOW
+@given(st.sampled_from([4, 8]), st.sampled_from([0.5, 0.7, 0.8]), st.integers(0, 63))
+def test_hosts_behind_a_slow_uplink_are_judged(per_rack: int, ratio: float, slow: int) -> None:
+    """Rule: where racks are given, a slow uplink hides neither its slow hosts nor its good ones."""
+    hosts = names(64)
+    racks = {name: f"rack{n // per_rack}" for n, name in enumerate(hosts)}
+    near = next(h for h in hosts if racks[h] == racks[hosts[slow]] and h != hosts[slow])
+    faults = [
+        Fault("uplink", (near,), State.SLOW, 1 / 3),
+        Fault("host", (hosts[slow],), State.SLOW, ratio),
+    ]
+    simulated = SimulatedCluster(hosts, faults, gaussian, racks=racks)
+    found = run_campaign(Cluster(hosts, racks), Limits(), simulated).decision
+    rack = frozenset(h for h in hosts if racks[h] == racks[near])
+    assert accused(found) == {
+        ("uplink", rack, State.SLOW),
+        ("host", frozenset([hosts[slow]]), State.SLOW),
+    }
+    assert all(verdict.state is not State.CANNOT_TELL for verdict in found.verdicts)

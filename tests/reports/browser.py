@@ -44,13 +44,18 @@ def chromium(profile: Path) -> Iterator[Any]:
         found.quit()
 
 
-def opened(driver: Any, page: Path) -> None:
-    """Open a file and wait until its script has drawn everything; forget the log before it."""
+def opened(driver: Any, page: Path, unfolded: bool = True) -> None:
+    """Open a file and wait until its script has drawn everything; forget the log before it.
+
+    ``unfolded``: with the filter open, which a reader has to open.
+    """
     driver.get("about:blank")
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(page.as_uri())
     drawn(driver)
+    if unfolded:
+        driver.execute_script("document.getElementById('filter').open = true")
 
 
 def drawn(driver: Any) -> None:

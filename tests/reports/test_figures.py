@@ -29,7 +29,7 @@ def test_a_figure_says_what_it_shows() -> None:
     made = {k.rsplit("-", 1)[1]: v.decode() for k, v in figures(found, "svg", 2e10).items()}
     for kind, words in {
         "busbw": ["busbw (GB/s)", "size (bytes)", "bound, at most 20 GB/s", "ring mpi"],
-        "latency": ["time (us)", "tree mpi: ", "out-of-place"],
+        "latency": ["<!-- time -->", "tree mpi: ", "out-of-place"],
         "ecdf": ["share of iterations", "at 64M (us)", "n = 40"],
     }.items():
         assert all(f"<!-- {w}" in made[kind] or w in made[kind] for w in words), kind

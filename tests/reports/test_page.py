@@ -77,7 +77,7 @@ def test_parts_and_their_headings(made: str) -> None:
     """Rule: findings, measurements, method and the twelve rules are there, each part named."""
     found = _elements(made)
     sections = [a["aria-labelledby"] for tag, a in found if tag == "section"]
-    assert sections == ["summary", "answer", "findings", "measurements", "method"]
+    assert sections == ["measurements", "answer", "summary", "findings", "rows", "method"]
     assert set(sections) <= {a.get("id") for _, a in found}
     assert "twelve rules" in made and "12. " in made and "ranks_per_node" in made
     assert [a.get("lang") for tag, a in found if tag == "html"] == ["en"]
@@ -125,6 +125,18 @@ def test_the_page_says_what_to_take() -> None:
     data = payload(rows(records(["ring", "library"], [4], [1024])))
     ratios = [ratio for ratio in data["library"] if ratio is not None]
     assert len(ratios) == 2 and all(ratio == pytest.approx(1.2, rel=0.1) for ratio in ratios)
+
+
+def test_the_head_has_machine_collective_ranks_and_the_answer() -> None:
+    """Rule: a title says what was measured and where, and a sentence the answer or best figure."""
+    head = page(rows(records())).decode().split("<main")[0]
+    assert "<h1>allreduce on 2 and 4 ranks, EPYC</h1>" in head
+    assert "ring was 1.60 times as fast as library from 1K to 64M" in head
+    assert "out-of-place, 4 ranks)" in head
+    alone = page(rows(records(["ring"], [4]))).decode().split("<main")[0]
+    assert "highest busbw" in alone and "ring at 64M" in alone
+    named = page(rows(records(["ring"], [4])), title="A name").decode().split("<main")[0]
+    assert "<h1>A name</h1>" in named
 
 
 def test_shared_cores_are_said_first() -> None:

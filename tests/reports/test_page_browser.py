@@ -42,8 +42,19 @@ def test_it_opens_from_a_file_and_asks_for_nothing(tab: Any, file: Path) -> None
     assert any("Content Security Policy" in line for line in console(tab))
 
 
+def _fits(tab: Any) -> int:
+    """How many fitted lines the first figure has."""
+    texts = traces(tab, "busbw", ".map(t => t.hovertext?.[0] ?? '')")
+    return sum(text.startswith("fit of") for text in texts)
+
+
 def test_every_figure_is_drawn(tab: Any) -> None:
-    """Rule: busbw with bound and fits, time, distribution, scaling, matrix, each in words too."""
+    """Rule: busbw with bound, time, distribution, scaling, matrix, each in words too.
+
+    Fitted lines are drawn on request.
+    """
+    from selenium.webdriver.common.by import By
+
     shown = {
         "busbw": "Bus bandwidth",
         "latency": "Time",
@@ -63,8 +74,10 @@ def test_every_figure_is_drawn(tab: Any) -> None:
     )
     assert all(drawn == room for drawn, room in tab.execute_script(widths))
     assert "bound" in lines(tab, "busbw") and "bound" in lines(tab, "latency")
-    fits = traces(tab, "busbw", ".map(t => t.hovertext?.[0] ?? '')")
-    assert sum(text.startswith("fit of") for text in fits) == 4
+    assert _fits(tab) == 0
+    tab.find_element(By.XPATH, "//form//label[span[text()='Fitted lines']]/input").click()
+    drawn(tab)
+    assert _fits(tab) == 4
     z = tab.execute_script("return document.getElementById('matrix-latency').data[0].z")
     assert z == [[None, 1.25], [3.5, None]]
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from reports.analysis.compare import Comparison, compare, join
 from reports.analysis.differences import differences
 from reports.analysis.stragglers_matrix import Cell, Pairs
+from reports.figures.canvas import times_axis
 from reports.figures.plot import figures
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
 from reports.figures.plot_matrix import heat_map
@@ -134,13 +135,59 @@ def test_an_algorithm_keeps_its_colour_in_all_figures() -> None:
 
 
 def test_many_algorithms_are_still_told_apart() -> None:
-    """Rule: where colours run out, dashes and markers differ; the legend leaves the axes."""
-    found = rows(records([f"a{n}" for n in range(14)], [4], [1024, 2**20]))
-    styles = [s.style for s in Palette.of(found).series(found)]
+    """Rule: each has a mark; where colours run out all but the fastest and the library are dimmed.
+
+    Those that are not have a colour each. The legend leaves the axes.
+    """
+    found = rows(records([*(f"a{n}" for n in range(13)), "library"], [4], [1024, 2**20]))
+    series = Palette.of(found).series(found)
+    styles = [s.style for s in series]
+    assert len({s["marker"] for s in styles}) == 14 > MOST_INSIDE
     assert len({(s["color"], s["linestyle"]) for s in styles}) == 14
-    assert len({(s["color"], s["marker"]) for s in styles}) == 14 > MOST_INSIDE
+    bright = [s for s in series if s.bright]
+    assert {"a0 mpi", "library mpi"} <= {s.name for s in bright} and len(bright) <= 4
+    assert len({s.style["color"] for s in bright}) == len(bright)
+    assert {s.style["alpha"] is None for s in series if not s.bright} == {False}
     legend = _drawn("busbw", found).get_legend()
     assert legend.get_bbox_to_anchor() is not None and legend._loc_used_default is False
+
+
+@pytest.mark.parametrize("factor", [1.5, 10.0])
+def test_no_point_leaves_its_panel(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Rule: placements share an axis where none is lost on it, else each has its own."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr("reports.figures.plot.saved", lambda made, form: drawn.append(made) or b"")
+    fast = [
+        r
+        if r.placement == "out" or not r.time_s or not r.busbw_bytes_per_s
+        else replace(
+            r,
+            time_s=r.time_s / factor,
+            low_s=None,
+            high_s=None,
+            busbw_bytes_per_s=r.busbw_bytes_per_s * factor,
+        )
+        for r in rows(records(["ring", "tree"], [4]))
+    ]
+    figures(fast)
+    for figure in drawn:
+        for axes in figure.axes:
+            low, high = axes.get_ylim()
+            marks = [y for line in axes.lines for y in line.get_ydata() if line.get_marker()]
+            assert all(low <= y <= high for y in marks)
+    tops = {axes.get_ylim()[1] for axes in drawn[0].axes}
+    assert len(drawn[0].axes) == 2 and len(tops) == (1 if factor < 2 else 2)
+
+
+@pytest.mark.parametrize(("most", "ticks"), [(40.0, {"1 us", "2 us", "5 us"}), (4e5, {"1 us"})])
+def test_times_have_ticks_at_1_2_and_5(most: float, ticks: set[str]) -> None:
+    """Rule: ticks are times with units at 1, 2 and 5; over more than three decades at 1 alone."""
+    axes = Figure().subplots()
+    axes.plot([1, 2], [0.6, most])
+    times_axis(axes)
+    axes.figure.canvas.draw()
+    shown = {label.get_text() for label in axes.get_yticklabels()}
+    assert ticks == shown & {"1 us", "2 us", "5 us"} and "10 us" in shown
 
 
 def test_scaling_puts_ranks_along() -> None:
@@ -165,7 +212,7 @@ def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:
     found = [replace(r, busbw_bytes_per_s=0.0) for r in rows(records(["ring"], [2, 4], [0]))]
     assert set(figures(found[:2], "svg")) == {"allreduce-float-sum-2-ranks-ecdf"}
     figure = scaling(found, Palette.of(found))
-    assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0 (us)"]
+    assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0"]
 
 
 def _matrix(*slow: tuple[int, int]) -> Pairs:

@@ -63,6 +63,18 @@ def test_a_dash_is_standard_input() -> None:
     assert "allreduce, 4 ranks" in done.stdout and "1.52 us" in done.stdout
 
 
+def test_show_has_the_forms_of_import_and_md(tmp_path: Path) -> None:
+    """Rule: --format csv and json are the rows as import prints them, md is the command md."""
+    log = tmp_path / "osu.txt"
+    log.write_text(_OSU)
+    for form, other in {"csv": "import", "json": "import", "md": "md"}.items():
+        more = ["--format", form] if other == "import" else []
+        shown = cli("show", log, "--ranks", "4", "--format", form)
+        assert shown.out and shown == cli(other, log, "--ranks", "4", *more), form
+    said = cli("show", log, "--format", "csv", "--expect", "time <= 1s", status=2)
+    assert not said.out and "leave out --format csv" in said.err
+
+
 def test_a_log_without_its_ranks_asks_for_them(tmp_path: Path) -> None:
     """Rule: where busbw is missing for want of the ranks, a line names the option; else none."""
     log = tmp_path / "osu.txt"

@@ -77,7 +77,7 @@ def test_equal_and_rising_values_have_an_interval() -> None:
     low, high = interval([float(i) for i in range(40)]) or (20.0, 20.0)
     assert low < 4 and high > 35  # 13 and 26 if the order were of no account
     equal = np.ones((2, 19))
-    assert dependence(equal, np.argsort(equal, axis=1)).tolist() == [1, 1]
+    assert dependence(equal, np.argsort(equal, axis=1), equal).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

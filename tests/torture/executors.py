@@ -169,7 +169,7 @@ _INPROC, _MPI = (
 )
 _WAIT, _NEXT = (
     f"            yield from requests(self._mpi, messages[{of}], waits={waits})\n"
-    for of, waits in (("i : i + 1", True), ("i + 2 : i + 3", False))
+    for of, waits in (("i : i + 1", True), ("i + n : i + n + 1", False))
 )
 PYTHON: dict[str, Mutant] = {
     "threads: a send does not wait until it was read": Mutant(
@@ -199,21 +199,21 @@ PYTHON: dict[str, Mutant] = {
         _INPROC, [("        for move in step.after:\n", "        for move in ():\n")]
     ),
     "mpi: a step's requests are not waited for": Mutant(
-        _MPI, [("            *requests(self._mpi, messages, waits=True),\n", "")]
+        _MPI, [("            *requests(mpi, self.messages, waits=True),\n", "")]
     ),
     "mpi: of a step's requests the first is not waited for": Mutant(
         _MPI,
-        [("requests(self._mpi, messages, waits=True)", "requests(self._mpi, messages[1:], waits=True)")],  # noqa: E501
+        [("requests(mpi, self.messages, waits=True)", "requests(mpi, self.messages[1:], waits=True)")],  # noqa: E501
     ),
     "mpi: a segment is added before it came": Mutant(_MPI, [(_WAIT, ""), (_NEXT, _WAIT + _NEXT)]),
     "mpi: segments share a buffer": Mutant(
-        _MPI, [("staging[i % 2][: len(t)]", "staging[0][: len(t)]")]
+        _MPI, [("staging[i % n][: len(t)]", "staging[0][: len(t)]")]
     ),
     "mpi: a late sum is added as it arrives": Mutant(
-        _MPI, [("elif not receive.late and view.nbytes", "elif view.nbytes")]
+        _MPI, [("elif not receive.late and len(view)", "elif len(view)")]
     ),
     "mpi: what arrived is not added": Mutant(
-        _MPI, [("            *adds,\n", "")]
+        _MPI, [("            *self.adds,\n", "")]
     ),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotate
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array, Start, Transport
+from collectives.execution.transport import Array, Floats, Start, Transport
 from collectives.execution.world import Json, World
 
 Call = Callable[[], Any]
@@ -84,21 +84,34 @@ class GpuTransport(Transport):
         """
         if self.meet is None or len(set(self.facts["uuids"])) > 1:
             return None
-        world, device, lane = self.world, self.device, self.lane
-        nbytes = max(1, *map(int, world.gather(min(source.nbytes, target.nbytes))))
+        nbytes = max(1, *map(int, self.world.gather(min(source.nbytes, target.nbytes))))
         # A rank whose buffers are shorter (it is not the root) copies memory taken for the while.
         arrays: list[Any] = [
-            array if array.nbytes >= nbytes else device.allocate(nbytes)
+            array if array.nbytes >= nbytes else self.device.allocate(nbytes)
             for array in (source, target)
         ]
+        slowest = self.world.combine(self._copied(arrays, nbytes, n, self.meet), "max")
+        rate = self.world.size * nbytes / max(float(np.median(slowest)), 1e-9)
+        return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)
+
+    def copy_rate(self, nbytes: int, n: int) -> float | None:
+        """See `Transport.copy_rate`; None, too, where streams cannot wait for one another."""
+        if self.meet is None:
+            return None
+        arrays = [self.device.allocate(nbytes) for _ in range(2)]
+        return nbytes / max(float(np.min(self._copied(arrays, nbytes, n, self.meet))), 1e-9)
+
+    def _copied(self, arrays: list[Any], nbytes: int, n: int, meet: list[Call]) -> Floats:
+        """Seconds of each of n copies from the first to the second array, on all ranks at once."""
+        device, lane = self.device, self.lane
         begin, end = (array.address for array in arrays)
-        world.barrier()
+        self.world.barrier()
 
         def copy() -> None:
             device.copy(end, begin, nbytes, lane.stream)
 
-        action = StreamAction(lane, [[copy]], (0, 0), meet=self.meet, graph=False, held=arrays)
-        slowest = world.combine(action.spans(n, Start(world.barrier)).seconds, "max")
-        action.close()
-        rate = world.size * nbytes / max(float(np.median(slowest)), 1e-9)
-        return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)
+        action = StreamAction(lane, [[copy]], (0, 0), meet=meet, graph=False, held=arrays)
+        try:
+            return action.spans(n, Start(self.world.barrier)).seconds
+        finally:
+            action.close()

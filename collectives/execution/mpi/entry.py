@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from busbar.errors import Unsupported
+from busbar.units import parse_size
 from collectives.execution.registry import Both, Entry, Option, Wishes
 
 if TYPE_CHECKING:
@@ -20,15 +22,46 @@ _BUFFERS = Option(
 )
 
 
+def _segment_bytes(text: str) -> str:
+    """The bytes of a segment as text."""
+    return str(parse_size(text))
+
+
+def _in_flight(text: str) -> str:
+    """A number of segments as text. Raises Unsupported unless it is from 1 to 64."""
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise Unsupported(f"{text[:40]!r}: from 1 to 64 segments")
+    return text
+
+
+_WITH = "with --transport mpi or shm+mpi:"
+SEGMENT = Option(
+    "--segment", (), "512K",
+    f"{_WITH} bytes of the segments that a message to be added is cut into, 0 for none (default"
+    " 512K)",
+    _segment_bytes, "where it runs",
+)  # fmt: skip
+IN_FLIGHT = Option(
+    "--in-flight", (), "2",
+    f"{_WITH} segments of a message that are received at once, while one is added (default 2)",
+    _in_flight, "where it runs",
+)  # fmt: skip
+
+
+def segments(wishes: Wishes) -> tuple[int, int]:
+    """Bytes of a segment, 0 for whole messages, and how many of a message are received at once."""
+    return parse_size(SEGMENT.of(wishes.chosen)), int(IN_FLIGHT.of(wishes.chosen))
+
+
 def _open(world: World, wishes: Wishes) -> Both:
     """MPI's messages, in memory that other ranks reach into where that is asked for."""
-    from collectives.execution.mpi.transport import MpiTransport
+    from collectives.execution.mpi.transport import MpiTransport, Segments
 
     ours = cast("MpiWorld", world)
     buffers = _BUFFERS.of(wishes.chosen) if wishes.name == "mpi" else "host"
     if buffers != "host":
         return _of_gpus(ours, wishes, buffers)
-    transport = MpiTransport(ours, reached=wishes.reached)
+    transport = MpiTransport(ours, Segments(*segments(wishes)), reached=wishes.reached)
     return Both(transport, MpiTransport(ours) if wishes.reached else transport)
 
 
@@ -56,7 +89,7 @@ ENTRY = Entry(
     worlds=("mpi",),
     open=_open,
     on_gpu_with=_BUFFERS,
-    options=(_BUFFERS,),
+    options=(_BUFFERS, SEGMENT, IN_FLIGHT),
     turn=9,
     between=_between,
 )

@@ -6,6 +6,7 @@ cache when it is added, while the next one arrives.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,19 +44,43 @@ from collectives.schedule.ops import Op
 
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
+IN_FLIGHT = 2
 # Of an average its division, say: where the extension makes the other rows' calls, a row says so.
 _THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
 TAGS = 32768  # MPI promises tags below this
 
 
-def staging_bytes(program: Program, itemsize: int, segment: int, near: Collection[int] = ()) -> int:
-    """Bytes that messages wait in which are late or to be added; those of ``near`` if late only."""
-    return sum(
-        r.span.size * itemsize if r.late else min(2 * segment, r.span.size * itemsize)
-        for step in program.steps
-        for r in step.receives
-        if r.late or (r.other is not None and r.peer not in near)
-    )
+@dataclass(frozen=True)
+class Segments:
+    """How a message that is to be added is cut: into ``nbytes`` each, or not at all (0).
+
+    ``in_flight``: how many of a message are received at once, each into a buffer of its own.
+    """
+
+    nbytes: int = SEGMENT_BYTES
+    in_flight: int = IN_FLIGHT
+
+    def elements(self, array: Array) -> int:
+        """Elements of a segment of an array, at least one."""
+        return max(1, (self.nbytes or array.nbytes) // array.itemsize)
+
+    def remark(self) -> Mapping[str, Json]:
+        """What a record keeps of them where they are not the default."""
+        remark = {"segment_bytes": self.nbytes, "in_flight": self.in_flight}
+        return {} if self == DEFAULT else remark
+
+    def staging(self, program: Program, itemsize: int, near: Collection[int] = ()) -> int:
+        """Bytes that messages wait in which are late or to be added; of ``near`` if late only."""
+        most = self.nbytes * self.in_flight or sys.maxsize
+        return sum(
+            r.span.size * itemsize if r.late else min(most, r.span.size * itemsize)
+            for step in program.steps
+            for r in step.receives
+            if r.late or (r.other is not None and r.peer not in near)
+        )
+
+
+DEFAULT = Segments()
 
 
 class MpiTransport(Transport):
@@ -66,9 +91,9 @@ class MpiTransport(Transport):
     has_nonblocking = True
 
     def __init__(
-        self, world: MpiWorld, segment: int = SEGMENT_BYTES, *, reached: bool = False
+        self, world: MpiWorld, segments: Segments = DEFAULT, *, reached: bool = False
     ) -> None:
-        self._world, self._segment = world, segment
+        self._world, self._segments = world, segments
         self._windows = ReachedMemory(world) if reached else None
         self.library_executor = "python" if native.load() is None else "native"
         self.said: Mapping[str, Json] = {}
@@ -86,15 +111,17 @@ class MpiTransport(Transport):
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that messages wait in which are late or to be added."""
-        return staging_bytes(program, itemsize, self._segment)
+        return self._segments.staging(program, itemsize)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""
-        binder = Binder(self._world, self._segment, buffers, op)
+        binder = Binder(self._world, self._segments, buffers, op)
         steps = binder.steps(program)
         calls = [call for step in steps for call in step.calls]
         moved = binder.sent, binder.received
-        return self._bound(bind_calls(self._world, calls, moved, steps))
+        action = self._bound(bind_calls(self._world, calls, moved, steps))
+        self.said = {**self.said, **self._segments.remark()}
+        return action
 
     def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
         """See `Transport.one_sided`."""
@@ -179,9 +206,11 @@ class StepWork:
 class Binder:
     """Turns a program into calls: requests made, views sliced, staging taken."""
 
-    def __init__(self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None) -> None:
+    def __init__(
+        self, world: MpiWorld, segments: Segments, buffers: Buffers, op: Op | None
+    ) -> None:
         self._mpi, self._comm = world.mpi, world.comm
-        self._segment, self._buffers = segment, buffers
+        self._segments, self._buffers = segments, buffers
         self._add = np.add if op is None else op.ufunc
         self.sent = self.received = 0
         # Both ends number their pieces in the same way, step by step: MPI may start the requests of
@@ -213,7 +242,7 @@ class Binder:
 
     def _cut(self, view: Array, reduce: bool) -> list[Array]:
         """The pieces that a message travels in; both ends cut alike."""
-        step = max(1, self._segment // view.itemsize)
+        step = self._segments.elements(view)
         if not reduce or len(view) <= step:
             return [view]
         return [view[i : i + step] for i in range(0, len(view), step)]
@@ -259,7 +288,7 @@ class Binder:
         view, reduce = self._view(receive.span), receive.other is not None
         if not receive.late and not reduce:
             work.messages.append(self._receive(view, receive.peer))
-        elif not receive.late and view.nbytes > self._segment:
+        elif not receive.late and len(view) > self._segments.elements(view):
             # One after the other: two additions into one slot keep their order, and the first
             # may be the one that brings in the rank's own share.
             work.streams += self._stream(receive, view)
@@ -270,15 +299,16 @@ class Binder:
             (work.late if receive.late else work.adds).append(self._joined(receive, staging))
 
     def _stream(self, receive: Receive, view: Array) -> Iterator[Call]:
-        """A long message, received and added segment by segment through two buffers."""
+        """A long message, received and added segment by segment, a buffer for each in flight."""
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
-        staging = [np.empty_like(targets[0]) for _ in range(2)]
-        pieces = [staging[i % 2][: len(t)] for i, t in enumerate(targets)]
+        n = min(self._segments.in_flight, len(targets))
+        staging = [np.empty_like(targets[0]) for _ in range(n)]
+        pieces = [staging[i % n][: len(t)] for i, t in enumerate(targets)]
         messages = [self._receive(piece, receive.peer) for piece in pieces]
-        for message in messages[:2]:
+        for message in messages[:n]:
             yield from requests(self._mpi, [message], waits=False)
         for i, (other, piece, target) in enumerate(zip(others, pieces, targets, strict=True)):
             yield from requests(self._mpi, messages[i : i + 1], waits=True)
             yield partial(self._add, other, piece, target)
-            yield from requests(self._mpi, messages[i + 2 : i + 3], waits=False)
+            yield from requests(self._mpi, messages[i + n : i + n + 1], waits=False)

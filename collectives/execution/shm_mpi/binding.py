@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 
 from collectives.execution.mpi.calls import BoundStep, Call, Flag, Pull, progress
-from collectives.execution.mpi.transport import Binder, StepWork
+from collectives.execution.mpi.transport import Binder, Segments, StepWork
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program, ProgramStep, Receive, Send
 from collectives.execution.transport import Array, Buffers
@@ -59,16 +59,16 @@ class _Unread:
 class HostBinder(Binder):
     """Turns a program into calls; see the module.
 
-    ``shared_sent``, ``shared_received``: the share of ``sent`` and ``received`` that stays on the
-    host. ``segment``: bytes that are read before MPI gets a turn, as well as MPI's segments.
+    ``shared_sent``: the share of ``sent`` that stays on the host. MPI gets a turn after each
+    segment that is read.
     """
 
     def __init__(
-        self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None, near: Neighbours
+        self, world: MpiWorld, segments: Segments, buffers: Buffers, op: Op | None, near: Neighbours
     ) -> None:
-        super().__init__(world, segment, buffers, op)
+        super().__init__(world, segments, buffers, op)
         self._rank, self._near, self._unread = world.rank, near, list[_Unread]()
-        self.shared_sent = self.shared_received = 0
+        self.shared_sent = 0
 
     def steps(self, program: Program) -> list[BoundStep]:
         """See `Binder.steps`; the last step ends when the neighbours have read everything."""
@@ -117,7 +117,8 @@ class HostBinder(Binder):
             one.span == receive.span and one.peer not in self._near.messages
             for one in work.step.receives
         ):
-            (work.streams if view.nbytes > self._segment else work.adds).append(pull)
+            long = len(view) > self._segments.elements(view)
+            (work.streams if long else work.adds).append(pull)
         else:
             work.pulls.append(pull)
 
@@ -126,8 +127,7 @@ class HostBinder(Binder):
     ) -> Pull:
         """Read a message, a segment at a time; MPI goes on between two of them."""
         self.received += message.nbytes
-        self.shared_received += message.nbytes
-        ready, most = self._near.ready[peer], max(1, self._segment // target.itemsize)
+        ready, most = self._near.ready[peer], self._segments.elements(target)
         calls: list[Call] = [Flag(True, ready, step.number + 1, self._near.period, peer)]
         for a, b in pairwise([*range(0, len(target), most), len(target)]):
             calls += [progress] if a else []

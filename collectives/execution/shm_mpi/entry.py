@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from collectives.execution.mpi.entry import IN_FLIGHT, SEGMENT, segments
 from collectives.execution.registry import Both, Entry, Wishes, transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.transport import Transport
     from collectives.execution.world import World
 
 
@@ -18,10 +20,27 @@ def _suits(world: World, wishes: Wishes) -> bool:
 
 def _open(world: World, wishes: Wishes) -> Both:
     """The transport, and MPI's messages to compare it with."""
+    from collectives.execution.mpi.transport import Segments
     from collectives.execution.shm_mpi.transport import ShmMpiTransport
 
-    transport = ShmMpiTransport(cast("MpiWorld", world), deadline=wishes.deadline)
+    ours = cast("MpiWorld", world)
+    transport = ShmMpiTransport(ours, Segments(*segments(wishes)), deadline=wishes.deadline)
     return Both(transport, transports()["mpi"].open(world, wishes).transport)
 
 
-ENTRY = Entry("shm+mpi", worlds=("mpi",), open=_open, turn=3, suits=_suits)
+def _between(world: World) -> Transport:
+    """The transport alone."""
+    from collectives.execution.shm_mpi.transport import ShmMpiTransport
+
+    return ShmMpiTransport(cast("MpiWorld", world))
+
+
+ENTRY = Entry(
+    "shm+mpi",
+    worlds=("mpi",),
+    open=_open,
+    options=(SEGMENT, IN_FLIGHT),
+    turn=3,
+    suits=_suits,
+    between=_between,
+)

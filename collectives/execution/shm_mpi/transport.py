@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import native
 from busbar.errors import Unavailable, Unsupported
 from collectives.execution.mpi.calls import NativeCalls, bind_calls
-from collectives.execution.mpi.transport import SEGMENT_BYTES, staging_bytes
+from collectives.execution.mpi.transport import DEFAULT, Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
 from collectives.execution.shm.memory import LINE
@@ -28,16 +28,16 @@ from collectives.schedule.ops import Op
 class ShmMpiTransport(Transport):
     """See `Transport` for the methods; all but `allocate` are called by all ranks together.
 
-    ``segment``: bytes of a piece of a long message. Raises Unavailable, on all ranks alike, where a
+    Raises Unavailable, on all ranks alike, where a
     host has no memory that its ranks share, or a rank has no native extension.
     """
 
     name = "shm+mpi"
 
     def __init__(
-        self, world: MpiWorld, *, deadline: float = 60.0, segment: int = SEGMENT_BYTES
+        self, world: MpiWorld, segments: Segments = DEFAULT, *, deadline: float = 60.0
     ) -> None:
-        self._world, self._segment = world, segment
+        self._world, self._segments = world, segments
         node = world.nodes[world.rank]
         self._members = [rank for rank, other in enumerate(world.nodes) if other == node]
         _agree(world, native.why_not())
@@ -55,7 +55,7 @@ class ShmMpiTransport(Transport):
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that late messages, and those over MPI that are to be added, wait in."""
-        return staging_bytes(program, itemsize, self._segment, self._members)
+        return self._segments.staging(program, itemsize, self._members)
 
     def trim(self) -> None:
         """See `Transport.trim`."""
@@ -65,7 +65,7 @@ class ShmMpiTransport(Transport):
         """See `Transport.prepare`. Raises Unsupported for an element type without kernels."""
         type_number(buffers[Buffer.OUT].dtype)
         near, held = self._neighbours(program, buffers)
-        binder = HostBinder(self._world, self._segment, buffers, op, near)
+        binder = HostBinder(self._world, self._segments, buffers, op, near)
         steps = binder.steps(program)
         calls = [call for step in steps for call in step.calls]
         action = bind_calls(
@@ -89,6 +89,7 @@ class ShmMpiTransport(Transport):
         self.said = {
             "shm_bytes": sum(shared for _, shared, _ in everyone),
             "mpi_bytes": sum(others for _, _, others in everyone),
+            **self._segments.remark(),
         }
         return action
 
