@@ -30,15 +30,10 @@ from numpy.typing import NDArray
 
 from collectives.execution.lower import lower
 from collectives.execution.program import Local, Receive
-from collectives.execution.shm.dependences import (
-    ENTRY,
-    STAGE,
-    DependenceGraph,
-    Work,
-    dependence_graph,
-)
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
 from collectives.execution.shm.pass_plans import EAGER_BYTES, window_bytes
-from collectives.execution.shm.tasks import Place, PlacedProgram, ordered
+from collectives.execution.shm.passes import STAGE, Work
+from collectives.execution.shm.tasks import Place, PlacedProgram, in_scratch, ordered
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
 from collectives.predict.machine import Curve, LinkCosts, Machine, Shared
 from collectives.schedule.layout import Layout
@@ -139,7 +134,7 @@ class NodePrograms:
     @cached_property
     def dependence_graph(self) -> DependenceGraph:
         """The passes of every rank, and the passes that they wait for."""
-        return dependence_graph(ordered(self.programs), self.nranks)
+        return dependence_graph(ordered(self.programs), self.nranks, in_scratch(self.programs))
 
     @property
     def most_sent(self) -> int:

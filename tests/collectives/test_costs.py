@@ -93,10 +93,12 @@ TABLE: dict[tuple[str, str], tuple[Formula, Formula, Formula]] = {
     ("broadcast", "binomial"): (lg, lg, _is(1)),
     ("broadcast", "chain"): (lambda n: n - 2 + 16, _is(1), _is(1)),
     ("broadcast", "scatter_allgather"): (lambda n: n, _twice, _is(1)),
+    ("broadcast", "sharded"): (_is(2), _twice, _is(1)),
     ("reduce", "flat"): (_is(1), _is(1), lambda n: n - 1),
     ("reduce", "binomial"): (lg, _is(1), lg),
     ("reduce", "chain"): (lambda n: n - 2 + 16, _is(1), _is(1)),
     ("reduce", "reduce_scatter_gather"): (lambda n: lg(n) + n - 1, _is(UNSAID), _twice),
+    ("reduce", "sharded"): (_is(2), _is(1), _twice),
     ("reduce", "rabenseifner"): (
         lambda n: 2 * lg(_power(n)) + _folds(n),
         _is(UNSAID),

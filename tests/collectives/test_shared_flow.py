@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from collectives.execution.lower import lower
-from collectives.execution.shm.dependences import (
-    ENTRY,
-    STAGE,
-    DependenceGraph,
-    Work,
-    dependence_graph,
-)
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
+from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import (
     Place,
     PlacedProgram,
+    in_scratch,
     ordered,
     placed_program_json,
     read_placed_program,
@@ -55,7 +51,7 @@ def _flow(
         places = {**SEGMENTS, Buffer.IN: SEGMENTS[Buffer.OUT]}
     programs = [lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks)]
     placed = [PlacedProgram(program.rank, program.steps, places) for program in programs]
-    return dependence_graph(ordered(placed), nranks)
+    return dependence_graph(ordered(placed), nranks, in_scratch(placed))
 
 
 class _Machine:
@@ -149,21 +145,22 @@ def test_any_order_that_the_waits_allow_is_right(
 
 @pytest.mark.parametrize("nranks", [2, 3, 8])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_two_shot_is_a_sum_and_a_put(nranks: int, in_place: bool) -> None:
-    """Rule: moves of one rank and one step are one pass, those of two steps are two."""
+def test_two_shot_adds_and_stores_in_one_pass(nranks: int, in_place: bool) -> None:
+    """Rule: a rank that adds a chunk and then stores it to all others does both in one pass."""
     found = _flow("allreduce", "sharded_ps", nranks, 8 * nranks, in_place)
     assert found is not None and found.aligned and not found.crossing
-    for rank, works in enumerate(found.works):
-        added, put = works
-        assert len(added.sources) == nranks and [p.rank for p in added.targets] == [rank]
-        assert put.sources == added.targets and len(put.targets) == nranks - 1
+    for works in found.works:
+        (work,) = works
+        ranks = list(range(nranks))
+        assert sorted(p.rank for p in work.sources) == ranks
+        assert sorted(p.rank for p in work.targets) == ranks
 
 
 @given(st.sampled_from(PAIRS), st.integers(1, 9), st.integers(0, 40), st.booleans())
 def test_each_rank_does_its_own_moves(
     pair: tuple[str, str], nranks: int, elements: int, in_place: bool
 ) -> None:
-    """Rule: a pass belongs to a message's sender or receiver; pairs move the schedule's bytes."""
+    """Rule: a pass loads and stores for its own rank; pairs move the schedule's bytes."""
     in_place = in_place and pair[0] == "allreduce"
     found = _flow(*pair, nranks, elements, in_place)
     if found is None:
@@ -172,7 +169,6 @@ def test_each_rank_does_its_own_moves(
     for work in found.order:
         far_sources = [p for p in work.sources if p.rank != work.rank]
         far_targets = [p for p in work.targets if p.rank != work.rank]
-        assert not (far_sources and far_targets), "a third rank between two others"
         for place in far_sources:
             moved[place.rank, work.rank] += work.size
         for place in far_targets:
@@ -195,7 +191,7 @@ def test_programs_are_told_as_they_are(pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
-    """Rule: messages are put only where no rank then moves more than the busiest one with gets."""
+    """Rule: not all messages are got only if the busiest rank, or all together, then move less."""
     found = _flow(*pair, 8, 64, False)
     assert found is not None
     schedule = build(*pair, 8)
@@ -205,7 +201,8 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     for task in ordered([PlacedProgram(p.rank, p.steps, SEGMENTS) for p in programs]):
         places = len(task.targets) + len(task.sources) + 2 * task.late
         got[task.rank] += places * task.size
-    assert max(sum(w.moved for w in works) for works in found.works) <= max(got)
+    moved = [sum(w.moved for w in works) for works in found.works]
+    assert max(moved) <= max(got) or sum(moved) < sum(got)
 
 
 def _shared(what: str, nranks: int, elements: int, in_place: bool) -> DependenceGraph:

@@ -33,13 +33,8 @@ from collectives.execution.gpu.device import (
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.program import Program
-from collectives.execution.shm.dependences import (
-    ENTRY,
-    STAGE,
-    DependenceGraph,
-    Work,
-    dependence_graph,
-)
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
+from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import (
     EMPTY,
     Place,

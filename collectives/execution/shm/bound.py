@@ -7,13 +7,15 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from collectives.execution.program import Program
-from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
+from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
 from collectives.execution.shm.memory import Memory, plan_bytes, traffic
 from collectives.execution.shm.pass_plans import direct, eager, is_eager, mailboxes
+from collectives.execution.shm.passes import Work
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import (
     EMPTY,
     Place,
+    in_scratch,
     ordered,
     placed_program_json,
     places_of,
@@ -209,7 +211,7 @@ class BoundProgram(Bound):
             at = int(shared.ctypes.data)
             mail = {pair: [at + lines + box for box in places] for pair, places in boxes.items()}
             return Built(eager(watch, at, self, programs[self.rank], mail, op), shared)
-        graph = dependence_graph(ordered(programs), nranks)
+        graph = dependence_graph(ordered(programs), nranks, in_scratch(programs))
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a
         # window is still in a cache when the other comes to it.
         crowded = nranks > cores and graph.crossing

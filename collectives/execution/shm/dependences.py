@@ -8,7 +8,8 @@ touches its memory any more. There is no barrier, and iterations may follow each
 
 Every pass is done by a rank whose move it is. The receiver of a reducing message adds it, reading
 the sender's memory. A plain message is loaded by its receiver (get) or stored by its sender (put).
-Moves become one pass only within one rank and one step (docs/measuring.md, "Who does a move").
+Moves become one pass only within one rank (`collectives.execution.shm.fusion`; docs/measuring.md,
+"Who does a move").
 """
 
 from __future__ import annotations
@@ -16,46 +17,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from collectives.execution.shm.fusion import Scratch, fuse, is_message, relayed
+from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import Place, Task
 
-STAGE = -1
-"""The segment number of a rank's private staging; a place's start is its slot then."""
 ENTRY = -1
 """The task number that stands for a rank having entered the iteration."""
 
 _MOST_PIECES = 100_000
-
-
-@dataclass(eq=False)
-class Work:
-    """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
-
-    ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
-    in an iteration, so that they need no place in a cache. ``stage``: above that of every pass of
-    another rank that it waits for; stage s of window w is done in round w + s.
-    """
-
-    rank: int
-    size: int
-    targets: list[Place]
-    sources: list[Place]
-    waits: list[tuple[int, int]] = field(default_factory=list)
-    published: bool = False
-    cold: set[Place] = field(default_factory=set)
-    stage: int = 0
-
-    @property
-    def places(self) -> list[Place]:
-        """Its targets and sources."""
-        return [*self.targets, *self.sources]
-
-    @property
-    def moved(self) -> int:
-        """Elements that the pass reads and writes."""
-        return self.size * len(self.places)
+# A line that another core has written costs so many times more than one of the rank's own (8 to 50
+# for 2 MB on two cores; benchmarks/results/shared-memory.md).
+_CHANGES_HANDS = 8
+# Ranks that load some messages and store others wait for each other more often: of a ring in place
+# on 4 ranks, which costs 0.88 by this measure, 64 KB took 1.13 times as long.
+_MIXED = 0.8
 
 
 @dataclass(frozen=True)
@@ -158,34 +136,62 @@ def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
     return sorted(entries, key=lambda entry: entry[0]), slots
 
 
-def _put(entries: list[_Entry], nranks: int) -> list[Work]:
-    """The passes, plain messages stored by their senders (put) where that keeps nobody busier.
+def _put(entries: list[_Entry]) -> list[Work]:
+    """The passes, every plain message stored by its sender (put).
 
     As `_works` gives them, receivers load every message (get). Those of one step from one place
     become one pass of their sender.
     """
-    got = [work for _, work in entries]
     put: list[Work] = []
     sends: dict[tuple[_When, Place, int], Work] = {}
     for when, work in entries:
-        source, target = work.sources[0], work.targets[0]
-        message = len(work.sources) == 1 and STAGE not in (source.segment, target.segment)
-        if not message or source.rank == work.rank:
+        if not is_message(work):
             put.append(work)
             continue
+        (source,), (target,) = work.sources, work.targets
         key = when, source, work.size
         if key in sends:
             sends[key].targets.append(target)
             continue
         sends[key] = Work(source.rank, work.size, [target], [source])
         put.append(sends[key])
-    return put if _busiest(put, nranks) <= _busiest(got, nranks) else got
+    return put
 
 
-def _busiest(works: list[Work], nranks: int) -> int:
-    moved = [0] * nranks
-    for work in works:
-        moved[work.rank] += work.moved
+def _least_busy(entries: list[_Entry], nranks: int, scratch: Scratch | None) -> list[Work]:
+    """The passes, all messages put or all got, by which the busiest rank moves least.
+
+    With ``scratch`` those that may be are fused, and each message is done by the end that suits it
+    if much less is then moved, where what changes hands counts more.
+    """
+    ways = [_put(entries), [work for _, work in entries]]
+    if scratch is None:
+        return min(ways, key=lambda works: _busiest(works, nranks, 0))
+    fused = [fuse(works, scratch) for works in ways]
+    alike = min(fused, key=lambda works: _busiest(works, nranks, 0))
+    mixed = fuse(relayed(entries, nranks), scratch)
+    cost = [_busiest(works, nranks, _CHANGES_HANDS) for works in (alike, mixed)]
+    return mixed if cost[1] < _MIXED * cost[0] else alike
+
+
+def _busiest(works: list[Work], nranks: int, weight: int) -> int:
+    """Elements that the busiest rank moves; ``weight`` more for each that changes hands.
+
+    In iterations that follow each other: a rank takes a line over when it reads what another has
+    written, or writes what another has read or written (as in MESI, with a core for each rank).
+    """
+    holders: dict[Place, set[int]] = defaultdict(set)
+    for _ in range(2):  # what the first one leaves is what all others find
+        moved = [0] * nranks
+        for work in works:
+            moved[work.rank] += work.moved
+            for place in work.sources:
+                held = holders[place]
+                moved[work.rank] += weight * work.size * bool(held and work.rank not in held)
+                held.add(work.rank)
+            for place in work.targets:
+                moved[work.rank] += weight * work.size * bool(holders[place] - {work.rank})
+                holders[place] = {work.rank}
     return max(moved, default=0)
 
 
@@ -257,11 +263,17 @@ def mark_cold(works: Sequence[Work]) -> None:
         work.cold = {t for t in private if touched[t] == 1}
 
 
-def dependence_graph(tasks: Sequence[Task], nranks: int) -> DependenceGraph:
-    """The work of every rank, in order, with its waits."""
+def dependence_graph(
+    tasks: Sequence[Task], nranks: int, scratch: Scratch | None = None
+) -> DependenceGraph:
+    """The work of every rank, in order, with its waits.
+
+    ``scratch``: which places hold nothing of use after an iteration. Without it no passes of two
+    steps are fused.
+    """
     pieces, edges, aligned = _cut(list(tasks))
     entries, slots = _works(pieces, nranks)
-    works = _put(entries, nranks)
+    works = _least_busy(entries, nranks, scratch if aligned else None)
     if aligned:
         mark_cold(works)
     order = _Order(nranks, edges, aligned)

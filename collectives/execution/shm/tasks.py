@@ -73,6 +73,18 @@ class PlacedProgram:
         return sum(send.span.size for step in self.steps for send in step.sends)
 
 
+def in_scratch(programs: Sequence[PlacedProgram]) -> Callable[[Place], bool]:
+    """Whether a place lies in its rank's scratch, where that is a segment of its own."""
+    segments = {
+        (one.rank, one.places[Buffer.SCRATCH][0])
+        for one in programs
+        if Buffer.SCRATCH in one.places
+        and one.places[Buffer.SCRATCH][0]
+        not in (one.places[Buffer.IN][0], one.places[Buffer.OUT][0])
+    }
+    return lambda place: place[:2] in segments
+
+
 def places_of(
     locate: Callable[[Any], tuple[int, int]], buffers: Mapping[Buffer, Any], itemsize: int
 ) -> dict[Buffer, tuple[int, int]]:

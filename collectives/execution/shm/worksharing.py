@@ -17,8 +17,9 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.shm.bound import Bound, Built, HostTransport
-from collectives.execution.shm.dependences import ENTRY, DependenceGraph, Work, mark_cold
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, mark_cold
 from collectives.execution.shm.pass_plans import direct, worksharing
+from collectives.execution.shm.passes import Work
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array, LibraryCall, Spans, Start, spans_from_python
 from collectives.execution.world import Json

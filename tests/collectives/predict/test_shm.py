@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bench.links.exchange import PATTERNS, exchange
 from busbar.errors import Unsupported
-from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.pass_plans import EAGER_BYTES, WINDOW_BYTES
+from collectives.execution.shm.passes import STAGE
 from collectives.predict import shm
 from collectives.predict.fit import (
     MOST_EDGES,
@@ -89,12 +89,12 @@ N = 1 << 16
 @pytest.mark.parametrize(
     ("collective", "name", "time"),
     [
-        # Each reads the other's half, which nobody writes, and copies its own: two passes.
-        ("allgather", "ring", FLAG + 2 * (CALL + N / 2 * 2 * OWN)),
-        # A rank adds its half of both inputs, then stores the sum, which it has, into the other's
-        # result. No line changes hands, as nobody but its owner writes an input, and nobody but the
+        # Each copies its half into both results, in one pass.
+        ("allgather", "ring", 2 * FLAG + CALL + N / 2 * 3 * OWN),
+        # A rank adds its half of both inputs and stores the sum into both results, in one pass.
+        # No line changes hands, as nobody but its owner writes an input, and nobody but the
         # adder a result. A rank enters and leaves by a flag of the other's.
-        ("allreduce", "ring", 2 * FLAG + 2 * CALL + N / 2 * (3 * OWN + ADD) + N / 2 * 2 * OWN),
+        ("allreduce", "ring", 2 * FLAG + CALL + N / 2 * (4 * OWN + ADD)),
         ("allreduce", "one_shot", 2 * FLAG + CALL + N * (3 * OWN + ADD)),
         ("reduce", "flat", 2 * FLAG + CALL + N * (3 * OWN + ADD)),
         # The root adds into what the other has read, who then fetches it; and leaves after that.
@@ -242,8 +242,8 @@ def test_in_place_copies_less() -> None:
     out, inside = (
         predicted("allgather", "ring", 2, N, in_place=in_place) for in_place in (False, True)
     )
-    # Leaving no longer hides behind the copy.
-    assert inside == pytest.approx(out - CALL - N / 2 * 2 * OWN + FLAG)
+    # The pass that stores into the other's result no longer stores into one's own.
+    assert inside == pytest.approx(out - N / 2 * OWN)
     costs = Fit((Costs({"network": LINK}, 0.0, 2, transport="shm"),))
     rows = [
         Measurement(
