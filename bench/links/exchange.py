@@ -151,7 +151,8 @@ def exchange(
         reduces=how.adds,
         in_place=False,
     )
-    return Schedule.of(nranks, spec.parts(nranks), steps), spec
+    schedule = Schedule.of(nranks, spec.parts(nranks), steps)
+    return replace(schedule, fusible=not how.chained), spec
 
 
 def _senders(how: ExchangePattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:

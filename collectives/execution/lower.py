@@ -206,7 +206,7 @@ def lower(
     memory.settle(memory.ids(Buffer.OUT, 0, len(memory.edges[Buffer.OUT]) - 1), last.after)
     sizes = {b: int(e[-1]) for b, e in memory.edges.items()}
     sizes[Buffer.SCRATCH] = min(sizes[Buffer.SCRATCH], _scratch_used(steps))
-    return Program(rank, tuple(s for s in (*steps, last) if s), sizes)
+    return Program(rank, tuple(s for s in (*steps, last) if s), sizes, schedule.fusible)
 
 
 def _scratch_used(steps: list[ProgramStep]) -> int:

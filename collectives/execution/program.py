@@ -77,11 +77,15 @@ class ProgramStep:
 
 @dataclass(frozen=True)
 class Program:
-    """One rank's steps and the elements that each of its buffers must have."""
+    """One rank's steps and the elements that each of its buffers must have.
+
+    ``fusible``: see `collectives.schedule.schedule.Schedule`.
+    """
 
     rank: int
     steps: tuple[ProgramStep, ...]
     elements: dict[Buffer, int]
+    fusible: bool = True
 
     def sent(self) -> int:
         """Elements that this rank sends."""

@@ -98,11 +98,12 @@ def grown(count: Callable[[int], Sequence[float]], nranks: int) -> list[float]:
 
 def estimate(counts: Counts, nranks: int, machine: Network) -> Effort:
     """The effort of reading and routing a schedule's messages and finding classes."""
-    random = np.random.default_rng(0)
-    ends = random.integers(0, min(nranks, machine.nranks), (2, _ROUTED))
-    routes = machine.routes(*ends)
-    # What a route keeps: a number a link, or three numbers a dimension.
-    width = routes.work / _ROUTED
+    width = 0.0  # of routes that are few
+    if counts.messages > _ROUTED:
+        random = np.random.default_rng(0)
+        ends = random.integers(0, min(nranks, machine.nranks), (2, _ROUTED))
+        # What a route keeps: a number a link, or three numbers a dimension.
+        width = machine.routes(*ends).work / _ROUTED
     nbytes = 60 * len(machine.links) + 160 * nranks + counts.messages * (100 + 8 * width)
     return Effort(nbytes, counts.volumes + 5 * counts.messages)
 

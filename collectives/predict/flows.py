@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -303,7 +304,7 @@ def flows_of(traffic: Traffic, machine: Network) -> Flows:
     """Route all messages. Raises Unsupported where the network has too few places."""
     exchanges = traffic.exchanges
     src, dst, times = (
-        np.concatenate([*(getattr(e, name) for e in exchanges), np.empty(0, np.int32)])
+        np.concatenate([*map(attrgetter(name), exchanges), np.empty(0, np.int32)])
         for name in ("src", "dst", "times")
     )
     routes = machine.routes(src, dst)
@@ -768,15 +769,13 @@ def _stage(
     of = [rows[part.exchange] for part in pattern.parts]
     chunks, added = (
         [
-            _compact(getattr(part, name)[row.heads - flows.first[part.exchange]])
+            _compact(attrgetter(name)(part)[row.heads - flows.first[part.exchange]])
             for row, part in zip(of, pattern.parts, strict=True)
         ]
         for name in ("chunks", "added")
     )
-    src, dst = (
-        np.concatenate([*(getattr(row, end) for row in of), _NOBODY]) for end in ("src", "dst")
-    )
-    out, into, cap = (_joint([getattr(row, name) for row in of]) for name in ("out", "into", "cap"))
+    src, dst = (np.concatenate([*map(attrgetter(end), of), _NOBODY]) for end in ("src", "dst"))
+    out, into, cap = (_joint([*map(attrgetter(name), of)]) for name in ("out", "into", "cap"))
     links = _padded([row.links for row in of], len(rate))
     load = _padded([row.load for row in of], 0.0)
     inside = np.zeros(nranks)

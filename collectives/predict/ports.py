@@ -68,7 +68,8 @@ class PortPredictor(CollectivePredictor):
                 ready = ready + level
             caches.note(m)
         # What flows one way waits for no rank that begins late: its own end counts from then on.
-        start = machine.start if machine.start and paths.circular() else 0.0
+        alone = schedule.nranks == 1
+        start = machine.start if machine.start and (alone or paths.circular()) else 0.0
         return np.asarray(start + ready.max(axis=1))
 
 

@@ -168,7 +168,7 @@ class Drafts:
                 lower(self._schedule, self._layout, rank, elements, in_place=self._in_place)
                 for rank in range(n)
             )
-            programs = [PlacedProgram(one.rank, one.steps, places) for one in lowered]
+            programs = [PlacedProgram(one.rank, one.steps, places, one.fusible) for one in lowered]
             self._made[elements] = NodePrograms(n, programs)
         return self._made[elements]
 

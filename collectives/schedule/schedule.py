@@ -117,6 +117,8 @@ class Schedule:
     ``scratch`` is the number of scratch slots a rank needs at most; ``vector`` says that the
     schedule is in vector form; ``name`` and ``parameters`` say who made it. ``held``: for every
     rank the vector chunk that each of its scratch slots stands for (see `scratch_chunks`).
+    ``fusible``: a rank may hand on in one pass what it receives, as an algorithm's relay does. An
+    exchange that measures how long a message takes is not: each is to be a message of its own.
     """
 
     nranks: int
@@ -125,6 +127,7 @@ class Schedule:
     scratch: int = 0
     vector: bool = True
     packed: bool = False
+    fusible: bool = True
     name: str = ""
     parameters: tuple[tuple[str, object], ...] = field(default=())
     held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)

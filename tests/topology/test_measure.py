@@ -321,7 +321,7 @@ def test_bad_input_under_mpirun_is_one_line(mpich: Mpi, run: Run) -> None:
     bad = {
         "no-such-file": ("--from", "no-such-file"),
         "much": ("--bytes", "much"),
-        "--transport warp: there are mpi and shm": ("--transport", "warp"),
+        "--transport warp: one of mpi, shm": ("--transport", "warp"),
     }
     ended = together(run, mpich, 2, *((*MEASURE, *options) for options in bad.values()))
     for said, done in zip(bad, ended, strict=True):

@@ -56,11 +56,15 @@ class Task:
 
 @dataclass(frozen=True)
 class PlacedProgram:
-    """A rank's steps, and where its buffers lie: in which segment, from which element on."""
+    """A rank's steps, and where its buffers lie: in which segment, from which element on.
+
+    ``fusible``: see `collectives.schedule.schedule.Schedule`.
+    """
 
     rank: int
     steps: Sequence[ProgramStep]
     places: Mapping[Buffer, tuple[int, int]]
+    fusible: bool = True
 
     def at(self, span: Span) -> Place:
         """Where a span begins."""
@@ -73,8 +77,13 @@ class PlacedProgram:
         return sum(send.span.size for step in self.steps for send in step.sends)
 
 
-def in_scratch(programs: Sequence[PlacedProgram]) -> Callable[[Place], bool]:
-    """Whether a place lies in its rank's scratch, where that is a segment of its own."""
+def in_scratch(programs: Sequence[PlacedProgram]) -> Callable[[Place], bool] | None:
+    """Whether a place lies in its rank's scratch, where that is a segment of its own.
+
+    None for programs whose passes are not to be fused.
+    """
+    if not all(one.fusible for one in programs):
+        return None
     segments = {
         (one.rank, one.places[Buffer.SCRATCH][0])
         for one in programs
@@ -105,7 +114,7 @@ def places_of(
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
     """A rank's program and where its buffers lie, for `read_placed_program` on the others."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
-    return [program.rank, steps, list(places.items())]
+    return [program.rank, steps, list(places.items()), program.fusible]
 
 
 def read_placed_program(what: Json) -> PlacedProgram:
@@ -118,7 +127,7 @@ def read_placed_program(what: Json) -> PlacedProgram:
     def copies(of: Json) -> list[Local]:
         return [Local(span(into), span(source), add) for into, source, add in of]
 
-    rank, steps, places = what
+    rank, steps, places, fusible = what
     found = [
         ProgramStep(
             number,
@@ -132,7 +141,8 @@ def read_placed_program(what: Json) -> PlacedProgram:
         )
         for number, before, sends, receives, after in steps
     ]
-    return PlacedProgram(rank, found, {Buffer(b): (segment, at) for b, (segment, at) in places})
+    at = {Buffer(buffer): (segment, start) for buffer, (segment, start) in places}
+    return PlacedProgram(rank, found, at, fusible)
 
 
 @dataclass
