@@ -57,7 +57,7 @@ class Outcome(Struct, frozen=True):
         """The last line of the errors that gives a reason; else the last that is no ornament."""
         lines = [line for line in self.errors.splitlines() if line.strip(" =-\t")]
         own = [line for line in lines if not line.startswith("[mpiexec@")] or lines
-        reasons = [line for line in own if _REASON.search(line)]
+        reasons = [line for line in own if _REASON.search(line) and "Warning:" not in line]
         return make_printable((reasons or own or [""])[-1].strip(" ="))
 
     @property

@@ -37,6 +37,8 @@ MOST_BATCHES = 12
 # however many were counted: what happens less often need not have been seen yet.
 _LEAST_SLOW, _LEAST_FAST = 1e-3, 0.02
 _MOST_FAST = 0.3
+# Where healthy flows are slow more often than this, a slow one says nothing.
+_MOST_SLOW = 0.4
 # A second level of rates: a share of at least the second, faster by at least the first.
 _LEVEL, _SHARE = log(1.15), 0.15
 # A group looks cut off if more than so many of its flows to others are slow.
@@ -121,14 +123,15 @@ def usual(values: Floats) -> float:
 def sequential_test(healthy: Floats, slow: float) -> Test:
     """The test that the flows of healthy hosts give; `slow` is the limit of the ratio.
 
-    The cut lies at the limit, or below it where one in twenty healthy flows would be slow.
+    The cut lies at the limit, or below it where one in twenty healthy flows would be slow. Of fewer
+    than twenty flows more have to be slow for that.
     """
     cut = log(slow)
-    if len(healthy) >= 20:
+    if len(healthy) >= 20 or np.sum(healthy < cut) > _MOST_SLOW * len(healthy):
         cut = min(cut, float(np.quantile(healthy, 0.05)))
     below = (float(np.sum(healthy < cut)) + 1) / (len(healthy) + 2)
     above = (float(np.sum(healthy > -cut)) + 1) / (len(healthy) + 2)
-    chance_slow = float(np.clip(below, _LEAST_SLOW, 0.4))
+    chance_slow = float(np.clip(below, _LEAST_SLOW, _MOST_SLOW))
     chance_fast = float(np.clip(above, _LEAST_FAST, _MOST_FAST))
     return Test(
         cut,
@@ -260,11 +263,17 @@ class Judge:
         self.is_slow = ratio < log(self.evidence.limits.slow)
 
     def looks_healthy(self) -> Bools:
-        """Hosts that are fast at least as often as not, on every channel."""
+        """Hosts that are fast at least as often as not, on every channel.
+
+        Messages that go both ways at once may have two levels of their own, by how an MPI takes
+        turns. Where most hosts are fast in each direction alone and not in both, the two decide.
+        """
         fast, slow = self._tallies()
-        known = (fast + slow > 0).any(axis=1)
-        healthy: Bools = (fast >= slow).all(axis=1) & known & ~self.out
-        return healthy
+        known = (fast + slow > 0).any(axis=1) & ~self.out
+        often = fast >= slow
+        every: Bools = often.all(axis=1) & known
+        one_way: Bools = often[:, [OUT, IN]].all(axis=1) & known
+        return every if 2 * every.sum() >= one_way.sum() else one_way
 
     def _tallies(self) -> tuple[Ints, Ints]:
         """Fast and slow flows of each host and channel, without what an uplink explains."""

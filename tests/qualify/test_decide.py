@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -11,12 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.qualify.decide import decide
-from bench.qualify.model import (
-    Cluster,
-    Decision,
-    Limits,
-    State,
-)
+from bench.qualify.model import BOTH, Cluster, Decision, Launch, Limits, Observation, State
 from bench.qualify.pairing import round_of_pairs, rounds
 from bench.qualify.simulation import Campaign, Fault, SimulatedCluster, run_campaign
 
@@ -228,6 +224,35 @@ def test_hosts_behind_a_slow_uplink_are_judged(per_rack: int, ratio: float, slow
         ("host", frozenset([hosts[slow]]), State.SLOW),
     }
     assert all(verdict.state is not State.CANNOT_TELL for verdict in found.verdicts)
+
+
+class _TwoLevels(SimulatedCluster):
+    """Messages both ways at once go at two thirds of their rate in two launches of three."""
+
+    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
+        """See `SimulatedCluster.observe`."""
+        found = []
+        for one in super().observe(launches):
+            share = np.random.default_rng([self.seed, one.launch.number]).choice([1, 0.66, 0.67])
+            rates = {
+                what: tuple(share * rate if what == BOTH else rate for rate in every)
+                for what, every in one.rates.items()
+            }
+            found.append(replace(one, rates=rates))
+        return found
+
+
+@SLOW
+@given(st.integers(4, 12), st.integers(0, 1000), st.sampled_from([0.5, 0.7]))
+def test_both_ways_at_once_may_have_levels_of_their_own(
+    nhosts: int, seed: int, ratio: float
+) -> None:
+    """Rule: a slow host is found by each direction, and nobody is accused of what all pairs do."""
+    hosts = names(nhosts)
+    fault = Fault("host", (hosts[seed % nhosts],), State.SLOW, ratio)
+    simulated = _TwoLevels(hosts, [fault], noise=gaussian, seed=seed)
+    found = run_campaign(Cluster(hosts), Limits(), simulated).decision
+    assert accused(found) == expected([fault])
 
 
 @SLOW
