@@ -36,8 +36,8 @@ for part in ${*:-c readme arrival small plans shm}; do
     shm)
         run=".venv/bin/python benchmarks/shm_vs_mpi.py $BOTH --turn 0.05"
         $run --rounds 7 --ranks 2 4
-        $run --rounds 9 --ranks 16 --megabytes 1 16 --affinity core
-        $run --rounds 3 --ranks 16 --megabytes 256 --affinity core ;;
+        $run --rounds 9 --ranks 16 --bytes 1M 16M --affinity core
+        $run --rounds 3 --ranks 16 --bytes 256M --affinity core ;;
     *) echo "no part $part" >&2; exit 2 ;;
     esac
 done

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import numpy as np
 
+from busbar.units import parse_size
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.roofline import least
 from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
-from collectives.execution.shm.worksharing import WorkSharing
-from collectives.execution.transport import Array, LibraryCall, Start
+from collectives.execution.transport import Action, Array, LibraryCall, Start
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -31,22 +30,23 @@ from collectives.schedule.ops import op
 
 SHM = {
     "allreduce": ("sharded_ps", "ring", "one_shot", "recursive_doubling"),
+    "reduce": ("sharded", "rabenseifner", "flat"),
     "reduce_scatter": ("direct", "ring"),
     "allgather": ("direct", "ring"),
-    "broadcast": ("flat", "scatter_allgather", "binomial"),
+    "broadcast": ("sharded", "scatter_allgather", "flat"),
     "alltoall": ("direct", "pairwise"),
 }
 Turn = Callable[[int], "list[float]"]
 """``turn(n)``: this rank's seconds of each of n operations, or of one of n back to back."""
 SHORT = 1 << 16
-"""Bytes below which operations are timed back to back."""
+"""Bytes below which operations are timed back to back, and not held against the limit."""
 
 
 def main() -> None:
     """Measure every size and placement asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--collective", choices=SHM, default="allreduce")
-    parser.add_argument("--bytes", type=int, nargs="+", required=True)
+    parser.add_argument("--bytes", type=parse_size, nargs="+", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
     parser.add_argument("--affinity", choices=AFFINITIES, default="none")
@@ -76,13 +76,13 @@ def case(
     # As nccl-tests count: the size is the whole vector's.
     elements = nbytes // 4 // max(1, what.parts(size))
     names = (given.algorithms or ",".join(SHM[what.name])).split(",")
-    if given.collective == "allreduce" and nbytes > 1 << 16 and not given.algorithms:
+    if nbytes > SHORT and not given.algorithms:
         names = names[:2]
     with ExitStack() as stack:
         turns: dict[str, Turn] = {}
         layout = Layout(what, size, max(1, what.parts(size)))
         mine = _memory(transport.allocate, layout, world.rank, elements, in_place)
-        shared = _shared(transport, layout, mine, elements, in_place)
+        shared = transport.worksharing(_call(layout, mine, elements, in_place))
         stack.callback(shared.close)
         turns["worksharing"] = _native(world, shared, nbytes < SHORT)
         for name in names:
@@ -90,13 +90,12 @@ def case(
             turns[f"shm {name}"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
         mpi = MpiTransport(world)
         theirs = _memory(mpi.allocate, layout, world.rank, elements, in_place)
-        turns["library"] = _python(
-            world, library(world, what.name, theirs, in_place), nbytes < SHORT
-        )
+        call = mpi.library(_call(layout, theirs, elements, in_place))
+        turns["library"] = _native(world, call, nbytes < SHORT)
         if given.mpi_ring:
             plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
-            turns["mpi ring"] = _python(world, stack.enter_context(plan), nbytes < SHORT)
-        if nbytes >= 1 << 20:
+            turns["mpi ring"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
+        if nbytes >= SHORT:
             # Zeros are copied, written and joined with themselves: buffers stay as they are.
             needed = least(layout, elements, 4, in_place)
             turns["limit"] = lambda n: [transport.roofline(*mine, n).seconds(needed)]
@@ -143,58 +142,22 @@ def _plan(
     return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
 
 
-def _shared(
-    transport: ShmTransport,
-    layout: Layout,
-    buffers: tuple[Array, Array],
-    elements: int,
-    in_place: bool,
-) -> WorkSharing:
+def _call(
+    layout: Layout, buffers: tuple[Array, Array], elements: int, in_place: bool
+) -> LibraryCall:
     where = {Buffer.IN: buffers[0], Buffer.OUT: buffers[1]}
     used = op("sum") if layout.spec.reduces else None
-    return WorkSharing(
-        transport, LibraryCall(layout.spec, where, used, elements, in_place=in_place)
-    )
+    return LibraryCall(layout.spec, where, used, elements, in_place=in_place)
 
 
-def _native(world: MpiWorld, plan: Plan | WorkSharing, loop: bool) -> Turn:
+def _native(world: MpiWorld, action: Action, loop: bool) -> Turn:
+    """Operations timed in the extension: the library's, ours, and work sharing's."""
+
     def turn(n: int) -> list[float]:
-        seconds = plan.spans(n, Start(world.barrier, loop=loop)).seconds
+        seconds = action.spans(n, Start(world.barrier, loop=loop)).seconds
         return (seconds / n if loop else seconds).tolist()
 
     return turn
-
-
-def _python(world: MpiWorld, call: Callable[[], object], loop: bool) -> Turn:
-    def turn(n: int) -> list[float]:
-        times = []
-        for _ in range(1 if loop else n):
-            world.barrier()
-            start = time.perf_counter()
-            for _ in range(n if loop else 1):
-                call()
-            times.append((time.perf_counter() - start) / (n if loop else 1))
-        return times
-
-    return turn
-
-
-def library(
-    world: MpiWorld, collective: str, buffers: tuple[Array, Array], in_place: bool
-) -> Callable[[], object]:
-    """MPI's own collective over the buffers."""
-    comm, mpi, (source, target) = world.comm, world.mpi, buffers
-    first = mpi.IN_PLACE if in_place else source
-    if collective == "allreduce":
-        return lambda: comm.Allreduce(first, target)
-    if collective == "reduce_scatter":
-        # In place MPI leaves the result at the buffer's start; the bytes are the same.
-        return lambda: comm.Reduce_scatter_block(first, source if in_place else target)
-    if collective == "allgather":
-        return lambda: comm.Allgather(first, target)
-    if collective == "alltoall":
-        return lambda: comm.Alltoall(first, target)
-    return lambda: comm.Bcast(source if world.rank == 0 else target)
 
 
 def _rounds(
@@ -206,12 +169,11 @@ def _rounds(
         return float(np.median(world.combine(np.array(seconds), "max")))
 
     number = {}
-    native = {name for name in turns if name.startswith("shm") or name == "worksharing"}
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
         # Six sweeps make a limit. Few of long ones: turns of a round are compared with each other.
-        fewest, each = (2, 6 * once) if name == "limit" else (3 if name in native else 1, once)
+        fewest, each = (2, 6 * once) if name == "limit" else (3, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):

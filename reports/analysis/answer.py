@@ -227,7 +227,7 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
 
 
 def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def head(ranks: int, crowded: bool) -> str:

@@ -94,7 +94,9 @@ def check_right(world: MpiWorld, each: int) -> int:
 
 def check_trace(world: MpiWorld) -> None:
     """Every message is told once: one in shared memory by its reader, others by both ends."""
-    transport = transport_on(world, HOSTS[0][:2] + HOSTS[0][4:], 1 << 19)
+    # Few ranks are on two hosts as well.
+    hosts = HOSTS[0] if world.size > 6 else HOSTS[0][:2] + HOSTS[0][4:]
+    transport = transport_on(world, hosts, 1 << 19)
     n, elements = world.size, 40 * world.size
     source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
     source[:] = 1

@@ -172,13 +172,13 @@ def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
 
 
 def test_a_series_whose_work_was_shared_is_named_so() -> None:
-    """Rule: the legend marks it and says what the mark means."""
+    """Rule: the legend marks it, calls it a bound, and says what the mark means."""
     found = rows(_made(2.0, worksharing=True))
     axes = Figure().subplots()
     FIGURES["busbw"](axes, Palette.of(found).series(found), None)
     legend = axes.get_legend()
     assert "*: work shared by ranks" in " ".join(legend.get_title().get_text().split())
-    assert {"ring* mpi", "library mpi"} <= {t.get_text() for t in legend.get_texts()}
+    assert {"bound: ring* mpi", "library mpi"} <= {t.get_text() for t in legend.get_texts()}
 
 
 def test_the_data_of_a_page() -> None:
