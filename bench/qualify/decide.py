@@ -111,10 +111,11 @@ class _Batch:
             return every, "each host alone"
         self._failed()
         failed = len(self.chosen)
-        for number in self._next_rounds():
+        coming = self._next_rounds()
+        for number in coming:
             self._round(number)
             if len(self.chosen) > failed:
-                return self.chosen, "pairs of hosts"
+                return self.chosen, f"pairs of hosts, round {number + 1} of {coming.stop}"
         self._confirm()
         return self.chosen, "suspects once more"
 
