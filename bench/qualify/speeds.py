@@ -601,11 +601,16 @@ def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> No
 def _links(judge: Judge, limit: float, result: Speeds) -> None:
     """Sort pairs that are slow although both hosts are fast with others.
 
-    Pairs of rounds only: pairs beside suspects are for comparison, and they would never end.
+    Of launches in rounds, and where every pair is measured of each pair's first launch, which may
+    have been for a suspect. Other pairs beside suspects are for comparison: they would never end.
     """
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
-    odd = counts[:nflows] & counts[nflows:] & flows.in_round
+    looked_at = flows.in_round
+    if judge.nhosts <= judge.evidence.limits.all_pairs:
+        _, first, member = np.unique(judge.pair, return_index=True, return_inverse=True)
+        looked_at = looked_at | (flows.launch == flows.launch[first[member]])
+    odd = counts[:nflows] & counts[nflows:] & looked_at
     slow = np.zeros(judge.nhosts, dtype=bool)
     slow[list(result.hosts)] = True
     odd &= ~slow[flows.source] & ~slow[flows.target]

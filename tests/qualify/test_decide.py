@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bench.qualify.decide import decide
@@ -284,6 +284,28 @@ def test_a_host_that_answers_late_keeps_no_suspect_waiting(
     assert confirming
     beside = [one for one in confirming if not {*slow} & {*one.hosts}]
     assert all(hosts[0] not in one.hosts for one in beside)
+
+
+@SLOW
+@given(st.integers(12, 16), st.integers(0, 1000), st.integers(1, 3))
+def test_a_slow_link_is_found_whatever_its_first_launch_was_for(
+    nhosts: int, seed: int, since: int
+) -> None:
+    """Rule: a pair that ran first beside a suspect, and so in no round, is judged as all others."""
+    hosts = names(nhosts)
+    crash = Fault("host", hosts[:1], State.CRASHES, since=since)
+
+    def run(*faults: Fault) -> Campaign:
+        return run_campaign(Cluster(hosts), Limits(seed=seed), SimulatedCluster(hosts, faults))
+
+    first: dict[frozenset[str], Launch] = {}
+    for one in run(crash).observations:
+        first.setdefault(frozenset(one.launch.hosts), one.launch)
+    confirming = [one for one in first.values() if one.stage is Stage.CONFIRM]
+    pairs = [one.hosts for one in confirming if hosts[0] not in one.hosts]
+    assume(pairs)
+    link = Fault("link", pairs[0], State.SLOW, 0.6)
+    assert accused(run(crash, link).decision) == expected([crash, link])
 
 
 @SLOW
