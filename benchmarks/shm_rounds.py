@@ -19,7 +19,6 @@ from busbar.units import parse_size
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.roofline import least
 from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, Array, LibraryCall, Start
@@ -96,13 +95,14 @@ def case(
             plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
             turns["mpi ring"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
         if nbytes >= SHORT:
-            # Zeros are copied, written and joined with themselves: buffers stay as they are.
-            needed = least(layout, elements, 4, in_place)
-            turns["limit"] = lambda n: [transport.roofline(*mine, n).seconds(needed)]
+            # Zeros are copied and added to each other: buffers stay as they are.
+            of = _call(layout, mine, elements, in_place)
+            turns["limit"] = lambda n: [transport.limit(of, n)]
         times = _rounds(world, turns, given)
     return {
         "collective": what.name,
         "library": world.library(),
+        "threads": world.threads().name,
         "ranks": size,
         "bytes": nbytes,
         "in_place": in_place,
@@ -172,8 +172,8 @@ def _rounds(
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        # Six sweeps make a limit. Few of long ones: turns of a round are compared with each other.
-        fewest, each = (2, 6 * once) if name == "limit" else (3, once)
+        # A limit has sweeps of two kinds. Few of long ones: turns of a round are compared.
+        fewest, each = (2, 2 * once) if name == "limit" else (3, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline
 from collectives.execution.world import Json, World
 from collectives.schedule.layout import Elements
 from collectives.schedule.moves import Buffer
@@ -378,10 +377,11 @@ class Transport(ABC):
             " --transport mpi or shm"
         )
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """The rates of this memory, from n sweeps of each kind; None where they are not known.
+    def limit(self, call: LibraryCall, n: int = 5) -> float | None:
+        """The least seconds that memory allows a collective, by n sweeps; None if not known.
 
-        ``target`` loses its content. Raises Unsupported with the reason where it is missing here.
+        Its buffers lose their content. All ranks call this together. Raises Unsupported with the
+        reason where it is missing here.
         """
         return None
 
