@@ -22,7 +22,7 @@ from collectives.execution.plan import Plan
 from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, Array, LibraryCall, Start
-from collectives.schedule.catalogue import build, spec
+from collectives.schedule.catalogue import build, parse, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
@@ -32,7 +32,7 @@ SHM = {
     "reduce": ("sharded", "rabenseifner", "flat"),
     "reduce_scatter": ("direct", "ring"),
     "allgather": ("direct", "ring"),
-    "broadcast": ("sharded", "scatter_allgather", "flat"),
+    "broadcast": ("sharded", "sharded:back=0", "flat"),
     "alltoall": ("direct", "pairwise"),
 }
 Turn = Callable[[int], "list[float]"]
@@ -138,7 +138,8 @@ def _plan(
     in_place: bool,
 ) -> Plan:
     what = spec(collective)
-    where = (build(collective, name, world.size), what, transport, world.rank, *buffers)
+    name, given = parse(name)
+    where = (build(collective, name, world.size, **given), what, transport, world.rank, *buffers)
     return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
 
 
