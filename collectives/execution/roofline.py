@@ -1,4 +1,4 @@
-"""The least bytes of a collective, and the time of sweeps over them, which rows are compared with.
+"""The fewest bytes that a collective must move, and the typical time of sweeps over them.
 
 docs/measuring-limit.md has the definition and its reasons.
 """
@@ -16,7 +16,7 @@ from collectives.schedule.moves import Buffer
 
 
 class Least(NamedTuple):
-    """Bytes that all ranks together must read and write at the least, whatever the algorithm."""
+    """The fewest bytes that all ranks together must read and write, whatever the algorithm."""
 
     reads: int
     writes: int
@@ -25,8 +25,8 @@ class Least(NamedTuple):
 def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> Least:
     """The bytes that a collective must read and write: every input once, every output once.
 
-    In place, an output that is the rank's own input unchanged (its part of an all-gather) is
-    neither read for its sake nor written.
+    In place, an output that equals the rank's own input (its part of an all-gather) is neither read
+    nor written.
     """
     reads = writes = 0
     for rank in range(layout.nranks):
@@ -41,7 +41,7 @@ def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> 
 def typical(mine: NDArray[np.float64], world: World) -> float:
     """The median of the slowest rank's seconds; ``mine``: this rank's of every sweep.
 
-    Sweeps that took more than twice the least are left out: something else had the core.
+    Sweeps that took more than twice the shortest time are left out: another process had the core.
     """
     slowest = world.combine(mine, "max")
     return float(np.median(slowest[slowest <= 2 * slowest.min()]))
