@@ -380,8 +380,8 @@ class Transport(ABC):
     def limit(self, call: LibraryCall, n: int = 5) -> float | None:
         """Measure the shortest time that memory allows for a collective; None if it is not known.
 
-        ``n``: sweeps of each kind. The call's buffers are overwritten. All ranks call this together.
-        Raises Unsupported, with the reason, if it cannot be measured here.
+        ``n``: sweeps of each kind. The call's buffers are overwritten. All ranks call this
+        together. Raises Unsupported, with the reason, if it cannot be measured here.
         """
         return None
 
