@@ -52,12 +52,11 @@ def load(world: World, transport: Transport) -> Load | None:
     """
     if transport.on_gpu:
         return None
-    everyone = world.gather([boot(), listed(cores())])
-    kernels = list(dict.fromkeys(kernel for kernel, _ in everyone))
-    return busiest(
-        [kernels.index(kernel) for kernel, _ in everyone],
-        [members(cpus) or () for _, cpus in everyone],
-    )
+    everyone = world.collect([boot(), listed(cores())])
+    number = {kernel: i for i, kernel in enumerate(dict.fromkeys(k for k, _ in everyone))}
+    nodes = [number[kernel] for kernel, _ in everyone]
+    found = world.broadcast(busiest(nodes, [members(cpus) or () for _, cpus in everyone]))
+    return None if found is None else Load(*found)
 
 
 def machine() -> str | None:

@@ -93,7 +93,9 @@ class Bench:
         if refusal:
             return Record(skipped=refusal)
         source, target = self._buffers(case, layout, in_place)
-        limit = self._rooflines.limit(layout, case.elements, in_place, source, target)
+        own = {Buffer.IN: source, Buffer.OUT: target}
+        called = LibraryCall(case.spec, own, case.op, case.elements, case.root, in_place)
+        limit = self._rooflines.limit(layout, called)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)

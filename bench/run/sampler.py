@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
@@ -140,13 +141,12 @@ class Gauges:
     ) -> None:
         self._world, self._energy, self.why = world, energy, ""
         ids = transport.device_busid, transport.device_uuid
-        everyone = world.gather([world.nodes[world.rank], *ids])
-        self.active = any(busid or uuid for _, busid, uuid in everyone)
+        self.active = bool(world.combine(np.array([float(any(ids))]), "max")[0])
         self._mine: Sampler | None = None
         if not self.active:
             self.why = "--energy: no GPU carries these rows, so no joules are told" * energy
             return
-        problem = ""
+        everyone, problem = world.gather([world.nodes[world.rank], *ids]), ""
         if any(ids) and everyone.index(everyone[world.rank]) == world.rank:
             try:
                 self._mine = Sampler((watch or _by_nvml)(*ids), period)

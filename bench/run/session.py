@@ -65,7 +65,7 @@ class Session:
         self._listed = False  # whether a table has the list of ranks
         brief = partial(closing_sentences, statistic=options.statistic) if options.quiet else None
         self._keeper = Recorder(world, self._screen, options, opened.line, sentences=brief)
-        places = world.gather(place(world, transport))
+        places = world.collect(place(world, transport))
         self._people = RankSummary.of(places)
         self._entering = StartSync(world, transport, options)
         environment = self._environment(places) if world.rank == 0 else {}

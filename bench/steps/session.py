@@ -52,7 +52,7 @@ class _StepSession:
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
-        places = world.gather(place(world, transport))
+        places = world.collect(place(world, transport))
         self._crowd = load(world, transport)
         self._environment = (
             describe(opened.library, world, transport, places) if world.rank == 0 else {}

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+from math import log2
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from bench.run.noise import NoiseCounters
+from bench.cli import start
+from bench.launch.control_socket import ControlSocket
+from bench.options.options import parse
+from bench.run.context import RunContext
 from bench.run.rows import Bench
 from bench.timing.measure import MOST_PER_RANK, Timing, measure
 from bench.timing.starts import BarrierStart
-from collectives.execution.transport import Action
+from collectives.execution.program import Program
+from collectives.execution.transport import Action, Buffers, LibraryCall, Transport
 from collectives.execution.world import World
+from collectives.schedule.ops import Op
+from reports.readers.codec import measurements
 from reports.records.measurement import Record
 from tests.bench.simulated_world import SimulatedWorld
+from tests.conftest import thorough
 
 SIZES = 1024, 4096
 
@@ -80,15 +91,47 @@ def test_a_row_costs_no_more_than_p_log_p(step: Any) -> None:
     assert many.into <= 1.01 * few.into, "what a rank receives does not grow with the ranks"
 
 
-def test_noise_takes_a_line_of_every_rank() -> None:
-    """What is known to grow: each rank receives a line of every other, below 300 bytes, once."""
-    for size in SIZES:
-        world = SimulatedWorld(size)
-        counters = NoiseCounters(cast(World, world))
-        counters.stop()
-        counters.gather()
-        assert world.messages <= size * 12
-        assert world.into < 300 * size
+class _Carrier(Transport):
+    """A library whose collectives move nothing."""
+
+    name, has_library = "mpi", True
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        return np.zeros(nbytes, np.uint8)
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        return _Idle()
+
+    def library(self, call: LibraryCall) -> Action:
+        return _Idle()
+
+
+def _run(world: SimulatedWorld, out: Path) -> None:
+    """A sweep of two rows: start, places of all ranks, times, noise, records, closing."""
+    argv = f"-b 8 -e 16 -n 6 -c 0 -A library --out {out}".split()
+    opened = RunContext(cast(World, world), _Carrier(), _Carrier(), "idle", ControlSocket())
+    assert start.sweep([parse(argv, "allreduce")], opened) == 0
+
+
+@pytest.mark.parametrize("size", [16384, *thorough(65536)])
+def test_a_run_costs_p_log_p(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A whole run on 4,096 ranks and on more: messages and bytes of all ranks grow as P lg P.
+
+    Each rank but the first receives the same few bytes whatever the ranks. Rank 0 receives below
+    400 bytes of each rank for each of the four placements, and for the start.
+    """
+    few, many = SimulatedWorld(4096), SimulatedWorld(size)
+    for world in (few, many):
+        out = tmp_path / f"{world.size}.jsonl"
+        _run(world, out)
+        assert "allreduce" in capsys.readouterr().out
+        rows = measurements(out.read_text())
+        assert len(rows) == 4 and rows[0].ranks == world.size
+        assert world.at_rank_0 < 5 * 400 * world.size
+    most = size * log2(size) / (4096 * 12)
+    assert many.messages <= most * few.messages
+    assert many.nbytes <= most * few.nbytes
+    assert many.into <= 1.01 * few.into
 
 
 def test_every_ranks_own_times_are_bounded() -> None:

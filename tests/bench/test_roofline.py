@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from bench.run import roofline as roofline
-from bench.run.roofline import LEAST_BYTES, MOST_BYTES, Rooflines
+from bench.run.roofline import LEAST_BYTES, Rooflines
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
-from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array
+from collectives.execution.transport import LibraryCall
 from collectives.execution.world import World
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
@@ -26,19 +25,26 @@ from tests.conftest import Mpi, Run, on_threads
 from tests.reports.runs import allreduce, timed
 from tests.together import together
 
-RANKS = 3
-RATES = Roofline(read=4.0, write=2.0, copy=1.0, update=8.0)
+RANKS, SECONDS = 3, 2.5
 
 
 class _Probed:
-    """A memory whose rates are known; it writes down what it was asked."""
+    """A memory whose limit is known; it writes down what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int, int]] = []
+        self.asked: list[tuple[LibraryCall, int]] = []
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
-        self.asked.append((source.nbytes, target.nbytes, n))
-        return RATES
+    def limit(self, call: LibraryCall, n: int = 5) -> float:
+        self.asked.append((call, n))
+        return SECONDS
+
+
+def _call(collective: str, nranks: int, rank: int, elements: int, in_place: bool) -> LibraryCall:
+    """A collective of so many bytes a part."""
+    what = spec(collective)
+    layout = Layout(what, nranks, what.parts(nranks))
+    buffers = {b: np.zeros(layout.elements(rank, b, elements), np.uint8) for b in Buffer}
+    return LibraryCall(what, buffers, None, elements, in_place=in_place)
 
 
 def _limits(collective: str, *cases: tuple[int, bool]) -> tuple[list[list[float | None]], _Probed]:
@@ -48,30 +54,19 @@ def _limits(collective: str, *cases: tuple[int, bool]) -> tuple[list[list[float 
     def body(world: World) -> list[float | None]:
         rooflines = Rooflines(world, probed[world.rank])
         layout = Layout(what, RANKS, what.parts(RANKS))
-        found = []
-        for elements, in_place in cases:
-            n = [layout.elements(world.rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
-            buffers = [np.zeros(size, np.uint8) for size in n]
-            found.append(rooflines.limit(layout, elements, in_place, *buffers))
-        return found
+        calls = [_call(collective, RANKS, world.rank, *case) for case in cases]
+        return [rooflines.limit(layout, call) for call in calls]
 
     return list(run(RANKS, body, deadline=30)), probed[0]
 
 
-def test_the_limit_is_what_must_move_at_the_measured_rates() -> None:
-    """Rule: every rank has the same limit: bytes that must move over the rate for them."""
-    each = 1 << 20
-    parts = spec("allreduce").parts(RANKS)
-    everyone, _ = _limits("allreduce", (each, False), (each, True))
-    copied, updated = RANKS * parts * each / RATES.copy, RANKS * parts * each / RATES.update
-    assert everyone == [[copied, updated]] * RANKS
-
-
 def test_a_size_and_placement_is_probed_once() -> None:
     """Rule: what one algorithm's row has probed serves the others; in place is another memory."""
-    _, probed = _limits("allreduce", *[(1 << 18, place) for place in (False, True, False, True)])
-    firsts = [asked for asked in probed.asked if asked[2] == 1]
-    assert len(firsts) == 2, "once out-of-place and once in-place"
+    cases = [(1 << 18, place) for place in (False, True, False, True)] + [(1 << 17, False)]
+    everyone, probed = _limits("allreduce", *cases)
+    assert everyone == [[SECONDS] * 5] * RANKS
+    firsts = [(c.elements, c.in_place) for c, n in probed.asked if n == 1]
+    assert firsts == [(1 << 18, False), (1 << 18, True), (1 << 17, False)]
 
 
 def test_small_sizes_have_no_limit() -> None:
@@ -87,27 +82,11 @@ def test_the_larger_side_decides_what_is_small(monkeypatch: pytest.MonkeyPatch) 
     assert [one is None for one in everyone[0]] == [True, False]
 
 
-def test_ranks_with_one_buffer_take_part() -> None:
-    """Rule: all ranks sweep equally many bytes, also where only the root has an input."""
-    everyone, probed = _limits("broadcast", (1 << 20, False))
-    assert everyone[0][0] is not None and everyone == [everyone[0]] * RANKS
-    assert len({asked[:2] for asked in probed.asked}) == 1
-    assert probed.asked[0][0] == probed.asked[0][1] == 1 << 19
-
-
-def test_a_probe_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: however large a row, the ranks together sweep so many bytes and no more."""
-    monkeypatch.setattr(roofline, "MOST_BYTES", 1 << 16)
-    _, probed = _limits("allreduce", (1 << 20, False))
-    assert probed.asked[0][0] == (1 << 16) // RANKS // 8 * 8 < MOST_BYTES
-
-
 def _one(make: Callable[[World], Rooflines]) -> tuple[float | None, str]:
     def body(world: World) -> tuple[float | None, str]:
         rooflines = make(world)
         layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
-        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
-        return rooflines.limit(layout, 1 << 20, False, buffer, buffer), rooflines.why
+        return rooflines.limit(layout, _call("allreduce", 1, 0, 1 << 20, False)), rooflines.why
 
     return run(1, body, deadline=30)[0]
 
@@ -124,17 +103,17 @@ def test_a_probe_keeps_to_its_time(
     monkeypatch.setattr(roofline.time, "perf_counter", lambda: next(clock))
     probed = _Probed()
     assert _one(lambda world: Rooflines(world, probed))[0] is not None
-    assert [n for _, _, n in probed.asked] == sweeps
+    assert [n for _, n in probed.asked] == sweeps
 
 
-def _refused(_: Array, __: Array, n: int = 5) -> Roofline:
+def _refused(_: LibraryCall, n: int = 5) -> float:
     raise Unsupported("no memory roofline: the executor is numpy")
 
 
 def test_no_limit_where_nobody_can_or_may_tell() -> None:
     """Rule: --limit none probes nothing; a transport that cannot says why, once."""
     able, unable = _Probed(), _Probed()
-    unable.roofline = _refused  # type: ignore[method-assign]
+    unable.limit = _refused  # type: ignore[method-assign]
     assert _one(lambda world: Rooflines(world, able, wanted=False)) == (None, "") and not able.asked
     assert _one(lambda world: Rooflines(world, InprocTransport(world))) == (None, "")
     why = "no memory roofline: the executor is numpy"
