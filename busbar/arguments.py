@@ -158,6 +158,15 @@ class Parser(argparse.ArgumentParser):
         except BusbarError as error:
             raise argparse.ArgumentError(action, str(error)) from None
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's; the error ends with the choice that may be meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = _nearest(str(value), [str(choice) for choice in action.choices or ()])
+            meant = f"; did you mean {near}?" if near else ""
+            raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
+
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with the option that may be meant and where to find help."""
         wrong = next((word for word in self._left if word.startswith("--")), "")

@@ -45,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names and return its exit status."""
     asked = words_asked()
     words = list(argv) if asked is None else asked
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     name = words[0] if words else ""
     return serve(name if name in ROOMS else "busbar", lambda: _run(name, words))
 

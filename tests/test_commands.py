@@ -111,6 +111,9 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),
     (["reports"], "required: COMMAND"),
+    (["reports", "shwo", "RUN"], "did you mean show?"),
+    (["allreduce", "--placement", "otu"], "did you mean out?"),
+    (["help", "alreduce"], "did you mean allreduce?"),
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),

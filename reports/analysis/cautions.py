@@ -34,6 +34,7 @@ _SAID: Mapping[Kind, str] = {
     "modes": "have more than one mode",
     "alike": "have iterations that resemble the one before",
 }
+_OTHERS = 0.05  # of all cores: the share from which a run names it below the row
 _MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
 # Causes first: a drift causes autocorrelation, and both and two modes widen the interval.
 _SHORT: Mapping[Kind, str] = {
@@ -80,6 +81,8 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     if crowded:
         crowding = f"{oversubscription(crowded)}: times include waiting for a core"
         texts.append(f"{len(crowded)} of {len(timed)} rows are {crowding}")
+    if words := disturbed(timed):
+        texts.append(words)
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
@@ -110,6 +113,19 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
             most = "" if kind == "few" else f"; most of all {named(row)}: {worst.text}"
             texts.append(f"{len(mine)} {of} {crowding}{most}")
     return texts
+
+
+def disturbed(rows: Sequence[Measurement]) -> str:
+    """How many rows ran beside other programs, and the worst of them; empty where none did."""
+    shares = {n: max(r.noise.others, default=0.0) for n, r in enumerate(rows) if r.noise}
+    beside = [n for n, share in shares.items() if share >= _OTHERS]
+    if not beside:
+        return ""
+    worst = max(beside, key=shares.__getitem__)
+    return (
+        f"{len(beside)} of {len(rows)} rows ran beside other programs, which took up to"
+        f" {100 * shares[worst]:.0f} % of all cores ({named(rows[worst])})"
+    )
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
