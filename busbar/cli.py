@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tune": ("find the best algorithm for each size", "bench.tuning.cli:TuneCommand"),
     "recipe": (
         "write a Slurm job, an MPIJob or a container",
-        "bench.launch.recipe_commands:TABLE",
+        "bench.launch.recipes:TABLE",
     ),
     "doctor": ("what is installed, what is missing, what to do", "bench.cli.doctor:DoctorCommand"),
 }

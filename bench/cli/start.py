@@ -17,9 +17,8 @@ from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
 from bench.run.contenders import RankSetup, prove
 from bench.run.context import RunContext
 from bench.run.environment import load
-from bench.run.groups import Group, GroupScreen, of_group, split
 from bench.run.pt2pt import build_jobs
-from bench.run.screen import Screen
+from bench.run.screen import Group, GroupScreen, Screen, of_group, split
 from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported

@@ -149,6 +149,6 @@ def _raise(cluster: Cluster, host: int, up: bool) -> None:
 TABLE = CommandTable(
     "Emulate a cluster on this machine.",
     "bench.cluster.",
-    {"law": "law.main:LawCommand"},
+    {"law": "law:LawCommand"},
     default="main:ClusterCommand",
 )

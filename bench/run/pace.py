@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
-from bench.run.contenders import Contender, Job, SizeDependentContender
+from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import Need, Pool, Room, beside, buffers, lack
-from bench.run.work import SizeRow, rows
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 

@@ -13,8 +13,7 @@ from msgspec import structs
 
 from bench.links.exchange import ExchangePattern, exchange
 from bench.options.options import TWO_SIDED, Choice, Options, Pairing
-from bench.run.contenders import Contender, Job, RankSetup, SizeDependentContender, jobs
-from bench.run.work import check
+from bench.run.contenders import Contender, Job, RankSetup, SizeDependentContender, check, jobs
 from busbar.errors import Unsupported
 from collectives.execution.transport import Reach
 from collectives.schedule.layout import Elements

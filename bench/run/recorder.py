@@ -11,8 +11,8 @@ from threading import Lock
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import RunOptions
 from bench.run.environment import machine
-from bench.run.layout import report_width
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World

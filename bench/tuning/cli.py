@@ -14,12 +14,9 @@ from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.options.options import TUNING, parse
 from bench.run.screen import Screen
 from bench.run.tuning_file import LIBRARY, Rules, dump
-from bench.tuning import nccl, openmpi
-from bench.tuning.course import Course, effort, rounds_within
-from bench.tuning.launches import Launch, plan, run
-from bench.tuning.predicted import predicted
-from bench.tuning.series import has_rows, of_files, tune
-from bench.tuning.table import table
+from bench.tuning.decide import has_rows, of_files, predicted, table, tune
+from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
+from bench.tuning.libraries import rules_file, tuner_file
 from busbar.arguments import Parser, number, unknown
 from busbar.commands import Command
 from busbar.errors import Unsupported
@@ -158,9 +155,9 @@ def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, byt
     files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
     if options.open_mpi_rules is not None:
         own = _own(rules, ("mpi/library", "mpi"))
-        files.append((options.open_mpi_rules, openmpi.rules_file(own)))
+        files.append((options.open_mpi_rules, rules_file(own)))
     if options.nccl_tuner is not None:
-        files.append((options.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
+        files.append((options.nccl_tuner, tuner_file(_own(rules, ("nccl/library",)))))
     return files
 
 

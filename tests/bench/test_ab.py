@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.trials.pairs import PairedRows
-from bench.trials.sides import side, together
+from bench.trials.ab import PairedRows, side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from tests.command import command

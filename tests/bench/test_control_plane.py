@@ -30,19 +30,19 @@ class _Idle(Action):
 
 
 def _measured(world: SimulatedWorld, iterations: int, per_rank: bool) -> Any:
-    of = cast(World, world)
+    of = cast("World", world)
     rules = Timing(0, iterations, per_rank=per_rank)
     return measure(_Idle(), of, rules, BarrierStart(of, "max", loop=False))
 
 
 def _recorded(world: SimulatedWorld) -> None:
     """What `Bench` agrees on after a row: results and bytes, and whether all had memory."""
-    row = cast(Any, object.__new__(Bench))
+    row = cast("Any", object.__new__(Bench))
     row._world, row.complaint, row._check = world, "", "1"
     row._arena = _Memory()
     assert row._taken({}) == ""
 
-    proof = cast(Any, _Proof())
+    proof = cast("Any", _Proof())
     record = row._record(_Case(), Record(times_s=(1.0,)), proof, (10, 20))
     assert (record.sent_bytes, record.received_bytes) == (10, 20)
     assert record.total_bytes == 10 * world.size
@@ -84,7 +84,7 @@ def test_noise_takes_a_line_of_every_rank() -> None:
     """What is known to grow: each rank receives a line of every other, below 300 bytes, once."""
     for size in SIZES:
         world = SimulatedWorld(size)
-        counters = NoiseCounters(cast(World, world))
+        counters = NoiseCounters(cast("World", world))
         counters.stop()
         counters.gather()
         assert world.messages <= size * 12

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.tuning_file import load
-from bench.tuning.course import Course, Effort, effort, rounds_within
 from bench.tuning.decide import slower
-from bench.tuning.launches import Launch
+from bench.tuning.launches import Course, Effort, Launch, effort, rounds_within
 from reports.statistics.inference import ratio_interval
 from tests.bench.test_pace import Clock
 from tests.conftest import Mpi, Run, examples, interruptible, popen

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench.cli.main import listing, names
-from bench.run.work import read_counts
+from bench.run.contenders import read_counts
 from collectives.schedule.catalogue import spec
 from tests.conftest import Mpi, Run, good, on_threads, table_rows, thorough, under
 

@@ -18,12 +18,11 @@ import bench.run.memory
 import native
 from bench.launch.control_socket import ControlSocket
 from bench.options.argument_types import Checks
-from bench.run.case import Case
 from bench.run.context import RunContext
 from bench.run.memory import SHARE, MemoryGrowth, Pool, Room, beside, buffers
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
-from bench.run.rows import Bench
+from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
 from bench.timing.measure import Timing
 from busbar.errors import Unavailable

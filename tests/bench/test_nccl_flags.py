@@ -7,7 +7,7 @@ import pytest
 
 from bench.options.nccl_flags import FLAGS, OTHERS, SET
 from bench.options.options import Options, parse
-from bench.run.groups import color
+from bench.run.screen import color
 from busbar.errors import Unsupported
 from tests.conftest import in_process, on_threads, table_rows
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bench.run.data import Inputs
-from bench.run.proof import Checked, ResultCheck
+from bench.run.data import Checked, Inputs, ResultCheck
 from bench.timing.measure import Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run

@@ -14,8 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.launch.recipe_commands import TABLE
-from bench.launch.recipes import Job, apptainer, dockerfile, mpijob, slurm
+from bench.launch.recipes import TABLE, Job, apptainer, dockerfile, mpijob, slurm
 from busbar.errors import BusbarError, Unsupported
 
 _WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -69,7 +69,7 @@ def _keeper(folder: Path) -> tuple[Recorder, Path]:
     )
     world = SimpleNamespace(rank=0, broadcast=lambda value: value)
     return (
-        Recorder(cast(InprocWorld, world), Screen(0), cast(Any, options), ControlSocket()),
+        Recorder(cast("InprocWorld", world), Screen(0), cast("Any", options), ControlSocket()),
         folder / "r.jsonl",
     )
 

@@ -11,7 +11,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from bench.trials.checks import (
+from bench.trials.harness import costs
+from bench.trials.selfcheck import (
     SlowedSides,
     coverage,
     covered,
@@ -21,7 +22,6 @@ from bench.trials.checks import (
     slowed_side,
     words,
 )
-from bench.trials.harness import costs
 from busbar.cli import main as busbar
 from collectives.execution.inproc.world import run
 from reports.readers.codec import measurements

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from bench.run import states
-from bench.run.states import RankStates
+from bench.run import watchdog
+from bench.run.watchdog import RankStates
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.world import State
 
@@ -56,7 +56,7 @@ def test_strangers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Silent connections keep no rank out, however many they are.
     """
-    monkeypatch.setattr(states, "_MOST_CALLERS", 4)
+    monkeypatch.setattr(watchdog, "_MOST_CALLERS", 4)
 
     def body(world: InprocWorld) -> None:
         end = RankStates(world)
@@ -68,8 +68,8 @@ def test_strangers_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         port = ("127.0.0.1", end._port)
         strangers = [socket.create_connection(port) for _ in range(12)]
-        strangers[0].send(bytes(states._LENGTH))
-        numbers = states._MESSAGE.pack(9, 1, 1, -1)
+        strangers[0].send(bytes(watchdog._LENGTH))
+        numbers = watchdog._MESSAGE.pack(9, 1, 1, -1)
         strangers[1].send(numbers + end._digest(numbers))
         world.barrier()
         assert end.tell(State(3, 4), _LIMIT_S)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.timing.measure import ENOUGH, ENOUGH_S, Timing
-from bench.trials.stopping import PROCESSES, EndedRow, IndependentSeries, ended_rows, stopping_line
+from bench.trials.selfcheck import PROCESSES, EndedRow, IndependentSeries, ended_rows, stopping_line
 
 
 @pytest.mark.parametrize("name", ["autoregression 0.98", "two levels 0.95", "bursts"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.trials.pairs import PairedRows
+from bench.trials.ab import PairedRows
 from busbar import launchers, mpi
 from busbar.errors import Unsupported
 from busbar.launchers import local_size, share_cores

@@ -18,12 +18,10 @@ from bench.launch.child import Ended
 from bench.options.options import Choice, parse
 from bench.run.contenders import Contender, SizeDependentContender
 from bench.run.context import RunContext
-from bench.run.row_results import RowResults
+from bench.run.session import Session
 from bench.run.tuning_file import Range, Tunable, dump, load, lookup
 from bench.run.tuning_file import parse as parse_rules
-from bench.tuning.decide import decide, tied
-from bench.tuning.series import collect, of_files, tune
-from bench.tuning.table import table
+from bench.tuning.decide import collect, decide, of_files, table, tied, tune
 from busbar.errors import Unsupported
 from collectives.predict.fit import dump_fit
 from collectives.predict.machine import Costs, LinkCosts
@@ -212,11 +210,11 @@ class TestCommand:
             Contender(spec("allreduce"), options, Choice(name), 2) for name in ("ring", "library")
         )
         names = SimpleNamespace(name="shm"), SimpleNamespace(name="mpi")
-        results = RowResults.__new__(RowResults)
-        results._opened = cast(RunContext, SimpleNamespace(transport=names[0], baseline=names[1]))
+        results = Session.__new__(Session)
+        results._opened = cast("RunContext", SimpleNamespace(transport=names[0], baseline=names[1]))
         both = SizeDependentContender("auto", [(0, ours), (1024, library), (4096, ours)])
-        assert results.through(both) == "shm, mpi"
-        assert (results.through(ours), results.through(library)) == ("shm", "mpi")
+        assert results._through(both) == "shm, mpi"
+        assert (results._through(ours), results._through(library)) == ("shm", "mpi")
 
     def test_deciding_again_gives_the_same(self, tmp_path: Path) -> None:
         """``--from`` on kept records writes the same rules: nothing depends on the day."""

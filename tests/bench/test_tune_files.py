@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.tuning_file import Range, Tunable, dump, load, parse
-from bench.tuning import nccl, openmpi
+from bench.tuning.libraries import (
+    ALGORITHMS,
+    force_nccl,
+    force_openmpi,
+    forced_by_nccl,
+    forced_by_openmpi,
+    rules_file,
+    tuner_file,
+)
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, choice, rules
 from tests.conftest import Mpi, Run, examples, good, under
@@ -17,7 +25,7 @@ from tests.conftest import Mpi, Run, examples, good, under
 _ranges = st.lists(
     st.tuples(
         st.integers(0, 1 << 30),
-        st.sampled_from(["library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"])]),
+        st.sampled_from(["library", *(f"library/{n}" for n in ALGORITHMS["allreduce"])]),
     ),
     min_size=1,
     max_size=6,
@@ -38,9 +46,15 @@ class TestFiles:
         [
             ("", "no JSON"),
             ("[1]", "not a tuning file"),
-            ('{"format": "busbar-tuning 2"}', "rules: a list"),
-            ('{"format": "busbar-tuning 2", "rules": [3]}', "rules[0]: not an object"),
-            ('{"format": "busbar-tuning 2", "rules": [{}]}', "rules[0].collective"),
+            ('{"format": "busbar-tuning 2"}', "Expected `array`, got `null`"),
+            (
+                '{"format": "busbar-tuning 2", "rules": [3]}',
+                "Expected `object`, got `int` - at `rules[0]`",
+            ),
+            (
+                '{"format": "busbar-tuning 2", "rules": [{}]}',
+                "missing required field `collective` - at `rules[0]`",
+            ),
         ],
     )
     def test_a_file_that_is_none_is_named(self, tmp_path: Path, text: str, what: str) -> None:
@@ -66,18 +80,18 @@ class TestFiles:
         Other rank counts, and sizes below the smallest, are left to Open MPI (0).
         """
         made = [rules(ranges, n) for n, ranges in by_ranks.items()]
-        number = as_open_mpi(openmpi.rules_file(made).decode(), 2, ranks, nbytes)
+        number = as_open_mpi(rules_file(made).decode(), 2, ranks, nbytes)
         if ranks not in by_ranks or nbytes < by_ranks[ranks][0].low:
             assert number == 0
         else:
             wanted = choice(rules(by_ranks[ranks]), nbytes).algorithm
-            names = ("library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"]))
+            names = ("library", *(f"library/{n}" for n in ALGORITHMS["allreduce"]))
             assert names[number] == wanted
 
     def test_what_open_mpi_does_not_have_is_refused(self) -> None:
         """A choice without a counterpart in Open MPI is said, not written as another."""
         with pytest.raises(Unsupported, match="double_tree is no algorithm of Open MPI"):
-            openmpi.rules_file([rules((Range(0, Tunable("double_tree", "mpi"), 1e-6),))])
+            rules_file([rules((Range(0, Tunable("double_tree", "mpi"), 1e-6),))])
 
     def test_nccl_tuner_lines(self) -> None:
         """A line a range in the example plug-in's columns; what NCCL decides itself is left out."""
@@ -89,7 +103,7 @@ class TestFiles:
             ),
             8,
         )
-        lines = nccl.tuner_file([made]).decode().splitlines()
+        lines = tuner_file([made]).decode().splitlines()
         assert lines[1:] == [
             "allreduce,0,4095,tree,ll,-1,1,8",
             f"allreduce,65536,{2**64 - 1},ring,simple,-1,1,8",
@@ -98,16 +112,16 @@ class TestFiles:
     def test_nccl_refuses_what_is_not_its_own(self) -> None:
         """Our ring is not NCCL's ring with some protocol: nothing is guessed."""
         with pytest.raises(Unsupported, match="tune with --nccl"):
-            nccl.tuner_file([rules((Range(0, A, 1e-6),))])
+            tuner_file([rules((Range(0, A, 1e-6),))])
 
     def test_forcing_is_recognised_again(self) -> None:
         """What was forced for a run is read back from that run's record."""
-        for collective, names in openmpi.ALGORITHMS.items():
-            made = openmpi.forcing(collective, 2)
+        for collective, names in ALGORITHMS.items():
+            made = force_openmpi(collective, 2)
             assert set(made) == set(names)
-            assert all(openmpi.forced(collective, v) == name for name, v in made.items())
-            assert all(openmpi.forced("alltoallv", v) == "" for v in made.values())
-        assert all(nccl.forced(v) == name for name, v in nccl.forcing("allreduce").items())
+            assert all(forced_by_openmpi(collective, v) == name for name, v in made.items())
+            assert all(forced_by_openmpi("alltoallv", v) == "" for v in made.values())
+        assert all(forced_by_nccl(v) == name for name, v in force_nccl("allreduce").items())
 
 
 _SUMS = """
@@ -135,7 +149,7 @@ def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         pytest.skip("the file is Open MPI's")
     script = tmp_path / "sums.py"
     script.write_text(_SUMS)
-    force = openmpi.forcing("allreduce", 4)
+    force = force_openmpi("allreduce", 4)
 
     def sums(env: dict[str, str]) -> list[str]:
         out = good(run(*under(mpi, 4, str(script)), env=env))
@@ -150,7 +164,7 @@ def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         Range(1024, Tunable("library/basic_linear", "mpi"), 1e-6),
         Range(100_000, Tunable("library/ring", "mpi"), 1e-6),
     )
-    path.write_bytes(openmpi.rules_file([rules(ranges)]))
+    path.write_bytes(rules_file([rules(ranges)]))
     ruled = sums(
         {
             "OMPI_MCA_coll_tuned_use_dynamic_rules": "true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.steps.compressed import _ALGORITHMS, CompressedMean
+from bench.steps.exchange import _ALGORITHMS, CompressedMean
 from bench.steps.training.codecs import CODECS, ONCE, codec, suits
 from bench.steps.training.report import relative_error
 from busbar.errors import Unsupported

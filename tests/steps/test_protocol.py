@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bench.steps.compute import Compute, Exponential, Replay
-from bench.steps.server.expected import (
+from bench.steps.server.protocol import PROTOCOLS, Core, UpdateProtocol, update_protocol
+from bench.steps.server.report import (
     ServiceTimes,
     mean_staleness,
     per_update,
     simulate_protocol,
     sync_over_async,
 )
-from bench.steps.server.protocol import PROTOCOLS, Core, UpdateProtocol, update_protocol
 from busbar.errors import RankFailure, Unsupported
 
 LAWS = (

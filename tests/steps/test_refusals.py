@@ -10,8 +10,7 @@ from bench.steps import buckets
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol
 from bench.steps.training.codecs import codec
-from bench.steps.training.problem import shape
-from bench.steps.training.rules import rule
+from bench.steps.training.problem import rule, shape
 from busbar.errors import Unsupported
 
 

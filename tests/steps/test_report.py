@@ -11,21 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.compute import Exponential
-from bench.steps.server.expected import (
-    RoundCosts,
-    ServiceTimes,
-    attribute_time,
-    simulate_protocol,
-)
+from bench.steps.server.loops import ServerLog
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.report import (
+    RoundCosts,
     ServerReport,
+    ServiceTimes,
+    attribute_time,
     build_report,
     histogram,
     learners_figures,
     mean_interval,
+    simulate_protocol,
 )
-from bench.steps.server.server_loop import ServerLog
 
 
 @given(st.dictionaries(st.integers(0, 100), st.integers(1, 9), min_size=1))

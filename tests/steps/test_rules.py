@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.training.rules import RULES, ReceivedGradient, rule
+from bench.steps.training.problem import RULES, ReceivedGradient, rule
 
 RATE = 0.5
 _numbers = st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6)

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
+from bench.steps.training.problem import (
+    PROBLEMS,
+    RULES,
+    ReceivedGradient,
+    SharedProblem,
+    TrainingProblem,
+    WeightHistory,
+    rule,
+    shape,
+)
 from bench.steps.training.report import compare_with_one_process, losses
-from bench.steps.training.rules import RULES, ReceivedGradient, rule
-from bench.steps.training.samples import SharedProblem, WeightHistory
 from tests.conftest import examples
 
 

@@ -1,11 +1,14 @@
-"""Small training problems: generated data, a loss and its gradient, in NumPy.
+"""Real training: problems, update rules, and which learner uses which samples.
 
-A problem is a classifier of dense layers: softmax regression, whose loss is convex, or a network
-with one hidden layer. Every rank generates the same data from the seed, so data are not sent.
+A problem is a classifier of dense layers with generated data, a loss and its gradient: softmax
+regression, whose loss is convex, or a network with one hidden layer. Every rank generates the same
+data from the seed, so data are not sent. A rule serves one shard of a server and keeps its state.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,6 +22,145 @@ from bench.steps.training.codecs import make_by_name
 from busbar.errors import Unsupported
 
 Vector = NDArray[Any]
+_TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class ReceivedGradient:
+    """A gradient at the server.
+
+    ``staleness``: how many updates older the weights are from which it was computed. ``read``:
+    these older weights, if the rule needs them (`UpdateRule.remembers`).
+    """
+
+    gradient: Vector
+    staleness: int = 0
+    read: Vector | None = None
+
+
+class UpdateRule(ABC):
+    """Updates one shard's weights."""
+
+    remembers: bool = False
+    """Whether it needs the weights from which each gradient was computed."""
+
+    @abstractmethod
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """Update the weights in place from one or more gradients, in this order."""
+
+
+class FixedRate(UpdateRule):
+    """w ← w − α · mean of the gradients: stochastic gradient descent."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        weights -= weights.dtype.type(self._rate) * mean(gradients)
+
+
+class StalenessRate(UpdateRule):
+    """α = α₀/⟨σ⟩, where ⟨σ⟩ is the mean staleness so far, but at least 1.
+
+    Gupta, Zhang, Wang 2016 (Model accuracy and runtime tradeoff in distributed deep learning). The
+    mean is over all gradients that this shard has received.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._sum, self._count = rate, 0, 0
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        self._sum += sum(gradient.staleness for gradient in gradients)
+        self._count += len(gradients)
+        rate = self._rate / max(1.0, self._sum / self._count)
+        weights -= weights.dtype.type(rate) * mean(gradients)
+
+
+class DistanceRate(UpdateRule):
+    """η_j = min(C/‖w_j − w_τ(j)‖², η_max), for each gradient by itself.
+
+    Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018 (Slow and stale gradients can win the race), for one
+    gradient an update. With several, each is scaled by its own rate before the mean. The distance
+    is that of this shard's weights.
+    """
+
+    remembers = True
+
+    def __init__(self, rate: float, *, c: float = 1.0) -> None:
+        if not c > 0:
+            raise Unsupported(f"rule distance: c must be above 0, not {c:g}")
+        self._most, self._c = rate, c
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        rates = [self._rate(weights, received) for received in gradients]
+        if len(set(rates)) == 1:  # the bits are those of plain descent then
+            weights -= rates[0] * mean(gradients)
+            return
+        scaled = [rate * each.gradient for rate, each in zip(rates, gradients, strict=True)]
+        weights -= mean([ReceivedGradient(gradient) for gradient in scaled])
+
+    def _rate(self, weights: Vector, received: ReceivedGradient) -> Any:
+        assert received.read is not None, "this rule remembers"
+        distance = float(np.sum((weights - received.read).astype(np.float64) ** 2))
+        rate = min(self._c / distance, self._most) if distance else self._most
+        return weights.dtype.type(rate)
+
+
+class Adagrad(UpdateRule):
+    """w ← w − α g/√(Σ g²), element by element, with the sum over this shard's updates.
+
+    Duchi, Hazan, Singer 2011; in each shard of the server as in Downpour (Dean et al. 2012).
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._squares: Vector | None = None
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        gradient = mean(gradients)
+        if self._squares is None:
+            self._squares = np.zeros_like(weights)
+        self._squares += gradient**2
+        weights -= weights.dtype.type(self._rate) * gradient / (np.sqrt(self._squares) + _TINY)
+
+
+def mean(gradients: Sequence[ReceivedGradient]) -> Vector:
+    """The mean of gradients, added in this order, which decides the last bits."""
+    total: Vector = gradients[0].gradient.copy()
+    for received in gradients[1:]:
+        total += received.gradient
+    if len(gradients) > 1:
+        total /= total.dtype.type(len(gradients))
+    return total
+
+
+RULES: dict[str, Callable[..., UpdateRule]] = {
+    "fixed": FixedRate,
+    "staleness": StalenessRate,
+    "distance": DistanceRate,
+    "adagrad": Adagrad,
+}
+
+
+def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
+    """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
+
+    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is not above
+    0.
+    """
+    if not 0 < rate < float("inf"):
+        raise Unsupported(f"--rate {rate:g}: a rate is a number above 0")
+    make = partial(
+        make_by_name, "rule", text, {name: partial(kind, rate) for name, kind in RULES.items()}
+    )
+    make()
+    return make
+
+
 _CLASSES = 10
 # Factor of the teacher's weights, so that most labels are clear. Labels are drawn, so that no
 # weights have a loss of 0.
@@ -196,3 +338,60 @@ def _log_softmax(sums: Vector) -> Vector:
     shifted = sums - sums.max(axis=1, keepdims=True)
     logs: Vector = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return logs
+
+
+def parts(elements: int, shards: int) -> list[slice]:
+    """Divide a vector into so many contiguous parts, whose lengths differ by one at most."""
+    edges = [elements * n // shards for n in range(shards + 1)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+@dataclass(frozen=True)
+class SharedProblem:
+    """A problem that so many learners train. ``rule``: makes the update rule of a shard."""
+
+    problem: TrainingProblem
+    rule: Callable[[], UpdateRule]
+    learners: int
+
+    def gradient(self, weights: Vector, learner: int, number: int) -> Vector:
+        """A learner's n-th gradient, counted from 0, at these weights."""
+        problem = self.problem
+        return problem.gradient(weights, problem.samples(number * self.learners + learner))
+
+    def alone(self, updates: int, whole: bool) -> Vector:
+        """The weights after so many synchronous updates of one process.
+
+        ``whole``: the samples of an update are one batch. Otherwise the gradients of learners are
+        computed one after the other and added in this order.
+        """
+        weights, rule, problem = self.problem.start(), self.rule(), self.problem
+        for update in range(updates):
+            if whole:
+                samples = problem.samples(update * self.learners, self.learners)
+                gradients = [problem.gradient(weights, samples)]
+            else:
+                gradients = [self.gradient(weights, n, update) for n in range(self.learners)]
+            rule(weights, [ReceivedGradient(gradient, 0, weights) for gradient in gradients])
+        return weights
+
+
+class WeightHistory:
+    """Copies of weights after some updates, whose losses are computed when training is over.
+
+    There are at most ``most`` copies beside the first, with as many updates between any two: when
+    there are more, every second one is dropped. ``entries``: numbers of updates, and the weights.
+    """
+
+    def __init__(self, weights: Vector, most: int = 100) -> None:
+        self._most, self._every = most, 1
+        self.entries: list[tuple[int, Vector]] = [(0, weights.copy())]
+
+    def add(self, updates: int, weights: Vector) -> None:
+        """Keep a copy of the weights after so many updates, unless it is too close to the last."""
+        if updates % self._every:
+            return
+        self.entries.append((updates, weights.copy()))
+        if len(self.entries) > self._most + 1:
+            self._every *= 2
+            self.entries = [entry for entry in self.entries if not entry[0] % self._every]

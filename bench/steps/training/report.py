@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec
-from bench.steps.training.problem import TrainingProblem
-from bench.steps.training.samples import SharedProblem
+from bench.steps.training.problem import SharedProblem, TrainingProblem
 from busbar.units import format_seconds as format_seconds
 
 #: The error of a vector is estimated from so many elements at most, to save time.

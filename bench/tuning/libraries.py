@@ -1,8 +1,10 @@
-"""Open MPI's own algorithms: their numbers, how to force one, and the rules file of `coll tuned`.
+"""Algorithms of Open MPI and NCCL: how to force one, and files by which each takes our choices.
 
-Numbers and names are those that ``ompi_info --all`` lists for Open MPI 5.0; the file's grammar is
-what its reader takes (ompi/mca/coll/tuned, coll_tuned_dynamic_file.c), classic form. Sizes in it
-are bytes of the whole vector, as in our size column (coll_tuned_decision_dynamic.c).
+Open MPI: numbers and names are those that ``ompi_info --all`` lists for 5.0; the rules file's
+grammar is what its reader takes (ompi/mca/coll/tuned, coll_tuned_dynamic_file.c), classic form.
+Sizes in it are bytes of the whole vector, as in our size column (coll_tuned_decision_dynamic.c).
+NCCL: the columns are those that its example tuner plug-in reads (plugins/tuner/example in its
+sources): collective, least and most bytes, algorithm, protocol, channels, nodes, ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +16,84 @@ from busbar.errors import Unsupported
 from collectives.schedule import catalogue
 
 PREFIX = f"{LIBRARY}/"
+_NAMES = {
+    "allgather": "allgather",
+    "allreduce": "allreduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "reduce_scatter": "reducescatter",
+}
+# What NCCL implements of each collective (src/graph/tuning.cc); trees only reduce to all.
+_ALGORITHMS = {
+    "allreduce": ("ring", "tree"),
+    "allgather": ("ring", "pat"),
+    "reduce_scatter": ("ring", "pat"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+}
+_PROTOCOLS = ("ll", "ll128", "simple")
+_MOST = 2**64 - 1  # the example compares as size_t; its own files end at 4 GiB
+
+
+def _known(collective: str) -> None:
+    if collective not in _NAMES:
+        raise Unsupported(f"NCCL's tuner does not choose for {collective}: {', '.join(_NAMES)}")
+
+
+def force_nccl(collective: str) -> dict[str, dict[str, str]]:
+    """For each algorithm/protocol that NCCL has for a collective, the environment that forces it.
+
+    Raises Unsupported for a collective that is none of NCCL's.
+    """
+    _known(collective)
+    pairs = [(a, p) for a in _ALGORITHMS[collective] for p in _PROTOCOLS]
+    return {
+        f"{a}/{p}": {"NCCL_ALGO": a.upper(), "NCCL_PROTO": p.upper()}
+        for a, p in pairs
+        if a != "pat" or p == "simple"
+    }
+
+
+def forced_by_nccl(variables: Mapping[str, str]) -> str:
+    """``ring/ll`` where a run's environment forced both, else empty."""
+    algorithm, protocol = variables.get("NCCL_ALGO", ""), variables.get("NCCL_PROTO", "")
+    both = f"{algorithm}/{protocol}".lower()
+    return both if algorithm and protocol in map(str.upper, _PROTOCOLS) else ""
+
+
+def tuner_file(rules: Sequence[Rules]) -> bytes:
+    """The CSV for ``NCCL_TUNER_CONFIG_FILE``; lines where NCCL decides itself are left out.
+
+    Raises Unsupported when a choice is none of NCCL's own algorithms and protocols.
+    """
+    lines = ["# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
+    for one in rules:
+        _known(one.collective)
+        lines += _lines(one)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _lines(rules: Rules) -> Iterator[str]:
+    ends = [r.low - 1 for r in rules.ranges[1:]] + [_MOST]
+    for one, last in zip(rules.ranges, ends, strict=True):
+        if one.choice.algorithm == LIBRARY:
+            continue
+        algorithm, protocol = _pair(rules.collective, one.choice)
+        place = f"{rules.nodes},{rules.ranks}"
+        yield f"{_NAMES[rules.collective]},{one.low},{last},{algorithm},{protocol},-1,{place}"
+
+
+def _pair(collective: str, choice: Tunable) -> tuple[str, str]:
+    name = choice.algorithm.removeprefix(PREFIX)
+    algorithm, _, protocol = name.partition("/")
+    if name == choice.algorithm or protocol not in _PROTOCOLS:
+        raise Unsupported(
+            f"{choice} is no algorithm of NCCL for {collective}; tune with --nccl to choose among"
+            " its own"
+        )
+    return algorithm, protocol
+
+
 _ON = "OMPI_MCA_coll_tuned_use_dynamic_rules"
 
 # collective: number in coll.h, name in parameters, algorithms from number 1 on.
@@ -57,7 +137,7 @@ _OURS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def forcing(collective: str, ranks: int) -> dict[str, dict[str, str]]:
+def force_openmpi(collective: str, ranks: int) -> dict[str, dict[str, str]]:
     """For each algorithm of Open MPI that takes so many ranks, the environment that forces it.
 
     Raises Unsupported for a collective that Open MPI's rules do not know.
@@ -70,7 +150,7 @@ def forcing(collective: str, ranks: int) -> dict[str, dict[str, str]]:
     }
 
 
-def forced(collective: str, variables: Mapping[str, str]) -> str:
+def forced_by_openmpi(collective: str, variables: Mapping[str, str]) -> str:
     """The name of the algorithm that a run's environment forced; empty where it forced none."""
     if collective not in _TABLE or variables.get(_ON, "").lower() not in ("1", "true", "yes"):
         return ""
