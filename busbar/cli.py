@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "say which hosts, links and racks of a cluster are good",
         "bench.qualify.main:QualifyCommand",
     ),
-    "step": ("measure training steps of a model", "bench.launch.rank:step"),
+    "step": ("measure training steps of a model", "bench.launch.control_socket:step"),
     "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
         "check that comparisons and intervals are right",
@@ -66,7 +66,7 @@ def _benchmark(words: Sequence[str]) -> int:
         from busbar.arguments import unknown
 
         raise unknown("command", words[0], (*COMMANDS, *names), elsewhere=_ELSEWHERE)
-    status: int = load("bench.launch.rank:command")(words)
+    status: int = load("bench.launch.control_socket:command")(words)
     return status
 
 

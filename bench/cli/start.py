@@ -14,10 +14,8 @@ from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
-from bench.run.contenders import RankSetup, prove
-from bench.run.context import RunContext
-from bench.run.environment import load
-from bench.run.pt2pt import build_jobs
+from bench.run.contenders import RankSetup, build_jobs, prove
+from bench.run.environment import RunContext, load
 from bench.run.screen import Group, GroupScreen, Screen, of_group, split
 from bench.run.session import Session
 from bench.run.watchdog import end_all

@@ -69,7 +69,7 @@ class OtherWork(NamedTuple):
     @property
     def text(self) -> str:
         """What was taken, or an empty text for less than `_NOTED` of anything."""
-        said = [
+        parts = [
             f"{what} {100 * share:.0f} %{of}"
             for share, what, of in (
                 (self.others, "other programs took", " of all cores"),
@@ -78,7 +78,7 @@ class OtherWork(NamedTuple):
             )
             if share >= _NOTED
         ]
-        return ", ".join(said)
+        return ", ".join(parts)
 
 
 class CpuCheck(NamedTuple):

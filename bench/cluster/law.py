@@ -179,7 +179,7 @@ def ports(cluster: Cluster, folder: Path) -> None:
 
 
 def measure(
-    cluster: Cluster, hosts: int, sweep: Sweep, folder: Path, said: Callable[[str], None]
+    cluster: Cluster, hosts: int, sweep: Sweep, folder: Path, note: Callable[[str], None]
 ) -> None:
     """Measure all algorithms on the first hosts, one rank each, into ``folder``.
 
@@ -190,10 +190,10 @@ def measure(
     for collective, algorithms in sweep.algorithms.items():
         reasons = {name: why_not(collective, name, hosts) for name in algorithms}
         for reason in filter(None, reasons.values()):
-            said(f"{hosts} hosts: left out: {reason}")
+            note(f"{hosts} hosts: left out: {reason}")
         fitting = [name for name in algorithms if not reasons[name]]
         if fitting:
-            _rows(cluster, hosts, (collective, fitting), sweep, folder, said)
+            _rows(cluster, hosts, (collective, fitting), sweep, folder, note)
 
 
 def _rows(
@@ -202,7 +202,7 @@ def _rows(
     chosen: tuple[str, Sequence[str]],
     sweep: Sweep,
     folder: Path,
-    said: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
     """Measure algorithms of one collective."""
     collective, algorithms = chosen
@@ -217,21 +217,21 @@ def _rows(
         _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])
         return _points(folder / file)
 
-    said(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
-    found = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
-    for size, names in unsteady(found).items():
-        said(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
+    note(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
+    points = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
+    for size, names in unsteady(points).items():
+        note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
         again = [name for name in algorithms if name.partition(":")[0] in names]
         rows(f"hosts{hosts}.{collective}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
     """By size: algorithms whose slowest iteration took over `STEADY` times their fastest."""
-    found: dict[int, list[str]] = {}
+    names: dict[int, list[str]] = {}
     for point in points:
         if point.most > STEADY * point.least:
-            found.setdefault(point.size, []).append(point.algorithm)
-    return found
+            names.setdefault(point.size, []).append(point.algorithm)
+    return names
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
@@ -249,18 +249,18 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
 
     Other work only makes a row slower, so of two launches the faster is the point.
     """
-    found: dict[tuple[str, str, int, int], LawPoint] = {}
+    points: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
     for path in sorted(folder.glob("hosts*.jsonl"), key=lambda path: ("-" in path.stem, path.stem)):
         for point in _points(path):
             key = point.collective, point.algorithm, point.hosts, point.size
-            if key in found:
-                fast, slow = sorted((point, found[key]), key=_SECONDS)
+            if key in points:
+                fast, slow = sorted((point, points[key]), key=_SECONDS)
                 point = fast._replace(slower=slow.seconds)
-            found[key] = point
-    if not found:
+            points[key] = point
+    if not points:
         raise ReportError(f"{folder}: no rows of a law; measure with --out {folder}")
-    return list(found.values()), gather([str(folder / _MAP)])[0]
+    return list(points.values()), gather([str(folder / _MAP)])[0]
 
 
 def _points(path: Path) -> list[LawPoint]:
@@ -291,13 +291,13 @@ def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
 
 def _rounded(rows: Sequence[Compared]) -> list[Compared]:
     """The rows by the size that was asked for: a part has whole elements, so some have less."""
-    asked: list[int] = []
+    sizes: list[int] = []
     for size in sorted({row.point.size for row in rows}, reverse=True):
-        if not asked or size < (1 - _LESS) * asked[-1]:
+        if not sizes or size < (1 - _LESS) * sizes[-1]:
             whole = 1 << (size - 1).bit_length()
-            asked.append(whole if size > (1 - _LESS) * whole else size)
+            sizes.append(whole if size > (1 - _LESS) * whole else size)
     return [
-        row._replace(point=row.point._replace(size=min(n for n in asked if n >= row.point.size)))
+        row._replace(point=row.point._replace(size=min(n for n in sizes if n >= row.point.size)))
         for row in rows
     ]
 
@@ -384,37 +384,37 @@ def _cell(row: Compared) -> str:
 
 def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
     """How far the simulator is off on more hosts than the ports were measured on."""
-    found = {
+    relative = {
         p: model / p.seconds - 1
         for p, _, model in _rounded(rows)
         if p.hosts > fitted and not isnan(model)
     }
-    if not found:
+    if not relative:
         return
     yield ""
     yield (
-        f"Simulated against measured on more than {fitted} hosts, {len(found)} points:"
-        f" {_off(found)}."
+        f"Simulated against measured on more than {fitted} hosts, {len(relative)} points:"
+        f" {_off(relative)}."
     )
-    for size in sorted({p.size for p in found}):
+    for size in sorted({p.size for p in relative}):
         yield (
             f"- {format_size_argument(size)}:"
-            f" {_off({p: e for p, e in found.items() if p.size == size})}"
+            f" {_off({p: e for p, e in relative.items() if p.size == size})}"
         )
-    for name in dict.fromkeys((p.collective, p.algorithm) for p in found):
-        mine = {p: e for p, e in found.items() if (p.collective, p.algorithm) == name}
+    for name in dict.fromkeys((p.collective, p.algorithm) for p in relative):
+        mine = {p: e for p, e in relative.items() if (p.collective, p.algorithm) == name}
         each = ", ".join(
             f"{p.hosts}x{format_size_argument(p.size)} {100 * e:+.3g}" for p, e in mine.items()
         )
         yield f"- {name[0]} `{name[1]}`, %: {each}"
 
 
-def _off(found: Mapping[LawPoint, float]) -> str:
+def _off(relative: Mapping[LawPoint, float]) -> str:
     """The median of relative errors, and the worst."""
-    worst = max(found, key=lambda p: abs(found[p]))
+    worst = max(relative, key=lambda p: abs(relative[p]))
     return (
-        f"median error {100 * median(map(abs, found.values())):.3g} %, worst"
-        f" {100 * found[worst]:+.3g} % ({worst.collective} {worst.algorithm}, {worst.hosts}"
+        f"median error {100 * median(map(abs, relative.values())):.3g} %, worst"
+        f" {100 * relative[worst]:+.3g} % ({worst.collective} {worst.algorithm}, {worst.hosts}"
         f" hosts, {format_size_argument(worst.size)})"
     )
 
@@ -504,9 +504,9 @@ class LawCommand(NetworkOptions, Command):
                     for hosts in counts:
                         measure(cluster, hosts, sweep, folder, print_note)
             points, measured = saved(folder)
-            found = fit(measured, network.burst(network.rate))
-            rows = compared(points, found, network.rate)
-            print("\n".join(lines(rows, found, network.rate)))
+            fitted = fit(measured, network.burst(network.rate))
+            rows = compared(points, fitted, network.rate)
+            print("\n".join(lines(rows, fitted, network.rate)))
             print("\n".join(errors(rows, FIT_HOSTS)))
             if self.svg is not None:
                 draw(rows, network.rate, self.svg)

@@ -15,9 +15,9 @@ from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
-from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down
+from bench.cluster.use import picture
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable

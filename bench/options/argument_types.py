@@ -45,11 +45,11 @@ def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) 
 
 def hosts(text: str) -> tuple[str, ...]:
     """The names of hosts, joined by commas."""
-    found = tuple(name.strip() for name in text.split(","))
-    for name in found:
+    hosts_named = tuple(name.strip() for name in text.split(","))
+    for name in hosts_named:
         if not re.fullmatch(r"[\w.][\w.-]*", name):
             raise argparse.ArgumentTypeError(f"{name[:40]!r} is no host name")
-    return found
+    return hosts_named
 
 
 def patience(text: str) -> float | None:

@@ -12,8 +12,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
-from bench.run.context import RunContext
 from bench.run.data import Checked, Inputs, ResultCheck, poison
+from bench.run.environment import RunContext
 from bench.run.memory import (
     Arena,
     MemoryGrowth,

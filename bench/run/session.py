@@ -13,14 +13,12 @@ from msgspec.structs import replace
 
 from bench.options.arrival import ArrivalPattern
 from bench.options.options import RunOptions
-from bench.run.contenders import Contender, Job, SizeDependentContender
-from bench.run.context import RunContext
+from bench.run.contenders import Contender, Job, SizeDependentContender, each
 from bench.run.data import describe_checks
-from bench.run.environment import describe, place
+from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.pt2pt import each
 from bench.run.recorder import Recorder, closing, closing_sentences
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case

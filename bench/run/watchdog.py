@@ -29,7 +29,7 @@ from bench.launch import child
 from bench.launch.child import SOFTLY
 from bench.launch.control_socket import ControlSocket, Phase
 from bench.launch.segments import Segments
-from bench.run.context import RunContext
+from bench.run.environment import RunContext
 from busbar.errors import RankFailure
 from busbar.host import boot
 from collectives.execution.mpi.world import MpiWorld

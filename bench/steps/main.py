@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
-    from bench.run.context import RunContext
+    from bench.run.environment import RunContext
 
 _MODULE = ("bench.step",)
 _LOST = (

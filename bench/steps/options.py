@@ -225,9 +225,10 @@ class StepOptions(RunOptions):
     @property
     def training_facts(self) -> dict[str, object]:
         """The options of real gradients as a record keeps them."""
-        trained = {"problem": self.problem, "rule": self.rule, "rate": self.rate}
-        coded = {} if self.compress == "none" else {"compress": self.compress}
-        return (trained if self.problem else {}) | coded
+        facts: dict[str, object] = {}
+        if self.problem is not None:
+            facts = {"problem": self.problem, "rule": self.rule, "rate": self.rate}
+        return facts if self.compress == "none" else facts | {"compress": self.compress}
 
     @cached_property
     def _whole(self) -> Workload:
@@ -375,14 +376,14 @@ def workload_of(name: str) -> Workload:
 
 
 def compute(
-    given: str | None,
+    law: str | None,
     backward: float | None = None,
     seed: int = 0,
     stragglers: Sequence[str] = (),
 ) -> Compute:
     """The law that ``--compute`` names. ``backward``: a model's own seconds. Raises Unsupported."""
     slow = dict(map(_straggler, stragglers))
-    text = ("none" if backward is None else "model") if given is None else given
+    text = ("none" if backward is None else "model") if law is None else law
     if text == "model":
         if backward is None:
             raise Unsupported("--compute model: the model has no times (a file's backward_ms)")

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench.run.context import RunContext
-from bench.run.environment import load
+from bench.run.environment import RunContext, load
 from bench.run.pace import Pace
 from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers

@@ -34,11 +34,13 @@ from bench.steps.job import UPDATES, StepJob, step_record
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.trace import MESSAGES
 from bench.steps.training.codecs import suits
-from bench.steps.training.problem import ReceivedGradient, SharedProblem, WeightHistory
-from bench.steps.training.report import (
+from bench.steps.training.problem import (
     MOST_CHECKED,
     Facts,
     Lines,
+    ReceivedGradient,
+    SharedProblem,
+    WeightHistory,
     compression,
     relative_error,
     report_training,

@@ -228,9 +228,9 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
         each, within = course.row_seconds(), course.within()
         budget = () if each is None else (f"--budget={each:.3g}",)
         try:
-            with course.run(one.name) as heard:
+            with course.run(one.name) as on_line:
                 mine = replace(one, argv=(*one.argv, *budget))
-                path = run(mine, folder, launcher, which, heard=heard, within=within)
+                path = run(mine, folder, launcher, which, on_line=on_line, within=within)
             paths[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1

@@ -92,14 +92,14 @@ def run(
     launcher: str | None,
     which: LaunchTurn | None = None,
     *,
-    heard: Callable[[str], object] = lambda line: None,
+    on_line: Callable[[str], object] = lambda line: None,
     within: float | None = None,
 ) -> Path:
     """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
     ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
-    command line with ``{ranks}`` in it, None for this host's own mpirun. ``heard`` is called with
-    its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
+    command line with ``{ranks}`` in it, None for this host's own mpirun. ``on_line`` is called
+    with its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
     LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
     began = time.monotonic()
@@ -115,7 +115,7 @@ def run(
         [*launch.argv, "--out", str(path), *more],
         command=launcher,
         variables=launch.variables,
-        on_line=heard,
+        on_line=on_line,
         within=within,
         stdout=subprocess.DEVNULL,
     )
@@ -234,14 +234,14 @@ class Course:
         try:
             with show_progress(title, None) as show:
 
-                def heard(line: str) -> None:
+                def on_line(line: str) -> None:
                     show(line)
                     at = parse_progress(line)
                     if at is not None and not seen:
                         passed = format_duration(self.elapsed)
                         self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")
 
-                yield heard
+                yield on_line
         finally:
             self._taken += self.elapsed - self._begun
             self._number += 1

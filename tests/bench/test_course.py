@@ -48,10 +48,10 @@ def test_without_a_limit_it_says_how_long_at_most_and_what_is_left() -> None:
     course.announce()
     assert said == ["2 runs of 40 rows in all, 6 min 40 s at most; --budget MINUTES for less"]
     assert (course.within(), course.row_seconds(), course.over) == (None, None, False)
-    with course.run("one") as heard:
+    with course.run("one") as on_line:
         clock.now += 20
-        heard("busbar: 7 of 10 done, 20 s passed: ring\n")
-        heard("busbar: 8 of 10 done, 20 s passed: ring\n")  # too soon after the one before
+        on_line("busbar: 7 of 10 done, 20 s passed: ring\n")
+        on_line("busbar: 8 of 10 done, 20 s passed: ring\n")  # too soon after the one before
     with course.run("two"):
         pass
     assert said[1:] == [

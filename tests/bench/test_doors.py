@@ -39,7 +39,10 @@ def test_every_algorithm_of_every_collective_is_right(ranks: int, kind: str) -> 
 def test_there_is_a_module_to_run(collective: str) -> None:
     """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
     door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
-    assert f'leave("busbar", "bench.launch.rank:command", "{collective}")' in door.read_text()
+    assert (
+        f'leave("busbar", "bench.launch.control_socket:command", "{collective}")'
+        in door.read_text()
+    )
     assert sum(line.split()[:1] == [collective] for line in listing()) == 1
 
 

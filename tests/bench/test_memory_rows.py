@@ -18,7 +18,7 @@ import bench.run.memory
 import native
 from bench.launch.control_socket import ControlSocket
 from bench.options.argument_types import Checks
-from bench.run.context import RunContext
+from bench.run.environment import RunContext
 from bench.run.memory import SHARE, MemoryGrowth, Pool, Room, beside, buffers
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines

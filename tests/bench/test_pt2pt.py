@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.options.options import Pairing, parse
-from bench.run.contenders import Contender, rows
-from bench.run.pt2pt import each, pair_jobs
+from bench.run.contenders import Contender, each, pair_jobs, rows
 from bench.run.rows import Overlap
 from busbar.errors import Unsupported
 from collectives.schedule.dtypes import dtype

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bench.launch.child import Ended
 from bench.options.options import Choice, parse
 from bench.run.contenders import Contender, SizeDependentContender
-from bench.run.context import RunContext
+from bench.run.environment import RunContext
 from bench.run.session import Session
 from bench.run.tuning_file import Range, Tunable, dump, load, lookup
 from bench.run.tuning_file import parse as parse_rules

@@ -7,7 +7,7 @@ import pytest
 
 from bench.steps.exchange import _ALGORITHMS, CompressedMean
 from bench.steps.training.codecs import CODECS, ONCE, codec, suits
-from bench.steps.training.report import relative_error
+from bench.steps.training.problem import relative_error
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run

@@ -14,10 +14,11 @@ from bench.steps.training.problem import (
     SharedProblem,
     TrainingProblem,
     WeightHistory,
+    compare_with_one_process,
+    losses,
     rule,
     shape,
 )
-from bench.steps.training.report import compare_with_one_process, losses
 from tests.conftest import examples
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.rank import step as steps
+from bench.launch.control_socket import step as steps
 from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange

@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 from bench.steps.options import StepOptions
 from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.problem import (
+    MOST_CHECKED,
+    Facts,
     FixedRate,
+    Lines,
     ReceivedGradient,
     SharedProblem,
     UpdateRule,
     WeightHistory,
-)
-from bench.steps.training.report import (
-    MOST_CHECKED,
-    Facts,
-    Lines,
     compression,
     relative_error,
     report_training,
