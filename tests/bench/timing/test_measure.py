@@ -14,7 +14,7 @@ from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
 from reports.records.measurement import Record
-from tests.bench.test_pace import Clock
+from tests.bench.run.test_pace import Clock
 
 
 class Iteration(Counted):

@@ -14,7 +14,7 @@ from bench.timing.starts import BarrierStart
 from collectives.execution.transport import Action
 from collectives.execution.world import World
 from reports.records.measurement import Record
-from tests.bench.simulated_world import SimulatedWorld
+from tests.bench.run.simulated_world import SimulatedWorld
 
 SIZES = 1024, 4096
 

@@ -250,7 +250,8 @@ def test_a_signal_to_one_rank_is_a_signal_to_the_run(monkeypatch: pytest.MonkeyP
 def test_output_that_cannot_be_written_ends_the_run(run: Run) -> None:
     """Rule: a launcher says nothing when it cannot hand output on; the starter knows."""
     code = (
-        "import sys; from busbar.process import serve; from tests.bench.test_ranks import _run; "
+        "import sys; from busbar.process import serve; "
+        "from tests.bench.launch.test_ranks import _run; "
         "sys.exit(serve('busbar', lambda: _run('', [\"print('x', flush=True); \" + "
         "sys.argv[1]])[0]))"
     )

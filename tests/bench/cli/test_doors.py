@@ -38,7 +38,7 @@ def test_every_algorithm_of_every_collective_is_right(ranks: int, kind: str) -> 
 @pytest.mark.parametrize("collective", names())
 def test_there_is_a_module_to_run(collective: str) -> None:
     """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
-    door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
+    door = Path(__file__).parents[3] / "bench" / f"{collective}.py"
     assert (
         f'leave("busbar", "bench.launch.control_socket:command", "{collective}")'
         in door.read_text()

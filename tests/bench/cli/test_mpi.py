@@ -18,8 +18,8 @@ import native
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, table_rows, thorough, under
 from tests.together import together
 
-PROPERTY = str(REPO / "tests/bench/mpi_property.py")
-FAULTS = str(REPO / "tests/bench/mpi_faults.py")
+PROPERTY = str(REPO / "tests/bench/cli/mpi_property.py")
+FAULTS = str(REPO / "tests/bench/cli/mpi_faults.py")
 BENCH = ("-m", "bench.allreduce")
 # A run that never ends by itself, whose rows are short however many ranks share a core.
 FAULTY = ("-b", "1K", "-e", "1K", "-n", "100", "--transport", "mpi", "-A", "ring")

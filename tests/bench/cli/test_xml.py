@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 import native
-from tests.bench.test_gpu import here as gpus
-from tests.bench.test_ipc import here as peers
+from tests.bench.cli.test_gpu import here as gpus
+from tests.bench.cli.test_ipc import here as peers
 from tests.collectives.msccl_files import OWN, PUBLIC
 from tests.conftest import in_process
 from tests.together import Ended, together

@@ -11,7 +11,7 @@ from bench.run.screen import color
 from busbar.errors import Unsupported
 from tests.conftest import in_process, on_threads, table_rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "nccl-tests.md"
+PAGE = Path(__file__).parents[3] / "docs" / "nccl-tests.md"
 # All options of nccl-tests 2.19, as its help lists them.
 THEIRS = set("tgbeifnmwNpcodrzyTGCSJaRxDVMuIKh")
 

@@ -12,7 +12,7 @@ from tests.gpu_standin import library
 from tests.together import together
 
 SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
-STARTED = ("-m", "tests.bench.gpu_process")
+STARTED = ("-m", "tests.bench.cli.gpu_process")
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)

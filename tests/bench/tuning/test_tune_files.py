@@ -19,7 +19,7 @@ from bench.tuning.libraries import (
     tuner_file,
 )
 from busbar.errors import Unsupported
-from tests.bench.tunings import A, as_open_mpi, choice, rules
+from tests.bench.tuning.tunings import A, as_open_mpi, choice, rules
 from tests.conftest import Mpi, Run, examples, good, under
 
 _ranges = st.lists(
