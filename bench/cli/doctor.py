@@ -98,7 +98,7 @@ def _native() -> Check:
 
 
 def _first(error: Exception) -> str:
-    """What an error says, without its remedy."""
+    """The message of an error without its remedy."""
     return str(error).partition(";")[0]
 
 

@@ -112,7 +112,7 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
 
 
 def _announce(wanted: Sequence[Options]) -> None:
-    """Say how long several launches may take in all, if that is long and iterations have no number.
+    """Print how long several launches may take in all, if that is long and -n is not given.
 
     A count that an algorithm cannot serve is left out; its launch says why.
     """

@@ -74,7 +74,7 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
 
 
 def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> RunContext:
-    """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
+    """Open the transports of a run on all ranks. ``runs_in``: such as "threads of one process"."""
     both = open_transports(world, wishes(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
@@ -149,7 +149,7 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
 
 
 def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
-    """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
+    """Print which rank failed and how, unless it was interrupted, and end all ranks."""
     status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
         status = INTERRUPTED

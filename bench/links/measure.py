@@ -140,7 +140,7 @@ class PairTimer:
         return self._memory
 
     def close(self) -> None:
-        """Leave the transport once nobody waits any more."""
+        """Close the transport after a barrier, when no rank waits for another."""
         self._world.barrier()
         self._memory = ()
         self._transport.close()
@@ -252,7 +252,7 @@ class PairRun(NamedTuple):
 
 
 def measure(run: PairRun) -> Measured:
-    """Measure the pairs of a run; collective, and all ranks know the result."""
+    """Measure the pairs of a run; collective, with the same result on all ranks."""
     mine = [cell for together in run.rounds() for cell in _round(run, together)]
     cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)

@@ -180,7 +180,7 @@ class RankSetup(NamedTuple):
 
 
 class Contender:
-    """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
+    """An algorithm for so many ranks, with a schedule for each root; `prove` checks them.
 
     ``holds``: how many of what a row times one iteration carries out. ``reach``: how ranks reach
     into each other's memory, where no messages are sent.
@@ -294,7 +294,7 @@ class SizeDependentContender:
 
 
 def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> SizeDependentContender:
-    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+    """``-A auto``: at each size the choice of a tuning file for these ranks and transport.
 
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """

@@ -154,7 +154,7 @@ class Inputs:
 
 
 def digest(runs: Iterator[Array]) -> int:
-    """A sum of all 64-bit words modulo 2^64, each times an odd number that goes by its place.
+    """A sum of all 64-bit words modulo 2^64, each times an odd number that depends on its place.
 
     An odd factor has an inverse modulo 2^64: a word that differs alone changes the sum whatever
     its difference is. No element of 1, 2, 4 or 8 bytes lies in two words. Words that change places

@@ -46,7 +46,7 @@ def allowed(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def place(world: World, transport: Transport) -> dict[str, Any]:
-    """Where this rank is, as JSON values: process, host, cores, GPU; one rank a node says more."""
+    """Where this rank is, as JSON values; the first rank of a node adds the map's fingerprint."""
     first = list(world.nodes).index(world.nodes[world.rank]) == world.rank
     return {
         "pid": os.getpid(),

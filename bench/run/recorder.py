@@ -83,7 +83,7 @@ class Recorder:
                 self._say(lines)
 
     def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
-        """The last words of the run; whoever calls first has them.
+        """Print the closing report and close the files; only the first call does.
 
         ``reason``: why it ends before its time, as a note, after which there is none of any thread.
         """

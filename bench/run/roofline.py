@@ -46,7 +46,7 @@ class Rooflines:
         source: Array,
         target: Array,
     ) -> float | None:
-        """The least seconds for a collective of these elements; None where nobody can tell.
+        """The least seconds for a collective of these elements; None if there is no roofline.
 
         ``source`` and ``target`` are the row's own buffers on this rank, which lose their content.
         """

@@ -154,7 +154,7 @@ class Bench:
         pace: Pace,
         follow: Callable[[Action | None], object] = lambda action: None,
     ) -> None:
-        """``room``: what there is to take memory from.
+        """``room``: the memory that rows may take.
 
         ``pace``: what a row may take of the sweep's time; rank 0's decides. ``follow``: called with
         the action that runs next, and with None when it is closed.

@@ -45,7 +45,7 @@ class Screen:
         self._endless = False
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Results."""
+        """Print results on standard output, on rank 0."""
         with self._lock:
             if not self._speaks:
                 return
@@ -60,13 +60,13 @@ class Screen:
                 self._progress.start()
 
     def note(self, text: str) -> None:
-        """Something to know that is no result."""
+        """Print a line on standard error, on rank 0."""
         with self._lock:
             if self._speaks:
                 print(make_lines_printable(text), file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
-        """Say how long so many placements of rows may take, and show progress over them.
+        """Print how long so many placements of rows may take, and show progress over them.
 
         ``endless``: they are measured again and again, so that there is no whole to show. A
         terminal gets a bar; a file or a launcher's pipe a line every few seconds.
@@ -125,7 +125,7 @@ class Screen:
             self._lock.release()
 
     def _far(self) -> str:
-        """Where the sweep stands, in words."""
+        """The progress of the sweep as text."""
         assert self._pace is not None
         remaining = self._pace.remaining()
         passed = format_duration(self._pace.elapsed)
@@ -147,7 +147,7 @@ class Screen:
         )
 
     def end(self, reason: str) -> None:
-        """The last note, if there is a reason to tell; no thread's words come after it."""
+        """Print the last note, if there is a reason; afterwards no thread prints."""
         if reason:
             self.note(f"busbar: {reason}")
         with self._lock:
@@ -201,7 +201,7 @@ class Group(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Json]:
-        """What a record says of it."""
+        """The group in a record's environment."""
         return {"number": self.number, "of": self.count_, "ranks": list(self.ranks)}
 
 

@@ -88,9 +88,9 @@ class RunSession:
         return [f"# ended early: {reason}"]
 
     def stop(self, reason: str, aloud: bool) -> None:
-        """Report what there is when the run is ended from outside. The watchdog's thread calls it.
+        """Report the results so far when the run is ended from outside. The watchdog calls this.
 
-        ``aloud``: the reason is also said on standard error, and by nobody else.
+        ``aloud``: also print the reason on standard error; otherwise another process does.
         """
         self._keeper.end(lambda: self._early(reason), reason if aloud else "")
 
@@ -183,7 +183,7 @@ class Session(RunSession):
         return int(self._keeper.failed or self._wrong)
 
     def _noted(self, *remarks: str) -> None:
-        """Say what there is to say on standard error."""
+        """Print the remarks that are not empty on standard error."""
         for remark in filter(None, remarks):
             self._screen.note(f"busbar: {remark}")
 
@@ -326,7 +326,7 @@ class Session(RunSession):
         return replace(each(record, chosen.holds), core_wait=waits)
 
     def _compare(self, chosen: Contender, case: Case, record: Record) -> None:
-        """What was counted while running must be what the schedule says."""
+        """Check that the bytes counted while running are those of the schedule."""
         sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
         if (record.sent_bytes, record.received_bytes) != (sent, received):
             self._wrong = True

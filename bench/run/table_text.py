@@ -94,7 +94,7 @@ def columns() -> int | None:
 
 
 def for_ranks() -> dict[str, str]:
-    """Environment variables that tell our ranks how wide this process's terminal is."""
+    """Environment variables by which our ranks know the width of this process's terminal."""
     width = _own()
     return {} if width is None else {COLUMNS: str(width)}
 
@@ -180,7 +180,7 @@ def remarks(
 
 
 def shown(pair: Placements, layout: TableLayout) -> list[str]:
-    """A row and what is to be said of it, a line each."""
+    """The lines of a row, and the notes below it."""
     lines, first = layout.row(pair), pair.every[0]
     if first.chosen_algorithm:
         chosen = f"{first.chosen_algorithm} over {first.transport}"

@@ -98,7 +98,7 @@ class RankStates:
         return [] if self.listener is None else [self.listener, *self._callers]
 
     def hear(self, ready: Sequence[object]) -> dict[int, State]:
-        """Take what ranks tell on the ends that are ``ready``, and answer; their states by rank."""
+        """Receive states on sockets that are ``ready``, and answer; gives the states by rank."""
         received: dict[int, State] = {}
         for end in [one for one in self._callers if one in ready]:
             try:
@@ -134,7 +134,7 @@ class RankStates:
                 self._callers[end] = b""
 
     def _read(self, data: bytes) -> tuple[int, State] | None:
-        """The rank and state of a message; None where it is none of a rank of ours."""
+        """The rank and state of a message; None if the message is not from one of our ranks."""
         numbers, digest = data[: _MESSAGE.size], data[_MESSAGE.size :]
         if not hmac.compare_digest(digest, self._digest(numbers)):
             return None
@@ -266,7 +266,7 @@ def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
 
 
 def _forget_segments() -> None:
-    """Unlink what this rank has mapped: whoever ends all ranks may be ended before it is done."""
+    """Unlink MPI's segments of this rank now: it may be killed before MPI removes them."""
     mine = Segments()
     mine.look(os.getpid())
     mine.remove(used=True)
@@ -325,7 +325,7 @@ class Watchdog:
             self._before = 0 if action is None else action.begun()
 
     def explained(self, how: Callable[[Mapping[int, State], int], str]) -> None:
-        """Until the next row ``how``, called as `explain` is, says what is waited for."""
+        """Until the next row use ``how`` in place of `explain` to describe what is waited for."""
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
@@ -408,7 +408,7 @@ class Watchdog:
             return state, (self._signs, begun)
 
     def _look(self, now: float, timeout: float) -> None:
-        """Notice progress; tell rank 0 of none, and end the run where there is none too long."""
+        """Note progress. Without any: send the state to rank 0; after the time-out end the run."""
         state, signs = self._state()
         if signs != self._seen:
             self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
@@ -444,7 +444,7 @@ class Watchdog:
         self._leave(reason, 4)
 
     def _unreached(self, states: Mapping[int, State]) -> str:
-        """What else may be the matter where no rank of a host has told anything."""
+        """A remark on hosts of which no rank could reach rank 0; empty if there are none."""
         nodes = self._world.nodes
         silent = sorted(set(nodes) - {nodes[rank] for rank in states})
         if not silent or self._states is None:
@@ -476,7 +476,7 @@ class Watchdog:
         self._leave(f"interrupted{name}", status, _GRACE_S)
 
     def _told(self, word: str) -> None:
-        """End as the starter says: its exit status and its reason."""
+        """End with the exit status and for the reason that the starter has sent."""
         status, _, reason = word.partition(" ")
         if not status.isdigit():  # nobody is there to say anything
             self._leave(word, 4, _GRACE_S)
@@ -505,7 +505,7 @@ def _late(timeout: float) -> str:
 
 
 def _states(world: World) -> RankStates | None:
-    """Sockets for what ranks tell each other; None where they share one process."""
+    """The sockets between MPI's ranks; None if ranks are threads of one process."""
     return RankStates(world) if isinstance(world, MpiWorld) else None
 
 

@@ -91,9 +91,9 @@ def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
 
 
 def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """For each update the fusion whose steps are shortest, and those not told from it.
+    """For each update the fusion whose steps are shortest, and those that may be as short.
 
-    Two are told apart where the 95 % intervals of their medians do not meet.
+    Two differ if the 95 % intervals of their medians do not meet.
     """
     lines: list[str] = []
     steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]

@@ -120,6 +120,15 @@ class _Layers:
         self.positions = 1
         self.conv(name, out, into)
 
+    def norm(self, name: str, width: int) -> None:
+        """A layer normalisation."""
+        self.weight(f"{name}.weight", width)
+        self.weight(f"{name}.bias", width)
+
+    def table(self, name: str, rows: int, width: int) -> None:
+        """An embedding, of which a token uses one row."""
+        self.tensors.append(Tensor(name, (rows, width), float(width)))
+
 
 def resnet50() -> list[Tensor]:
     """161 tensors, 25,557,032 parameters."""
@@ -242,54 +251,37 @@ def _modules() -> list[tuple[int, list[_Branch], int]]:
     return [*modules, *[(8, [[(320, one)], wide, long, [(192, one)]], 2048)] * 2]
 
 
-def _matrix(name: str, out: int, into: int) -> Tensor:
-    return Tensor(name, (out, into), float(out * into))
-
-
-def _vector(name: str, width: int) -> Tensor:
-    return Tensor(name, (width,), float(width))
-
-
-def _table(name: str, rows: int, width: int) -> Tensor:
-    return Tensor(name, (rows, width), float(width))
-
-
-def _linear(name: str, out: int, into: int) -> list[Tensor]:
-    return [_matrix(f"{name}.weight", out, into), _vector(f"{name}.bias", out)]
-
-
-def _norm(name: str, width: int) -> list[Tensor]:
-    return [_vector(f"{name}.weight", width), _vector(f"{name}.bias", width)]
-
-
 def bert_large() -> list[Tensor]:
     """391 tensors, 335,141,888 parameters: 24 layers of 1024, with the pooler."""
-    d, vocabulary, positions = 1024, 30_522, 512
-    tensors = [
-        _table("embeddings.word", vocabulary, d),
-        _table("embeddings.position", positions, d),
-        _table("embeddings.type", 2, d),
-        *_norm("embeddings.norm", d),
-    ]
+    net, d = _Layers(1), 1024
+    for name, rows in (("word", 30_522), ("position", 512), ("type", 2)):
+        net.table(f"embeddings.{name}", rows, d)
+    net.norm("embeddings.norm", d)
     for n in range(24):
         for name in ("query", "key", "value", "output"):
-            tensors += _linear(f"layer{n}.{name}", d, d)
-        tensors += _norm(f"layer{n}.norm1", d)
-        tensors += _linear(f"layer{n}.up", 4 * d, d) + _linear(f"layer{n}.down", d, 4 * d)
-        tensors += _norm(f"layer{n}.norm2", d)
-    return [*tensors, *_linear("pooler", d, d)]
+            net.linear(f"layer{n}.{name}", d, d)
+        net.norm(f"layer{n}.norm1", d)
+        net.linear(f"layer{n}.up", 4 * d, d)
+        net.linear(f"layer{n}.down", d, 4 * d)
+        net.norm(f"layer{n}.norm2", d)
+    net.linear("pooler", d, d)
+    return net.tensors
 
 
 def gpt2() -> list[Tensor]:
     """148 tensors, 124,439,808 parameters: 12 layers of 768; the head shares the token table."""
-    d, vocabulary, positions = 768, 50_257, 1024
-    tensors = [_matrix("wte", vocabulary, d), _table("wpe", positions, d)]
+    net, d = _Layers(1), 768
+    net.weight("wte", 50_257, d)
+    net.table("wpe", 1024, d)
     for n in range(12):
-        tensors += _norm(f"h{n}.ln_1", d)
-        tensors += _linear(f"h{n}.attn", 3 * d, d) + _linear(f"h{n}.proj", d, d)
-        tensors += _norm(f"h{n}.ln_2", d)
-        tensors += _linear(f"h{n}.fc", 4 * d, d) + _linear(f"h{n}.out", d, 4 * d)
-    return [*tensors, *_norm("ln_f", d)]
+        net.norm(f"h{n}.ln_1", d)
+        net.linear(f"h{n}.attn", 3 * d, d)
+        net.linear(f"h{n}.proj", d, d)
+        net.norm(f"h{n}.ln_2", d)
+        net.linear(f"h{n}.fc", 4 * d, d)
+        net.linear(f"h{n}.out", d, 4 * d)
+    net.norm("ln_f", d)
+    return net.tensors
 
 
 def llama2_7b() -> list[Tensor]:
@@ -304,21 +296,18 @@ def llama3_8b() -> list[Tensor]:
 
 def _llama(vocabulary: int, heads: int, hidden: int) -> list[Tensor]:
     """32 layers of 4096; ``heads`` of 128 for keys and for values."""
-    d = 4096
-    tensors = [_table("embed", vocabulary, d)]
+    net, d = _Layers(1), 4096
+    net.table("embed", vocabulary, d)
     for n in range(32):
-        tensors += [
-            _vector(f"layer{n}.norm1", d),
-            _matrix(f"layer{n}.q", d, d),
-            _matrix(f"layer{n}.k", heads * 128, d),
-            _matrix(f"layer{n}.v", heads * 128, d),
-            _matrix(f"layer{n}.o", d, d),
-            _vector(f"layer{n}.norm2", d),
-            _matrix(f"layer{n}.gate", hidden, d),
-            _matrix(f"layer{n}.up", hidden, d),
-            _matrix(f"layer{n}.down", d, hidden),
-        ]
-    return [*tensors, _vector("norm", d), _matrix("head", vocabulary, d)]
+        net.weight(f"layer{n}.norm1", d)
+        for name, out in (("q", d), ("k", heads * 128), ("v", heads * 128), ("o", d)):
+            net.weight(f"layer{n}.{name}", out, d)
+        net.weight(f"layer{n}.norm2", d)
+        for name, out, into in (("gate", hidden, d), ("up", hidden, d), ("down", d, hidden)):
+            net.weight(f"layer{n}.{name}", out, into)
+    net.weight("norm", d)
+    net.weight("head", vocabulary, d)
+    return net.tensors
 
 
 def _toy() -> list[Tensor]:

@@ -113,7 +113,7 @@ class ClockModel(NamedTuple):
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
-        """How much later than the line says the other clock was."""
+        """How far a trip's offset is from that of the line, in seconds."""
         return trip.offset - (self.other(trip.middle) - trip.middle)
 
     def error(self, local: float) -> float:

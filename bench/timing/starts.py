@@ -145,7 +145,7 @@ class WindowStart:
         return min(self._grown * room, max(4 * room, room + _TURN_S))
 
     def _agreed(self) -> float:
-        """The common time at which the first window opens: once every rank surely knows it."""
+        """The common time at which the first window opens, late enough for all ranks to get it."""
         now = self._common.now
         begun = now()
         self._world.barrier()
@@ -171,7 +171,7 @@ class WindowStart:
         return Batch(times, np.round((ends - begins)[good], 12), also)
 
     def window(self) -> Window:
-        """What a record says of the windows."""
+        """The windows of the row, for its record."""
         return Window(
             arrival=str(self._arrival),
             pattern=self._arrival.pattern,

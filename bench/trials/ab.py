@@ -57,7 +57,7 @@ class Side(NamedTuple):
 
     @property
     def shuffles(self) -> bool:
-        """Whether it knows ``--launch``."""
+        """Whether the command takes ``--launch``."""
         return self.options is not None
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Side(NamedTuple):
 
 
 def side(name: str, words: Sequence[str]) -> Side:
-    """A command by its words; a benchmark's name alone stands for it in this build.
+    """A side from the words of its command, which may begin with a benchmark's name.
 
     Raises Unsupported without a word, and for options that the benchmark refuses.
     """
@@ -110,7 +110,7 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
 
 
 def _ours(words: Sequence[str]) -> bool:
-    """Whether a benchmark of some build of ours is started, by whatever launcher."""
+    """Whether these words start a benchmark of Busbar, in any build and under any launcher."""
     for at, word in enumerate(words[:-1]):
         following = words[at + 1]
         if word == "-m" and following.removeprefix(_BENCH) in (*names(), "bench"):

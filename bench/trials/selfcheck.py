@@ -86,7 +86,7 @@ class CheckLine:
 
 
 def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
-    """How often compare says what of the rows of A and of B, each row by itself.
+    """How often compare gives each verdict on the rows of A and of B, each row by itself.
 
     Without the correction for the number of rows, which would make false alarms rarer still.
     """
@@ -136,7 +136,7 @@ Cell = tuple[str, int]
 
 @dataclass
 class SlowedSides:
-    """What compare said of one side slowed, and by how much launches differ, cell by cell.
+    """Verdicts on one side slowed, and how much launches differ, by transport and size.
 
     ``launches``: of a set; each measures A and, slowed by each share, B.
     """

@@ -162,7 +162,7 @@ def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, byt
 
 
 def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
-    """The rules of the first of these groups that there are: what one library can be told to do."""
+    """The rules of the first of these groups that has any, for the file of one library."""
     for group in groups:
         own = [one for one in rules if one.transport == group]
         if own:

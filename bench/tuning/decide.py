@@ -297,7 +297,7 @@ def predicted(
     wanted: str | None,
     kind: str = "float",
 ) -> tuple[Series, list[str]]:
-    """One predicted time a candidate and size, and lines that say where the costs are from.
+    """A predicted time for each candidate and size, and lines on the source of the costs.
 
     ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that
     map the machine, None for ranks as they were measured. The candidates' transport is the one that

@@ -184,7 +184,7 @@ class Course:
         return self._clock() - self._start
 
     def announce(self) -> None:
-        """Say what there is to do, and how long it takes."""
+        """Print how many runs and rows there are, and how long they take."""
         many = len(self._runs)
         what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
         if self._whole is None:
@@ -256,7 +256,7 @@ class Course:
         return guess if self._whole is None else max(0.0, min(guess, self._left()))
 
     def _now_and_then(self, text: str) -> None:
-        """Say it, where something was said some time ago."""
+        """Print a line, unless one was printed within the last seconds."""
         if self._clock() - self._told >= _EVERY_S:
             self._told = self._clock()
             self._say(text)
