@@ -115,7 +115,7 @@ def _library() -> str | None:
 
 
 def _threads() -> Check:
-    """The level that MPI provides, in a process that starts it; here it stays unstarted."""
+    """The thread level that MPI provides, from another process, so that MPI is not started here."""
     name = "MPI threads"
     if _library() is None:
         return Check(name, ABSENT, "not needed without MPI")
@@ -294,7 +294,7 @@ class DoctorCommand(Command):
     EPILOG = "ok: works; --: not installed, and perhaps not needed; !!: a run would fail."
 
     def run(self) -> int:
-        """Print what was found; 0, or 1 where something is in the way."""
+        """Print all results. Returns 0, or 1 if a check failed."""
         width = shutil.get_terminal_size().columns
         results = []
         for check in CHECKS:

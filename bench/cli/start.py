@@ -167,7 +167,7 @@ def _run(opened: RunContext, run_it: Body) -> int:
     """Run on all ranks, then close what was opened.
 
     What fails on one rank must not leave another waiting inside its library: a transport that can
-    give up does so before the error goes on.
+    give up does so before the error is raised again.
     """
     with ExitStack() as ends:
         for one in {id(one): one for one in (opened.transport, opened.baseline)}.values():
@@ -185,7 +185,7 @@ def sweep(wanted: Sequence[Options], opened: RunContext) -> int:
 
 @contextmanager
 def _let_go(world: World, transport: Transport) -> Iterator[None]:
-    """At the end close a transport; after an error let it give up."""
+    """Close a transport when the context ends; after an error, call its ``give_up``."""
     try:
         yield
     except BaseException:

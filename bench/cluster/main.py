@@ -116,7 +116,7 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
-    """Meanwhile take links down, and up again, at their times; at 0 s that is done at once."""
+    """Take links down, and up again, at their times while the context is open."""
     for down in downs:
         if not down.after:
             _raise(cluster, down.host, False)

@@ -300,7 +300,7 @@ class _OutputOptions(OptionGroup):
     def finish(self, text: str) -> int:
         """Write or print the recipe; gives the exit status. Raises StoreError.
 
-        Raises Unsupported for what cannot be printed as it is.
+        Raises Unsupported for a text with control characters, unless it goes to a file.
         """
         if self.out is not None:
             write(self.out, text.encode())

@@ -53,7 +53,7 @@ from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 
 def opener(name: str) -> Callable[[World], Transport]:
-    """The function that opens a transport by its name. Raises Unsupported with the names."""
+    """The function that opens a transport, by the transport's name. Raises Unsupported."""
     known = {entry.name: entry.between for entry in transports().values() if entry.between}
     if name not in known:
         raise Unsupported(f"--transport {name}: one of {', '.join(known)}")
@@ -158,10 +158,10 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
+    """How pairs are measured. ``nbytes``: of a message of the bandwidth test.
 
-    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there
-    be CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no sweep.
+    ``repetitions``: of each pair and quantity. ``transport``: by its name. ``alone``: one pair at a
+    time, even if there are CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20
@@ -243,7 +243,7 @@ class PairRun(NamedTuple):
         return cls(world, places, schedule, over, settings, progress)
 
     def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
-        """The pairs of each round, once all ranks are there; the ``done``-th time of several."""
+        """Yield the pairs of each round after a barrier, in pass ``done`` of ``of`` passes."""
         for number, together in enumerate(self.schedule, done * len(self.schedule)):
             if self.world.rank == 0:
                 self.progress(number, of * len(self.schedule))
@@ -433,7 +433,7 @@ def orders(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def second_least(values: Sequence[float]) -> float:
-    """The second least value: one busy moment must not decide, nor one round without load."""
+    """The second least value, so that no single round decides."""
     return sorted(values)[min(1, len(values) - 1)]
 
 

@@ -97,7 +97,7 @@ def duration(text: str) -> float:
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Shares of 1 joined by commas, 10 at most."""
+    """Fractions such as 0.05, each at most 10, joined by commas."""
     return tuple(number(0, 10, "as a share")(part) for part in text.split(","))
 
 

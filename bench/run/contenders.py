@@ -498,9 +498,9 @@ class _Exchange(Contender):
 
 
 def each(record: Record, holds: int) -> Record:
-    """A record whose times are those of one of what an iteration holds.
+    """A record with times per operation, of iterations that hold ``holds`` operations each.
 
-    What was counted is of whole iterations, and left out then.
+    Counts of bytes are of whole iterations, and so are left out.
     """
     if holds == 1:
         return record

@@ -34,7 +34,7 @@ _WORDS = 2 * np.arange(_M, dtype=np.uint64) + np.uint64(1)
 
 
 def exact(kind: np.dtype[Any]) -> int:
-    """Integers up to this one are themselves in a type."""
+    """The largest integer up to which a type represents all integers exactly."""
     return int(np.iinfo(kind).max) if kind.kind in "iu" else 2 ** (limits(kind).nmant + 1)
 
 
@@ -299,7 +299,7 @@ class ResultCheck:
         self._inputs.fill(self._rank, self._source, self._turn)
 
     def look(self) -> None:
-        """Compare the result, and add what is wrong to ``wrong``."""
+        """Compare the result, and add the elements that differ to ``wrong``."""
         if self.wrong is None:
             return
         self.iterations += 1

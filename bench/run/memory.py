@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """A pool that cannot give what is needed of it: bytes, and ranks that take from it."""
+    """A pool with too little memory: bytes needed and free, and the ranks that take from it."""
 
     name: str
     need: int

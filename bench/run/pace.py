@@ -146,7 +146,7 @@ def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
 
 
 def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[int]:
-    """The order in which rows are measured: as they stand, or as a launch draws it."""
+    """The order in which rows are measured: as listed, or as a launch draws it."""
     if options.launch is None:
         return range(len(work))
     return options.launch.order([row.block for row in work], cycle)

@@ -254,7 +254,7 @@ class Bench:
         return own + beside(case.spec, sizes, rank, vectors) + self._baseline.rotation(own)
 
     def _refusal(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> str:
-        """Why the row does not fit beside what is still held for it; empty where it does."""
+        """The reason why the row does not fit into memory; empty if it does."""
         held = self._arena.keep(sizes)
         need = self._need(case, program, sizes, in_place)
         self._transport.trim()

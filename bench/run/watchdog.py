@@ -216,7 +216,7 @@ _LAST_WORDS_S = 8.0
 
 @contextmanager
 def _caught_signals() -> Iterator[socket.socket]:
-    """Meanwhile what ends a run are bytes on the socket that is given; main thread only."""
+    """Turn signals that end a run into bytes on the socket that is yielded; main thread only."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
@@ -368,7 +368,7 @@ class Watchdog:
                 self._look(time.monotonic(), self._timeout)
 
     def _taken(self) -> tuple[int, str | None]:
-        """The number of a signal that has come, or 0 after a while, and the starter's word."""
+        """A signal's number, or 0 if none came for a while, and the starter's request to stop."""
         listening = list[socket.socket | ControlSocket]()
         if self._signals is not None:
             listening.append(self._signals)
@@ -398,7 +398,7 @@ class Watchdog:
         self._world.states.update(self._states.hear(ready))
 
     def _state(self) -> tuple[State, tuple[int, int]]:
-        """How far this rank is, and what has changed where there was any progress."""
+        """The state of this rank, and counts that grow with every progress."""
         with self._lock:
             begun = 0 if self._action is None else self._action.begun()
             # Of a batch its first iteration was told of.

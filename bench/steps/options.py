@@ -405,7 +405,7 @@ def compute(
 
 
 def _ms(text: str, number: str) -> float:
-    """Seconds of milliseconds in a law."""
+    """The seconds of a number of milliseconds in ``--compute``. Raises Unsupported."""
     try:
         value = float(number)
     except ValueError:

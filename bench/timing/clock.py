@@ -42,9 +42,9 @@ _KEPT = 256
 
 
 class Skew(NamedTuple):
-    """How a host's clock differs from the true one: seconds ahead, and how much faster it goes.
+    """Error of a host's clock: ``offset`` seconds ahead at the true time ``since``, and its drift.
 
-    It was just so much ahead at the true time ``since``.
+    ``drift``: seconds gained per second.
     """
 
     offset: float = 0.0
@@ -172,7 +172,7 @@ def rounds(leaders: Sequence[int], rank: int) -> Iterator[Meeting]:
 
 
 def _ask(world: World, peer: int, read: Clock) -> Trip:
-    """The best of a burst of questions to a rank that `_answer`s."""
+    """The shortest round trip of a burst of messages to a rank that calls `_answer`."""
     word, trips = np.zeros(1), list[Trip]()
     for _ in range(TRIPS):
         before = read()

@@ -317,9 +317,9 @@ class Autoregression(IndependentSeries):
 
 
 class TwoLevels(IndependentSeries):
-    """Two levels 15 % apart with 1 % of noise; ``stay`` is the chance that a level goes on.
+    """Two levels 15 % apart with 1 % of noise; ``stay``: the probability to stay on each level.
 
-    It is given for either, so with 0.95 and 0.9 a third of the iterations are on the upper one.
+    With 0.95 and 0.9 a third of the iterations are on the upper level.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class TwoLevels(IndependentSeries):
         return np.asarray(super().take(n) * (1 + 0.15 * levels))
 
     def true_median(self) -> float:
-        """The median of the mixture of both levels; of like shares it is half way between them."""
+        """The median of the mixture of both levels; with equal shares it is half way between them."""
         low = NormalDist(0, self._noise)
         high = NormalDist(float(np.log(1.15)), self._noise)
         ends = [low.mean - 9 * self._noise, high.mean + 9 * self._noise]

@@ -87,7 +87,7 @@ class TuneCommand(Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options that are known here; the words of others are the ``rest``."""
+        """Parse the options of this command; unknown options become ``rest``, for the runs."""
         known, rest = parser.parse_known_args(argv)
         return cls.of(known, argv, rest=tuple(rest), **more)
 
