@@ -160,8 +160,8 @@ _LOOKS = 3
 class Settings:
     """How pairs are measured. ``nbytes``: of a message of the bandwidth test.
 
-    ``repetitions``: of each pair and quantity. ``transport``: by its name. ``alone``: one pair at a
-    time, even if there are CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no sweep.
+    ``repetitions``: of each pair and quantity. ``alone``: one pair at a time, even if there are
+    CPUs for more. ``transport``: its name. ``sweep``: the largest message of `sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20

@@ -317,7 +317,7 @@ class Autoregression(IndependentSeries):
 
 
 class TwoLevels(IndependentSeries):
-    """Two levels 15 % apart with 1 % of noise; ``stay``: the probability to stay on each level.
+    """Two levels 15 % apart with 1 % of noise; ``stay``: the chance to stay on each.
 
     With 0.95 and 0.9 a third of the iterations are on the upper level.
     """
