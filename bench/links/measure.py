@@ -161,7 +161,7 @@ class Settings:
     """How pairs are measured. ``nbytes``: of a message of the bandwidth test.
 
     ``repetitions``: of each pair and quantity. ``alone``: one pair at a time, even if there are
-    CPUs for more. ``transport``: its name. ``sweep``: the largest message of `sweep`, 0 for no sweep.
+    CPUs for more. ``transport``: its name. ``sweep``: the largest message, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20

@@ -341,7 +341,7 @@ class TwoLevels(IndependentSeries):
         return np.asarray(super().take(n) * (1 + 0.15 * levels))
 
     def true_median(self) -> float:
-        """The median of the mixture of both levels; with equal shares it is half way between them."""
+        """The median of the mixture of both levels; of equal shares it is half way between."""
         low = NormalDist(0, self._noise)
         high = NormalDist(float(np.log(1.15)), self._noise)
         ends = [low.mean - 9 * self._noise, high.mean + 9 * self._noise]
