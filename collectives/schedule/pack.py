@@ -2,7 +2,7 @@
 
 The sender gathers chunks that are not adjacent in scratch, and the receiver scatters them: fewer
 messages for more copies. The copies are local, so `collectives.execution.lower` delays them, and
-data that is scattered only to be gathered again is copied once.
+data that is scattered and then gathered again is copied once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Numbers = NDArray[np.int64]
 
 
 class _Room:
-    """Scratch that every rank has beyond what the schedule itself uses."""
+    """Scratch that every rank needs in addition to the schedule's own."""
 
     def __init__(self, schedule: Schedule, layout: Layout) -> None:
         self.slots = Slots(layout)
         self.size = self.slots.size[Buffer.SCRATCH].copy()
-        # The chunks of fresh slots, in the order of ranks, and how many each rank has of them.
+        # The chunks of fresh slots, in the order of ranks, and each rank's number of them.
         self._fresh: list[tuple[Numbers, Numbers]] = []
         self._own = [schedule.scratch_chunks(rank) for rank in range(schedule.nranks)]
 
     def take(self, ranks: Numbers, counts: Numbers) -> Numbers:
-        """Runs of so many fresh slots of ranks, one after the other; gives each run's first."""
+        """Allocate runs of ``counts`` fresh slots on ``ranks``; returns each run's first slot."""
         order = np.argsort(ranks, kind="stable")
         ends = np.cumsum(counts[order])
         taken = np.bincount(ranks, counts, len(self.size)).astype(np.int64)
@@ -41,7 +41,7 @@ class _Room:
         return first
 
     def stand(self, ranks: Numbers, slots: Numbers, chunks: Numbers) -> None:
-        """Say which vector chunks fresh slots stand for."""
+        """Record which vector chunks fresh slots stand for."""
         order = np.lexsort((slots, ranks))
         self._fresh.append((chunks[order], np.bincount(ranks, minlength=len(self.size))))
 
@@ -55,7 +55,7 @@ class _Room:
 
 
 def _scattered(m: Moves, nranks: int) -> NDArray[np.bool_]:
-    """Flags of the moves of pairs of ranks that exchange more than one message."""
+    """True for moves of pairs of ranks that exchange more than one message."""
     one = m.remote().joined()
     pairs, times = np.unique(_pair(one, nranks), return_counts=True)
     return np.isin(_pair(m, nranks), pairs[times > 1])
@@ -66,7 +66,7 @@ def _pair(m: Moves, nranks: int) -> Numbers:
 
 
 def _packed(m: Moves, room: _Room) -> list[Step]:
-    """A step as gathering, messages and spreading."""
+    """Split a step into gathering, messages and scattering."""
     nranks = len(room.size)
     theirs = _scattered(m, nranks)
     if not theirs.any():
@@ -76,7 +76,7 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
     unit = mine.unit()
     pairs, first, counts = np.unique(_pair(unit, nranks), return_index=True, return_counts=True)
     src, dst = np.divmod(pairs, nranks)
-    # Of each pair the sender's room comes first, then the receiver's.
+    # For each pair the sender's slots come first, then the receiver's.
     at = room.take(np.stack([src, dst], axis=1).ravel(), np.repeat(counts, 2))
     out, into = at[0::2], at[1::2]
     inside = np.arange(len(unit)) - np.repeat(first, counts)
@@ -92,7 +92,7 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
 
 
 def pack(schedule: Schedule, layout: Layout) -> Schedule:
-    """A placed schedule in which no pair of ranks exchanges more than one message a step."""
+    """A placed schedule in which no pair of ranks exchanges more than one message per step."""
     room = _Room(schedule, layout)
     steps = [new for step in schedule.steps for new in _packed(step.moves(), room)]
     return replace(

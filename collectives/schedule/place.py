@@ -3,7 +3,8 @@
 A rank works on a chunk in ``out`` if ``out`` holds it, leaves it in ``in`` if it only reads it, and
 uses scratch for the rest. Chunks that one move carries together stay adjacent. Before the steps a
 rank copies its ``in`` to its working slots; after them it copies its result to ``out``. Most of
-these local copies never happen, since `collectives.execution.lower` reads the data at its source.
+these local copies are never executed, since `collectives.execution.lower` reads the data at its
+source.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _NOWHERE = -1
-# Schedules of so many moves are kept, 256 MiB; larger ones are made again by every reader.
+# Up to so many moves (256 MiB) a schedule's moves are kept; otherwise each reader makes them again.
 _KEPT = 1 << 23
-# Uses that are gathered before those of one chunk are joined.
+# Uses that are collected before those of one chunk are joined.
 _GATHERED = 1 << 22
-# So many pairs of rank and chunk have a table; of more those in use are searched.
+# Up to so many pairs of rank and chunk have a table; otherwise the used ones are searched.
 _TABLED = 1 << 24
 _WRITTEN, _FOLLOWS, _FLAGS = 1, 2, 2
 
 
 def _check(m: Moves, schedule: Schedule, number: int) -> None:
-    """Raise ScheduleError, naming step, rank and chunk, for what is not of the vector."""
+    """Raise ScheduleError, naming step, rank and chunk, for a move outside the vector."""
     for ranks, chunks in ((m.src, m.src_chunk), (m.dst, m.dst_chunk)):
         bad = (ranks < 0) | (ranks >= schedule.nranks)
         bad |= (chunks < 0) | (m.count < 1)
@@ -52,8 +53,8 @@ def _check(m: Moves, schedule: Schedule, number: int) -> None:
 class _Uses(NamedTuple):
     """The chunks that ranks read or write, as sorted keys rank x nchunks + chunk, each once.
 
-    ``written``: whether the rank writes it; ``follows``: whether some move carries it together
-    with the chunk before.
+    ``written``: whether the rank writes it; ``follows``: whether some move carries it together with
+    the chunk before.
     """
 
     keys: Numbers
@@ -76,7 +77,7 @@ def _marked(m: Moves, nchunks: int) -> list[Numbers]:
 
 
 def _joined(found: Sequence[Numbers]) -> Numbers:
-    """The marked keys, each once, with all its flags."""
+    """The marked keys without duplicates, each with all its flags."""
     every = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
     keys = every >> _FLAGS
     first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -97,7 +98,7 @@ def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
 
 
 class _Held(NamedTuple):
-    """The contents of all ranks' ``in`` or ``out``: rank, place in the buffer, key."""
+    """The chunks in all ranks' ``in`` or ``out``: rank, place in the buffer, key."""
 
     rank: Numbers
     place: Numbers
@@ -113,7 +114,7 @@ class _Held(NamedTuple):
         return cls(rank, place, rank * layout.nchunks + chunks)
 
     def find(self, keys: Numbers) -> Numbers:
-        """The places that keys have in the buffer of their rank, -1 for none."""
+        """The places of keys in the buffer of their rank, -1 for none."""
         if not len(self.key):
             return np.full(len(keys), _NOWHERE)
         order = np.argsort(self.key, kind="stable")
@@ -142,7 +143,7 @@ class _Homes:
         self.held = tuple(np.split(chunk[mine], first[1:]))
 
     def _choose(self, uses: _Uses) -> None:
-        """Choose a buffer for every run of chunks that stay together; scratch slots stay open."""
+        """Choose a buffer for each run of chunks that stay together; scratch slots follow later."""
         keys, rank = uses.keys, uses.keys // max(1, self._nchunks)
         self._buffer = np.full(len(keys), int(Buffer.SCRATCH), np.int32)
         self._slot = np.zeros(len(keys), np.int32)
@@ -165,7 +166,7 @@ class _Homes:
             self._buffer[chosen], self._slot[chosen] = home, place[chosen]
 
     def _find(self, keys: Numbers) -> Numbers:
-        """The places of keys among those in use, -1 for none."""
+        """The indices of keys among those in use, -1 for none."""
         if self._table is not None:
             return self._table[keys].astype(np.int64)
         if not len(self._keys):
@@ -178,14 +179,14 @@ class _Homes:
         return self._buffer[at], self._slot[at]
 
     def step(self, m: Moves) -> Moves:
-        """A step's moves with slots in the place of chunks."""
+        """A step's moves with slots instead of chunks."""
         read, write = self._ends(m.src, m.src_chunk), self._ends(m.dst, m.dst_chunk)
         return m.replace(
             src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
         )
 
     def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
-        """Buffer and slot where ranks work on chunks, or want those that no move touches."""
+        """Buffer and slot where ranks work on chunks; of chunks without moves, those in ``out``."""
         slot = held.find(keys)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
         at = self._find(keys)
@@ -194,14 +195,14 @@ class _Homes:
         return buffer, slot
 
     def before(self) -> Moves:
-        """Copies from ``in`` to where the ranks work."""
+        """The copies from ``in`` to the working slots."""
         buffer, slot = self._of(self._out, self._in.key)
         wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
         columns = (self._in.rank, buffer, self._in.place, slot)
         return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
 
     def after(self) -> Moves:
-        """Copies from where the ranks worked to ``out``."""
+        """The copies from the working slots to ``out``."""
         buffer, slot = self._of(self._out, self._out.key)
         wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
         columns = (self._out.rank, buffer, self._out.place, slot)
@@ -237,10 +238,10 @@ def _copies(
 
 
 def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
-    """A schedule in vector form as slots of ``in``, ``out`` and ``scratch`` of a collective.
+    """Turn a schedule in vector form into slots of ``in``, ``out`` and ``scratch`` of a collective.
 
-    A schedule that is placed already comes back as it is. Raises ScheduleError when the chunks do
-    not fall on the collective's parts, and for a move whose chunks or ranks there are not.
+    A placed schedule is returned unchanged. Raises ScheduleError if chunks are not whole divisions
+    of the collective's parts, and for a move with an unknown rank or chunk.
     """
     if not schedule.vector:
         return schedule
@@ -254,7 +255,7 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
         return Step(lambda: homes.step(step.make()))
 
     steps = list(map(placed, schedule.steps)) if kept is None else []
-    while kept:  # what has been placed is no longer needed
+    while kept:  # drop moves that have been placed
         steps.append(Step.fixed(homes.step(kept.pop(0))))
     done = replace(
         schedule,
@@ -267,7 +268,7 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
 
 
 def _kept(schedule: Schedule) -> list[Moves] | None:
-    """All steps' moves, or None where they are too many to keep."""
+    """All steps' moves, or None if they are too many to keep."""
     found: list[Moves] = []
     many = 0
     for step in schedule.steps:

@@ -1,6 +1,6 @@
-"""Check that each step of a schedule can be carried out; `verify` says whether the result is right.
+"""Check that each step of a schedule can be executed; `verify` checks that the result is right.
 
-Refused are slots out of range, moves that conflict, reads of slots that nobody has written, and
+Refused are slots out of range, moves that conflict, reads of slots that were never written, and
 additions of different chunks.
 """
 
@@ -23,8 +23,8 @@ Rows = NDArray[np.int32]
 class SlotStep(NamedTuple):
     """A step's unit moves by the slots that they read and write, copies before additions.
 
-    ``plain``: how many are copies. ``turns``: the additions by whether a slot gains its first, its
-    second and so on, so that no turn adds twice to one slot.
+    ``plain``: the number of copies. ``turns``: the additions, grouped by whether they are the
+    first, the second and so on to their slot, so that no turn adds twice to one slot.
     """
 
     read: Rows
@@ -34,7 +34,7 @@ class SlotStep(NamedTuple):
 
 
 class SlotMemory:
-    """The slots of all ranks; in place a slot of ``in`` that is also one of ``out`` is that one."""
+    """The slots of all ranks; in place, equal chunks of ``in`` and ``out`` share one slot."""
 
     def __init__(self, layout: Layout, in_place: bool) -> None:
         self.layout, self.in_place = layout, in_place
@@ -45,7 +45,7 @@ class SlotMemory:
         inside = self.slots.of(Buffer.IN)
         self.filled = np.zeros(len(self.slots), bool)
         self.filled[self.at[inside]] = True
-        # What last happened to a slot: a mark of the step, or a place among the step's moves.
+        # The last event of a slot: a mark of the step, or an index among the step's moves.
         self._seen = np.full(len(self.slots), _NEVER, np.int32)
         self._marks = _NEVER
 
@@ -63,7 +63,7 @@ class SlotMemory:
             self.at[inside] = np.where(same, out.start + found, self.at[inside])
 
     def step(self, moves: Moves, where: str) -> SlotStep:
-        """A step's checked moves; in-place copies to self are dropped."""
+        """Check a step's moves and return them; in-place copies of a slot to itself are dropped."""
         _check_ranges(moves, self.slots, where)
         m = moves.unit()
         read, write = self.at[self.slots.read(m)], self.at[self.slots.written(m)]
@@ -92,7 +92,7 @@ class SlotMemory:
     def _check_hazards(
         self, m: Moves, read: Rows, write: Rows, plain: Numbers, added: Numbers, where: str
     ) -> None:
-        """A plain write shares its slot with no other access of the step."""
+        """Raise ScheduleError if a plain write shares its slot with another access of the step."""
         slots = write[plain]
         self._seen[slots] = plain
         twice = plain[self._seen[slots] != plain]
@@ -114,7 +114,7 @@ class SlotMemory:
     def _check_content(
         self, m: Moves, read: Rows, write: Rows, reduce: NDArray[np.bool_], where: str
     ) -> None:
-        """A slot that is read has been written, and stands for the chunk of the slot written."""
+        """Raise ScheduleError for reads of unwritten slots, or moves between different chunks."""
         if not self.filled[read].all():
             i = int(np.flatnonzero(~self.filled[read])[0])
             raise ScheduleError(
@@ -136,7 +136,7 @@ class SlotMemory:
             raise ScheduleError(f"{what} added to {slot}, which holds {holds}")
 
     def _turns(self, added: Rows) -> tuple[NDArray[np.intp], ...]:
-        """The places of the additions, in turns that add to no slot twice."""
+        """The indices of the additions, in turns that add to no slot twice."""
         if not len(added):
             return ()
         self._seen[added] = np.arange(len(added))

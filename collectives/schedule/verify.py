@@ -1,7 +1,7 @@
-"""Proof, before anything runs, that a schedule does what its collective asks for.
+"""Prove, before anything runs, that a schedule implements its collective.
 
 Every slot's content is a *multiset* of contributions: which vector chunk it stands for, and how
-often each rank's share of that chunk is in it. Steps are carried out on those multisets, all reads
+often each rank's share of that chunk is in it. Steps are executed on those multisets, all reads
 before all writes. Sets would accept a contribution that was added twice; multisets refuse it.
 Counts are kept as never, once or more, one bit each. A contribution that was added more than once
 stays wrong, so no exact count is needed.
@@ -21,7 +21,7 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.slot_memory import SlotMemory, SlotStep
 from collectives.schedule.spec import Collective
 
-# Bits of all slots that are held at once; of more, so many contributors at a time.
+# Most bytes of bits for all slots at once; more contributors are checked in several rounds.
 _BLOCK_BYTES = 256 * 2**20
 _WORD = 64
 Numbers = NDArray[np.int64]
@@ -37,7 +37,7 @@ class _Contributions:
         self.count = np.array([len(ranks) for ranks in self.holders], np.int64)
 
     def begin(self, memory: SlotMemory, low: int, width: int) -> Words:
-        """Each slot's contributions at the beginning: ``width`` words of bits from ``low`` on."""
+        """Each slot's contributions at the start: ``width`` words of bits from word ``low`` on."""
         bits = np.zeros((len(memory.slots), width), np.uint64)
         at = memory.at[memory.slots.of(Buffer.IN)]
         parts = memory.slots.stands[at] // max(1, self.layout.split)
@@ -49,14 +49,14 @@ class _Contributions:
         return bits
 
     def _number(self, parts: Numbers, ranks: Numbers) -> Numbers:
-        """The number of a rank among its part's holders, whose lists are in the order of ranks."""
+        """The index of a rank among its part's holders, whose lists are in the order of ranks."""
         every = np.fromiter(chain.from_iterable(self.holders), np.int64, int(self.count.sum()))
         keys = np.repeat(np.arange(len(self.count)), self.count) * self.layout.nranks + every
         first = np.cumsum(self.count) - self.count
         return np.searchsorted(keys, parts * self.layout.nranks + ranks) - first[parts]
 
     def wanted(self, low: int, width: int) -> Words:
-        """Every part's contributions at the end: each holder's once."""
+        """Every part's contributions at the end: one from each holder."""
         left = self.count[:, None] - _WORD * np.arange(low, low + width)
         full = ~np.uint64(0)
         some = (np.uint64(1) << (left.clip(0, _WORD - 1).astype(np.uint64))) - np.uint64(1)
@@ -65,7 +65,7 @@ class _Contributions:
 
 
 def _carry_out(steps: list[SlotStep], once: Words, idempotent: bool) -> Words | None:
-    """Carry all steps out on ``once``; return the bits of what is held more than once, if any."""
+    """Execute the steps on ``once``; returns the bits of contributions held more than once."""
     more: Words | None = None
     for read, write, plain, turns in steps:
         value, extra = once[read], None if more is None else more[read]
@@ -120,10 +120,10 @@ def _output(memory: SlotMemory, i: int) -> str:
 def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: bool = False) -> None:
     """Prove that a placed schedule implements a collective, in or out of place.
 
-    Raises ScheduleError, naming step, rank and slot, when a slot is out of range, a move has no
-    partner, two moves of a step get in each other's way, something undefined is read, different
-    chunks are added, or at the end an output lacks a contribution or holds one twice (which only
-    an idempotent collective may). Raises Unsupported for an in-place form that does not exist.
+    Raises ScheduleError, naming step, rank and slot, if a slot is out of range, a move has no
+    partner, two moves of a step conflict, something undefined is read, different chunks are added,
+    or at the end an output lacks a contribution or holds one twice (permitted only for an
+    idempotent collective). Raises Unsupported for an in-place form that does not exist.
     """
     if schedule.vector:
         raise ScheduleError("verify: the schedule is in vector form; place it first")
@@ -138,7 +138,7 @@ def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: boo
         raise ScheduleError(f"{_output(memory, int(empty[0]))} is never written")
     inputs = np.bincount(memory.slots.stands[memory.slots.of(Buffer.IN)])
     if inputs.max(initial=0) <= 1 and not any(step.turns for step in steps):
-        return  # copies of the one contribution that a chunk has
+        return  # only copies, and each chunk has one contribution
     of = _Contributions(memory.layout)
     words = -(-int(of.count.max(initial=0)) // _WORD)
     width = max(1, min(words, _BLOCK_BYTES // (8 * max(1, len(memory.slots)))))

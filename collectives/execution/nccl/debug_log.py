@@ -18,11 +18,11 @@ _CHOICE = re.compile(
     r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\}"
 )
 _NAMES = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-_MOST = 1 << 20  # of a log nobody needs more than this much at once
+_MOST = 1 << 20  # most bytes of the log to read at once
 
 
 def parse(text: str) -> dict[str, str | int]:
-    """The last choice that a piece of NCCL's output reports, empty where there is none."""
+    """The last choice in a piece of NCCL's output; empty if there is none."""
     found = _CHOICE.findall(text)
     if not found:
         return {}
@@ -35,9 +35,9 @@ def parse(text: str) -> dict[str, str | int]:
 
 
 class Log:
-    """A file that NCCL writes to; read from where the last reading ended.
+    """A log file of NCCL; each reading begins where the last one ended.
 
-    Without a path NCCL says nothing to us.
+    Without a path the log is always empty.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -70,9 +70,9 @@ class Log:
 
 @contextmanager
 def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
-    """Have NCCL write its tuning to a file of ours, if it makes its first communicator inside.
+    """Let NCCL write its tuning to a temporary file; NCCL's first communicator must be made inside.
 
-    Gives a log that hears nothing where that is not ``wanted`` or the user has set NCCL_DEBUG.
+    Yields the log. It stays empty if not ``wanted``, or if the user has set NCCL_DEBUG.
     """
     if not wanted or any(name in env for name in _NAMES):
         yield Log()

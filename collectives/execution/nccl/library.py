@@ -1,7 +1,7 @@
 """NCCL's own collectives as calls that enqueue them: the baseline of a table of GPU plans.
 
-What NCCL has no call for in CuPy (all-to-all, gather, scatter, send-receive) is one group of sends
-and receives, as NCCL's documentation composes them and nccl-tests measures them.
+Collectives that CuPy's NCCL lacks (all-to-all, gather, scatter, send-receive) are one group of
+sends and receives, as NCCL's documentation composes them and nccl-tests measures them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
-# ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
+# ncclDataType_t by NumPy's names, ncclRedOp_t by Busbar's names (nccl.h).
 TYPES = {
     name: number
     for number, name in enumerate(
@@ -36,17 +36,17 @@ TYPES = {
 }
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
-# Bytes of NCCL's buffers by protocol, channels, and connections of a channel: the defaults of its
-# public sources (NCCL_BUFFSIZE, and what follows from its constants for LL and LL128).
+# Bytes of NCCL's buffers by protocol, channels, and connections of a channel: defaults of its
+# public sources (NCCL_BUFFSIZE, and constants for LL and LL128).
 _SIMPLE = 4 << 20  # NCCL_BUFFSIZE
 _LL = 512 << 10  # 8 lines x 512 threads x 8 steps x 16 bytes
 _LL128 = 4_915_200  # 120 elements x 640 threads x 8 steps x 8 bytes
 _CHANNELS = 32
-_CONNECTIONS = 5  # a ring's one, and of a tree three children and a parent
+_CONNECTIONS = 5  # one for a ring; for a tree three children and a parent
 
 
 class NcclPort(Port, Protocol):
-    """The parts of the transport that the calls use; ``nccl`` is CuPy's module."""
+    """The parts of the transport that library calls use; ``nccl`` is CuPy's module."""
 
     world: World
     device: GpuDevice
@@ -59,10 +59,10 @@ class NcclPort(Port, Protocol):
 
     @property
     def meet(self) -> list[Call]:
-        """Calls that end when all ranks have come to them."""
+        """Calls that make each stream wait for all ranks' streams."""
 
     def queued(self, call: Call) -> QueuedCall:
-        """An NCCL call, with what it takes of a stream's queue."""
+        """An NCCL call with the number of queue entries that it takes."""
 
 
 class _Binding:
@@ -79,7 +79,7 @@ class _Binding:
         self.op = 0 if op is None else OPS[op.name]
 
     def own(self, method: str, counted: Buffer, *after: str) -> list[Call]:
-        """One call of NCCL's, by the elements of a buffer; ``after``: what follows their type."""
+        """One NCCL call for a buffer's elements; ``after``: arguments that follow the type."""
         size = (self.source if counted is Buffer.IN else self.target).size
         more = [{"op": self.op, "root": self.root}[name] for name in after]
         where = (self.source.address, self.target.address, size, self.kind)
@@ -95,7 +95,7 @@ class _Binding:
     def exchange(
         self, sends: list[tuple[DeviceArray, int]], receives: list[tuple[DeviceArray, int]]
     ) -> list[Call]:
-        """One group; what a rank has for itself NCCL copies, as nccl-tests lets it."""
+        """One group of messages. As in nccl-tests, a rank sends its own part to itself."""
         port = self.transport
         calls = [port.send(array, peer) for array, peer in sends if array.size]
         calls += [port.receive(array, peer) for array, peer in receives if array.size]
@@ -103,7 +103,7 @@ class _Binding:
 
 
 def _kind(transport: NcclPort, dtype: np.dtype[Any], op: Op | None) -> int:
-    """NCCL's number of a type. Raises Unsupported where this NCCL or GPU does not add it."""
+    """NCCL's number of a type. Raises Unsupported if this NCCL or GPU cannot use it."""
     if dtype.name not in TYPES:
         raise Unsupported(f"NCCL has no type for {dtype.name}, so no library row")
     if op is not None and dtype.name.startswith("float8"):
@@ -132,7 +132,7 @@ Pairs = list[tuple[DeviceArray, int]]
 
 
 def _without_self(b: _Binding, sends: Pairs, receives: Pairs) -> tuple[Pairs, Pairs]:
-    """In place a rank's part is where it belongs already: nothing is sent from it to itself."""
+    """In place, drop the message from a rank to itself: its part is already there."""
     mine = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
     if len(mine) == 2 and mine[0] == mine[1]:
         sends, receives = (
@@ -170,18 +170,19 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 
 
 def library_calls(transport: NcclPort, call: LibraryCall) -> list[Call]:
-    """The calls that carry a collective out once. Raises Unsupported where NCCL has none."""
+    """The calls that run a collective once. Raises Unsupported if NCCL has none."""
     if call.spec.name not in _CALLS:
         raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
     return _CALLS[call.spec.name](_Binding(transport, call))
 
 
 def buffer_bytes(nranks: int, env: Mapping[str, str]) -> int:
-    """Bytes that one rank's communicator may come to take; NCCL_* variables of the user count.
+    """An upper bound of the bytes that one rank's communicator allocates.
 
-    NCCL allocates its buffers when an algorithm or a pair of ranks is first used, so they must be
-    planned for. An estimate from above: a collective that never runs takes nothing, and connections
-    are the most that a ring and two trees on every channel can have.
+    NCCL allocates buffers when an algorithm or a pair of ranks is first used, so memory must be
+    left for them. The bound has buffers for collectives that may never run, and for the most
+    connections that a ring and two trees on every channel have. ``env``: the user's NCCL_*
+    variables count.
     """
     if nranks < 2:
         return 0

@@ -32,17 +32,17 @@ from collectives.schedule.ops import Op
 Call = Callable[[], Any]
 BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
-# An NCCL call puts a wait, its kernel and a record into the stream's queue, and one more at times.
+# An NCCL call puts a wait, its kernel and a record into the stream's queue, sometimes one more.
 _ENTRIES = 4
-# Between nodes a call also takes an entry a channel and direction of NCCL's pool for its proxy
-# thread (MAX_OPS_PER_PEER in proxy.h), and NCCL waits where the pool is empty. Sixteen calls of 32
-# channels exhaust the 1,024 of NCCL 2.2x, so one counts as many entries of a queue as allow that.
+# Between nodes, each call also takes an entry per channel and direction from NCCL's pool for its
+# proxy thread (MAX_OPS_PER_PEER in proxy.h), and NCCL waits if the pool is empty. Sixteen calls of
+# 32 channels exhaust the 1,024 entries of NCCL 2.2x, so a call counts as 1/16 of the queue.
 _ENTRIES_BETWEEN_NODES = QUEUE // 16
 
 
 @contextmanager
 def grouped(nccl: Any) -> Iterator[None]:
-    """A group of calls that go at once; it is ended also when one of them fails."""
+    """Group NCCL calls. The group is also ended if one of them fails."""
     nccl.groupStart()
     try:
         yield
@@ -55,9 +55,9 @@ def grouped(nccl: Any) -> Iterator[None]:
 
 
 def join(world: World, nccl: Any, where: str) -> Any:
-    """A communicator of all ranks, by the unique id that rank 0 hands round.
+    """Create a communicator of all ranks, with the unique id of rank 0.
 
-    ``where``: this rank's GPU. Raises Unavailable on all ranks where one cannot join.
+    ``where``: this rank's GPU. Raises Unavailable on all ranks if one rank cannot join.
     """
     # A tuple before CuPy 14, bytes since.
     mine = nccl.get_unique_id() if world.rank == 0 else b""
@@ -76,10 +76,10 @@ def join(world: World, nccl: Any, where: str) -> Any:
 class NcclTransport(GpuTransport):
     """See `Transport` for the methods; all ranks call `prepare` and `library` together.
 
-    ``graph``: replay plans from captured graphs. ``cold``: let sets of buffers take turns, so that
-    no iteration finds its operands in the L2 cache.
-    ``compare``: measure also what graph and eager iterations take without a gate. ``log``: where
-    NCCL says what it chose. Raises Unavailable when a communicator cannot be made.
+    ``graph``: replay plans from captured graphs. ``cold``: rotate sets of buffers, so that no
+    iteration finds its operands in the L2 cache. ``compare``: also measure iterations with and
+    without graphs, without a gate. ``log``: NCCL's log, from which its choices are read. Raises
+    Unavailable if no communicator can be made.
     """
 
     name = "nccl"
@@ -100,7 +100,7 @@ class NcclTransport(GpuTransport):
         log: Log | None = None,
         communicator: Any = None,
     ) -> None:
-        """``communicator``: one that is there already, split from another."""
+        """``communicator``: an existing one, split from another."""
         version = version_text(int(nccl.get_version()))
         super().__init__(world, device, {"nccl": version, "graph": graph}, cold=cold)
         self.nccl = nccl
@@ -127,9 +127,9 @@ class NcclTransport(GpuTransport):
         return [self.queued(lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream))]
 
     def queued(self, call: Call) -> QueuedCall:
-        """An NCCL call, with what it takes of a stream's queue.
+        """An NCCL call with the number of queue entries that it takes.
 
-        What a graph launches is handed to the proxy thread when the stream reaches it.
+        A graph's launch hands its work to the proxy thread when the stream reaches it.
         """
         between = len(set(self.world.nodes)) > 1
         return QueuedCall(call, _ENTRIES_BETWEEN_NODES if between else _ENTRIES, _ENTRIES)
@@ -137,7 +137,7 @@ class NcclTransport(GpuTransport):
     def send(self, view: DeviceArray, peer: int) -> Call:
         """See `collectives.execution.gpu.program.Port`.
 
-        A message is bytes, whatever its elements.
+        Messages are sent as bytes, whatever the element type.
         """
         stream = self.lane.stream.ptr
         return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
@@ -156,10 +156,10 @@ class NcclTransport(GpuTransport):
             for message in messages:
                 message()
 
-    # -- what a transport offers
+    # -- methods of `Transport`
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Room for what arrives to be added, and for the sets of buffers that take turns."""
+        """Bytes of staging for messages to be added, and for the sets of buffers in rotation."""
         own = sum(program.elements.values()) * itemsize
         return staging_bytes(program, itemsize) + self.rotation(own)
 
@@ -173,9 +173,9 @@ class NcclTransport(GpuTransport):
         return self._action(bound, (sent, received), (sets, room), "")
 
     def library(self, call: LibraryCall) -> StreamAction:
-        """NCCL's own collective, or the composition of sends that stands for it.
+        """NCCL's own collective, or the group of sends and receives that implements it.
 
-        Raises Unsupported where NCCL has no such type.
+        Raises Unsupported if NCCL has no such type.
         """
         sets = self.sets(call.buffers)
         bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
@@ -186,8 +186,8 @@ class NcclTransport(GpuTransport):
     ) -> StreamAction:
         self.said = {}
         self._log.skip()
-        # No reference from the action to itself: its memory goes when it is closed, and not when
-        # the collector of cycles comes by.
+        # The action must not refer to itself: its memory is freed when it is closed, not when
+        # Python collects cycles.
         action = StreamAction(
             self.lane,
             bound,
@@ -205,7 +205,7 @@ class NcclTransport(GpuTransport):
         return action
 
     def _connected(self, library: str, action: StreamAction) -> None:
-        """After the first launch: what NCCL chose, and what graphs are worth, where asked."""
+        """After the first run: report NCCL's choice, and times with and without graphs if asked."""
         if library:
             self.said |= self._log.chosen()
         if self._compare:
@@ -213,19 +213,19 @@ class NcclTransport(GpuTransport):
             self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in found.items()}
 
     def _refused(self, what: str, why: str) -> None:
-        """No graph, or no gate, although wanted: the row and its record say so."""
+        """Report for the row and its record why a graph or a gate was not possible."""
         self.said[what] = why
 
     # -- groups
 
     def split(self, group: World) -> NcclTransport:
-        """A transport for the ranks of a group, whose world is given. All ranks call this.
+        """A transport for the ranks of ``group``. All ranks call this together.
 
-        By ncclCommSplit where CuPy has it, else by a unique id for each group.
+        Uses ncclCommSplit if CuPy has it, otherwise a unique id for each group.
         """
         made = None
         if hasattr(self.comm, "commSplit"):
-            # A group is known by the first of its ranks.
+            # A group's colour is the rank number of its first member.
             color = group.broadcast(self.world.rank)
             made = self.comm.commSplit(color, group.rank)
         part = NcclTransport(
@@ -242,32 +242,32 @@ class NcclTransport(GpuTransport):
         part.remarks = self.remarks
         return part
 
-    # -- what a record says of it
+    # -- facts for records
 
     @property
     def library_version(self) -> str:
-        """The library that carries the bytes: ``NCCL 2.32.3``."""
+        """The library and its version: ``NCCL 2.32.3``."""
         return f"NCCL {self.facts['nccl']}"
 
     def room(self) -> tuple[str, int]:
-        """The GPU that memory comes from, and the bytes that it can still give to buffers.
+        """The GPU's name, and the bytes that are free for buffers.
 
-        What NCCL will yet take for its own is set aside.
+        Memory that NCCL may still allocate is subtracted.
         """
         name, free = super().room()
         here = self.facts["uuids"].count(self.device_uuid)
         return name, max(0, free - here * buffer_bytes(self.world.size, os.environ))
 
-    # -- the end
+    # -- closing
 
     def _check(self) -> None:
         if self.comm is not None:
             self.comm.check_async_error()
 
     def _left(self) -> Any:
-        """The communicator, which is this transport's no more.
+        """Detach and return the communicator.
 
-        NCCL waits for graphs to go first.
+        Graphs are closed first, because NCCL waits for that.
         """
         for action in list(self._actions):
             action.close()
@@ -275,7 +275,7 @@ class NcclTransport(GpuTransport):
         return comm
 
     def give_up(self) -> None:
-        """Abort the communicator: kernels that wait for another rank end."""
+        """Abort the communicator, so that kernels that wait for another rank end."""
         comm = self._left()
         if comm is not None:
             with suppress(RuntimeError):
@@ -283,7 +283,7 @@ class NcclTransport(GpuTransport):
         self._log.close()
 
     def close(self) -> None:
-        """Destroy the communicator; what was prepared here is closed."""
+        """Close what was prepared here, and destroy the communicator."""
         if self.comm is not None:
             self.lane.wait()
         comm = self._left()

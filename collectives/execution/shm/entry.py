@@ -1,4 +1,4 @@
-"""What is known of the transport ``shm`` without loading it, and how it is opened."""
+"""Entry of the transport ``shm``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 
 def _suits(world: World, wishes: Wishes) -> bool:
-    """Where all ranks are on one host; between pairs MPI is what is asked about."""
+    """True if all ranks are on one host; False when pairs are measured, which is done over MPI."""
     return not wishes.pairs and max(world.nodes) == 0 and world.size > 1
 
 
 def _open(world: World, wishes: Wishes) -> Both:
-    """The transport, and MPI's messages to compare it with."""
     from collectives.execution.shm.transport import ShmTransport
 
     transport = ShmTransport(world, deadline=wishes.deadline)
@@ -25,7 +24,6 @@ def _open(world: World, wishes: Wishes) -> Both:
 
 
 def _between(world: World) -> Transport:
-    """The transport alone."""
     from collectives.execution.shm.transport import ShmTransport
 
     return ShmTransport(world)

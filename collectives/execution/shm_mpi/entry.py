@@ -1,4 +1,4 @@
-"""What is known of the transport ``shm+mpi`` without loading it, and how it is opened."""
+"""Entry of the transport ``shm+mpi``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def _suits(world: World, wishes: Wishes) -> bool:
-    """Several hosts, and ranks that share one; between pairs MPI is what is asked about."""
+    """True for several hosts with ranks that share one. Pairs are measured over MPI instead."""
     return not wishes.pairs and 1 < len(set(world.nodes)) < world.size
 
 
 def _open(world: World, wishes: Wishes) -> Both:
-    """The transport, and MPI's messages to compare it with."""
     from collectives.execution.mpi.transport import Segments
     from collectives.execution.shm_mpi.transport import ShmMpiTransport
 
@@ -29,7 +28,6 @@ def _open(world: World, wishes: Wishes) -> Both:
 
 
 def _between(world: World) -> Transport:
-    """The transport alone."""
     from collectives.execution.shm_mpi.transport import ShmMpiTransport
 
     return ShmMpiTransport(cast("MpiWorld", world))
