@@ -175,7 +175,7 @@ def _listener(address: str) -> socket.socket:
     return listener
 
 
-def _addresses(inet6: Path = Path("/proc/net/if_inet6")) -> Iterator[str]:
+def _addresses() -> Iterator[str]:
     """The addresses of this host's interfaces that other hosts may reach, IPv4 first."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
@@ -186,7 +186,7 @@ def _addresses(inet6: Path = Path("/proc/net/if_inet6")) -> Iterator[str]:
                 if not address.is_loopback:
                     yield str(address)
     with suppress(OSError):
-        for line in inet6.read_text().splitlines():
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
             wide = IPv6Address(bytes.fromhex(line.split()[0]))
             if not (wide.is_loopback or wide.is_link_local):
                 yield str(wide)

@@ -199,16 +199,10 @@ class CommonClock:
     one clock for all. ``refits``: how often the line was fitted again, on any host.
     """
 
-    def __init__(
-        self,
-        world: World,
-        read: Clock,
-        hosts: Sequence[int],
-        wait: Callable[[float], object] = time.sleep,
-    ) -> None:
+    def __init__(self, world: World, read: Clock, hosts: Sequence[int]) -> None:
         """``hosts``: the host of each rank. All ranks make one together."""
         self.read, self.line, self.refits = read, ClockModel(), 0
-        self._world, self._hosts, self._wait = world, list(hosts), wait
+        self._world, self._hosts = world, list(hosts)
         self._leaders = [self._hosts.index(host) for host in dict.fromkeys(self._hosts)]
         self.exchanged = len(self._leaders) > 1
         self._trips: list[Trip] = []
@@ -247,7 +241,7 @@ class CommonClock:
             elif meeting.answers is not None:
                 _answer(self._world, meeting.answers, self.now)
             if pause:
-                self._wait(pause)
+                time.sleep(pause)
         return trips
 
     def _exchange_lines(self) -> None:

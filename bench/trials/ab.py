@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import exp, log
@@ -124,15 +124,13 @@ def launch(
     one: Side,
     file: Path,
     turn: LaunchTurn | None = None,
-    more: Sequence[str] = (),
-    env: Mapping[str, str] = os.environ,
 ) -> Sequence[Measurement]:
     """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
 
     What is none of ours is read from what it prints. Raises LaunchFailed, also where there is
     nothing to compare, and Interrupted where we were told to end.
     """
-    words = [*one.words, *more]
+    words = list(one.words)
     if one.shuffles and turn is not None:
         words += turn.words
     if one.ours:
@@ -143,7 +141,7 @@ def launch(
     target = os.devnull if one.ours else str(file)
     try:
         with Path(target).open("w") as out:
-            ended = child.run(words, env, stdout=out, stderr=subprocess.PIPE)
+            ended = child.run(words, os.environ, stdout=out, stderr=subprocess.PIPE)
     except OSError as error:
         raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
     succeeded(one.name, ended, ours=one.ours)

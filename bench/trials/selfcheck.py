@@ -305,8 +305,8 @@ class IndependentSeries:
 class Autoregression(IndependentSeries):
     """Iterations whose logarithms are a first-order autoregression with the correlation ``r``."""
 
-    def __init__(self, random: np.random.Generator, usual: float = USUAL_S, r: float = 0.9) -> None:
-        super().__init__(random, usual, 0.03)
+    def __init__(self, random: np.random.Generator, r: float = 0.9) -> None:
+        super().__init__(random, noise=0.03)
         self._r, self._last = r, float(random.standard_normal())
 
     def _logs(self, n: int) -> Floats:
@@ -323,12 +323,9 @@ class TwoLevels(IndependentSeries):
     """
 
     def __init__(
-        self,
-        random: np.random.Generator,
-        usual: float = USUAL_S,
-        stay: tuple[float, float] = (0.95, 0.95),
+        self, random: np.random.Generator, stay: tuple[float, float] = (0.95, 0.95)
     ) -> None:
-        super().__init__(random, usual, 0.01)
+        super().__init__(random, noise=0.01)
         self._stay, self._above = stay, (1 - stay[0]) / (2 - sum(stay))
         self._level = int(random.random() < self._above)
 
@@ -355,8 +352,8 @@ class TwoLevels(IndependentSeries):
 class Drift(IndependentSeries):
     """A level that rises by 5 % a second; the true median is that of the time the row took."""
 
-    def __init__(self, random: np.random.Generator, usual: float = USUAL_S) -> None:
-        super().__init__(random, usual, _NOISE)
+    def __init__(self, random: np.random.Generator) -> None:
+        super().__init__(random, noise=_NOISE)
         self._seconds = 0.0
 
     def take(self, n: int) -> Floats:
@@ -374,8 +371,8 @@ class Drift(IndependentSeries):
 class Bursts(IndependentSeries):
     """A neighbour that is on for 50 ms and off for 200: iterations take 30 % longer meanwhile."""
 
-    def __init__(self, random: np.random.Generator, usual: float = USUAL_S) -> None:
-        super().__init__(random, usual, _NOISE)
+    def __init__(self, random: np.random.Generator) -> None:
+        super().__init__(random, noise=_NOISE)
         self._now = float(random.random()) * (_ON_S + _OFF_S)
 
     def take(self, n: int) -> Floats:
@@ -388,12 +385,12 @@ class Bursts(IndependentSeries):
 
     def true_median(self) -> float:
         """The median over many bursts, off and on."""
-        return _of_bursts(self._usual)
+        return _median_of_bursts()
 
 
 @cache
-def _of_bursts(usual: float) -> float:
-    return float(median(Bursts(np.random.default_rng(0), usual).take(100_000).tolist()))
+def _median_of_bursts() -> float:
+    return float(median(Bursts(np.random.default_rng(0)).take(100_000).tolist()))
 
 
 #: By name: what makes the series of a row.
@@ -582,7 +579,7 @@ class _Check:
         self._form, self._seed, self._random = form, seed, Random(seed)
         self.screen, self._number, self._begun = Screen(0), 0, time.monotonic()
 
-    def _launch(self, name: str, transport: str, *more: str, collective: str = "allreduce") -> Path:
+    def _launch(self, name: str, transport: str, *more: str) -> Path:
         """Launch once; gives the file of its records."""
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
@@ -599,7 +596,7 @@ class _Check:
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
-        launch(side(name, [collective, *options]), file, turn)
+        launch(side(name, ["allreduce", *options]), file, turn)
         return file
 
     def _until(self, part: int) -> float:

@@ -36,7 +36,7 @@ class Launch:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
+def algorithms(collective: str, ranks: int) -> list[str]:
     """All our algorithms for so many ranks; those with segments in some segment counts."""
     names: list[str] = []
     for name in catalogue.algorithms(collective):
@@ -45,7 +45,7 @@ def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) 
             catalogue.draft(collective, name, ranks)
         except Unsupported:
             continue
-        names += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
+        names += [name, *(f"{name}:segments={n}" for n in SEGMENTS if "segments" in known)]
     return names
 
 
