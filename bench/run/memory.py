@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """A pool that cannot give what is needed of it: bytes, and ranks that take from it."""
+    """A pool with too little memory: bytes needed and free, and the ranks that take from it."""
 
     name: str
     need: int
@@ -275,7 +275,7 @@ def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> i
 
 
 def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
-    """Vectors that a library took, from its bytes; 0 where vectors are too small to tell."""
+    """Vectors that a library took, from its bytes; 0 if vectors are too small for an estimate."""
     vector = _vector(sizes, rank)
     return nbytes / vector if vector >= _LEAST_VECTOR else 0.0
 

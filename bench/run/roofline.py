@@ -38,7 +38,7 @@ class Rooflines:
         self.why = ""
 
     def limit(self, layout: Layout, call: LibraryCall) -> float | None:
-        """The least seconds for a collective; None where nobody can tell.
+        """The least seconds for a collective; None if there is no roofline.
 
         The call's buffers are the row's own on this rank, which lose their content.
         """

@@ -170,7 +170,7 @@ class Gauges:
             self._mine.begin()
 
     def more(self, timed: Record) -> int:
-        """How many iterations more it takes until energy can be told; the same on all ranks."""
+        """How many more iterations the energy counter needs; the same on all ranks."""
         if not (self._energy and self.active and timed.times_s):
             return 0
         each = max(median(timed.times_s), 1e-7)
