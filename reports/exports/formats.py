@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from busbar.tables import render_csv
-from reports.readers.own_csv import CSV
+from reports.readers.own_exports import CSV
 from reports.records.measurement import Measurement, Placements, placements
 from reports.statistics.quantities import bandwidths, center
 

@@ -235,7 +235,7 @@ def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
 
 
 def _parquet(path: Path, earlier: Earlier) -> Sink:
-    from reports.readers.parquet import library, to_parquet
+    from reports.readers.own_exports import library, to_parquet
 
     library(str(path))
     return Rewritten(path, to_parquet, earlier.rows)

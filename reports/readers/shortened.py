@@ -15,9 +15,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from reports.readers import names
-from reports.readers.gathered import Gathered
+from reports.readers.gathered import Gathered, agrees, open_line, places
 from reports.readers.text import Line
-from reports.readers.whole import agrees, open_line, places
 from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "nccl-tests-short"

@@ -26,8 +26,8 @@ from reports.analysis.expect_text import parse as parse_rule
 from reports.exports.formats import to_csv
 from reports.exports.imported import to_csv as imported_csv
 from reports.readers.codec import to_jsonl
-from reports.readers.nccl_lines import number
-from reports.readers.parquet import to_parquet
+from reports.readers.nccl_text import number
+from reports.readers.own_exports import to_parquet
 from reports.readers.reading import load, parse, read
 from reports.records.measurement import Measurement
 from tests.command import reports_main
