@@ -1,0 +1,362 @@
+"""The entry point for all logs: recognise a file, read it, and return rows or a DataFrame."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from busbar.arguments import program
+from busbar.errors import ReportError
+from busbar.files import decoded
+from reports.readers import (
+    accelerator_logs,
+    codec,
+    json_logs,
+    mpi_logs,
+    names,
+    nccl_text,
+    own_exports,
+    perftest,
+    shortened,
+)
+from reports.readers.codec import is_rate, is_time
+from reports.readers.frame import frame
+from reports.readers.printable import cleaned
+from reports.readers.text import (
+    LIMIT,
+    Line,
+    lines,
+    read_bytes,
+    record_files,
+    unlabelled,
+    without_cut,
+)
+from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.table import Measurements, of_kind
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+#: How the note begins.
+SAYS = "the run failed: "
+_END = re.compile(
+    r"\b(?:NCCL|RCCL|CUDA|Cuda|HIP) failure:? "  # nccl-tests and rccl-tests, old and new
+    r"|\bTest (?:timeout \(\d+s?\)|failure\b)"  # the same, of the test as a whole
+    r"|\bDATA VALIDATION ERROR:"  # OSU, which ends there
+    r"|\btime limit for job execution has been reached"  # Open MPI's --timeout
+    r"|\bSignal: [A-Z].* \(\d+\)|\bexited on signal \d|exited with non-zero status"  # Open MPI
+    r"|\bMPI_ABORT was invoked|\bFatal error in \w+:|\bAbort\(\d+\) on node"
+    r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra
+    r"|\bsrun: error: .*(?:tasks? |Killed|Terminated|Exited)|\bslurmstepd: error: \*\*\* "
+    r"|^\s*(?:\S+: line \d+: .*)?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
+)
+_WARNING = re.compile(r"\bNCCL WARN \S")
+_MOST_QUOTED = 200
+
+
+def failures(source: str, lines: Iterable[Line], rows: bool) -> list[Note]:
+    """At most one note: the first line by which the run broke off.
+
+    NCCL's warnings, which a good run may have too, count where there is no row.
+    """
+    warned: Line | None = None
+    for line in lines:
+        if _END.search(line.text):
+            return [_failure(source, line)]
+        if not rows and warned is None and _WARNING.search(line.text):
+            warned = line
+    return [] if warned is None else [_failure(source, warned)]
+
+
+def _failure(source: str, line: Line) -> Note:
+    return Note(source, line.number, SAYS + line.text.strip()[:_MOST_QUOTED])
+
+
+#: Programs whose output is recognised and not read, by what only they print.
+_UNREAD: tuple[tuple[str, str], ...] = (
+    (r"^\|\s*Stage\s*\|\s*# iterations|\bucx_perftest\b", "UCX's ucx_perftest"),
+    (r"\bucc_perftest\b|^Collective:\s+\w+\s*\n\s*Memory type:", "UCC's ucc_perftest"),
+    (r"^\[ *ID\] +Interval +Transfer", "iperf's or iperf3's"),
+    (r"^sockperf(?:\[|:)", "sockperf's"),
+    (r"^\s*bytes\s+(?:iters\s+)?#sent\s+#ack|^bytes\s+iters\s+total\s", "libfabric's fabtests'"),
+    (r"\bTransferBench v\d", "TransferBench's"),
+    (r"RocmBandwidthTest Version|\bRocm Bandwidth Test\b", "rocm_bandwidth_test's"),
+    (r"^---- Performance of \w+ on ", "DeepSpeed's communication benchmark's"),
+    (r"^\s*elements\s+min \(us\)\s+p50 \(us\)", "gloo's benchmark's"),
+    (r"^\s*(?:tcp|rc)_(?:bw|lat):\s*$", "qperf's"),
+    (r'"n_iterations"\s*:.*\n?.*"(?:BW_average|t_avg|t_typical)"|"BW_average"\s*:',
+     "perftest's JSON (--out_json); its text"),
+    (r'"traceEvents"\s*:', "a trace's of PyTorch, Chrome or Nsight"),
+    (r"\bNCCL INFO .*\bComm/|\bMSCCL\+\+|\bmscclpp", "MSCCL++'s"),
+)  # fmt: skip
+_READ_INSTEAD = "which is recognised and not read"
+
+
+def foreign_texts() -> tuple[tuple[str, str], ...]:
+    """Other texts: a pattern that only they contain, and who reads them."""
+    map_ = f"this is a map of a machine, which {program('topology')} --from reads"
+    plan = f"which {program('collectives')} verify and -A read"
+    unread = ((rf"(?m){mark}", f"this is {name} output, {_READ_INSTEAD}") for mark, name in _UNREAD)
+    return (
+        (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
+        (r"ROCm System Management Interface|^LINK TYPE TABLE:|between two GPUs =", map_),
+        (r"P2P=(?:Enabled|Disabled).*Matrix|\bnvbandwidth Version", map_),
+        (r"<algo\s", f"this is an MSCCL schedule, {plan}"),
+        (
+            r'"threadblocks"\s*:|"remote_buffers"\s*:',
+            f"this is an execution plan of MSCCL++, which {program('collectives')} verify reads",
+        ),
+        *unread,
+        (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),
+    )
+
+
+def foreign_name(text: str) -> str:
+    """What a text without rows is; "" where nobody knows it."""
+    return next((name for mark, name in foreign_texts() if re.search(mark, text)), "")
+
+
+__all__ = ["frame", "load", "parse", "read"]
+
+# The readers of columns of figures, of which the last one of a text may be cut.
+_TEXT_READERS = nccl_text.read, mpi_logs.read_osu, mpi_logs.read_imb
+# Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
+# themselves whether a row is whole. With what stands in every such text.
+_CLOSED_READERS = (
+    ("#iterations", perftest.read), ("algbw", accelerator_logs.read_torch), (mpi_logs.MARK, mpi_logs.read_oneccl),
+    ("alg_bandwidth", accelerator_logs.read_hccl), ("COMMS-RES", accelerator_logs.read_param), ("", shortened.read),
+)  # fmt: skip
+# How JSON begins, and a log whose lines begin with a tag in brackets does not.
+_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
+_START = re.compile(r"\s*(\S)")
+_LINE = re.compile(r"\S[^\n]*")
+_FIRST_LINES, _MOST_FIRST = 5, 1 << 20
+_RATES = tuple(name for name in of_kind("real") if name.endswith("_per_s"))
+_TIMES = tuple(name for name in of_kind("real") if name.endswith("_s") and name not in _RATES)
+_HEAD = 200
+#: The note on a text that ends inside a row.
+CUT = "the text ends here without a line end: the run was cut"
+#: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
+MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
+
+
+def read(path: Path | str, ranks: int | None = None) -> Reading:
+    """The rows of a file of any known format, or of the records in a run directory.
+
+    ``ranks`` is used where a log does not say how many there were. Raises ReportError when the
+    file cannot be read or no row is found in it; the message then says what was in the way.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _directory(path, ranks)
+    reading = _bounded(cleaned(_file(path)))
+    if not reading.rows:
+        more = f"; {len(reading.notes) - 1} lines more" if len(reading.notes) > 1 else ""
+        notes = sorted(reading.notes, key=lambda n: not n.text.startswith(SAYS))
+        first = notes[0] if notes else None
+        where = f" (line {first.line})" if first and first.line else ""
+        why = f": {first.text}{where}{more}" if first else ""
+        raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
+    if ranks is None:
+        return reading
+    return Reading([_ranked(row, ranks) for row in reading.rows], reading.notes)
+
+
+def _file(path: Path) -> Reading:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        small = path.is_file() and path.stat().st_size <= LIMIT
+        if small and _are_records(b"".join(islice(file, _FIRST_LINES))):
+            file.seek(0)  # read in blocks, for it may be larger than memory
+            return codec.read_blocks(str(path), codec.file_blocks(file))
+    data, note = read_bytes(path)
+    if not data.strip():
+        raise ReportError(f"{path}: the file is empty")
+    if data.startswith(own_exports.MAGIC):
+        return Reading(own_exports.read_parquet(str(path), data))
+    if _are_records(b"\n".join(data[:_MOST_FIRST].split(b"\n", _FIRST_LINES)[:-1])):
+        reading = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
+    else:
+        reading = parse(decoded(data), str(path))
+    return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note)]) if note else reading
+
+
+def _are_records(begin: bytes) -> bool:
+    """Whether these first lines of a file are of our records, in UTF-8 without a mark."""
+    plain = not begin.startswith(b"\xef\xbb\xbf") and b"\0" not in begin
+    return plain and _is_jsonl(decoded(begin))
+
+
+def _bounded(reading: Reading) -> Reading:
+    """A reading without rows that have impossible values; our own records are checked already."""
+    if isinstance(reading.rows, Measurements):
+        return reading
+    pairs = [(row, _impossible(row)) for row in reading.rows]
+    odd = [Note(r.run.source, r.line, f"row not read: {why}") for r, why in pairs if why]
+    return Reading([r for r, why in pairs if not why], [*reading.notes, *odd]) if odd else reading
+
+
+def _impossible(row: Measurement) -> str:
+    """Why a row's values cannot be: no column, rate or picture holds them; else empty."""
+    for name in of_kind("count"):
+        if abs(getattr(row, name) or 0) >= 1 << 63:
+            return f"{name} is a whole number of more than 63 bits"
+    for name in _RATES:
+        if not is_rate(rate := getattr(row, name) or 0):
+            return f"{name} of {rate:g} is a rate that nothing has"
+    for name in _TIMES:
+        if not is_time(seconds := getattr(row, name) or 0):
+            return f"{name} of {seconds:g} is a time that nothing takes"
+    every = chain(row.times_s, *row.per_rank_s)
+    odd = next((seconds for seconds in every if not is_time(seconds)), None)
+    return "" if odd is None else f"an iteration of {odd:g} s, a time that nothing takes"
+
+
+def _directory(path: Path, ranks: int | None) -> Reading:
+    """All records of a folder; Parquet, an export of them, only where there is nothing else."""
+    files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
+    if not files:
+        raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
+    if len(files) == 1:
+        return read(files[0], ranks)
+    parts = []
+    for file in files:
+        try:
+            parts.append(read(file, ranks))
+        except ReportError as error:  # a run that was killed before its first row, say
+            parts.append(Reading((), [Note(str(file), 0, str(error).removeprefix(f"{file}: "))]))
+    if not any(part.rows for part in parts):
+        raise ReportError(f"{path}: no row in any of its {len(files)} records")
+    return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
+
+
+def parse(text: str, source: str = "<text>") -> Reading:
+    """The rows of a text. Never raises: what cannot be read stands in the notes."""
+    if _is_jsonl(text):
+        return codec.read_jsonl(source, text)
+    start = _START.match(text)
+    if start and start[1] in ("{", "["):
+        if len(text) > MOST_JSON:
+            return _long(source, MOST_JSON, "a JSON document", "write records as .jsonl")
+        reading = _json(text, source)
+        if reading is not None:
+            return reading
+    if len(text) > MOST_TEXT:
+        return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
+    if text.startswith("collective,algorithm,"):
+        return own_exports.read_csv(source, text)
+    whole = list(unlabelled(lines(text)))
+    clean, cut = without_cut(whole, text)
+    parts = [reader(source, whole) for mark, reader in _CLOSED_READERS if mark in text]
+    if any(part.rows for part in parts):
+        cut = None
+    parts += [reader(source, clean) for reader in _TEXT_READERS]
+    rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
+    notes = [n for p in parts for n in p.notes] + failures(source, clean, bool(rows))
+    if cut is not None and (rows or notes):
+        notes.append(Note(source, cut.number, CUT))
+    if not rows and not notes:
+        name = foreign_name(text)
+        notes = [Note(source, 0, name)] if name else []
+    return Reading(rows, sorted(notes, key=lambda n: n.line))
+
+
+def _long(source: str, most: int, what: str, remedy: str) -> Reading:
+    note = f"{what} of more than {most >> 20} MiB is not read; split it, or {remedy}"
+    return Reading((), [Note(source, 0, note)])
+
+
+def _json(text: str, source: str) -> Reading | None:
+    """The rows of a JSON text; None when it is no JSON from its first line on."""
+    values = json_logs.documents(text)
+    known = [one for one in values if one.value is not None]
+    if not known and not _JSON.match(text):
+        return None
+    parts, singles = [], []
+    for one in known:
+        if json_logs.is_rccl([one.value]):
+            singles.append(one.value)  # an object a line
+        else:
+            parts.append(_document(source, one.value))
+    if singles:
+        parts.append(json_logs.read_rccl(source, singles))
+    if None in parts and not _JSON.match(text):
+        return None
+    read_ = [part for part in parts if part is not None]
+    notes = [note for part in read_ for note in part.notes]
+    notes += [Note(source, line, remark) for one in values for line, remark in one.notes]
+    if None in parts and not notes:
+        notes.append(Note(source, 0, _unknown(text)))
+    return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)
+
+
+def _unknown(text: str) -> str:
+    """The note on a JSON document that has no rows."""
+    if '"busbar_topology"' in text[:_HEAD]:
+        return f"this is a map of a machine, which {program('topology')} --from reads"
+    return foreign_name(text) or "a JSON document of a shape that is not known"
+
+
+def _is_jsonl(text: str) -> bool:
+    """Whether one of the first lines is a line of our records: the very first may be damaged."""
+    for line in islice(_LINE.finditer(text), _FIRST_LINES):
+        try:
+            if codec.recognises(json.loads(line.group())):
+                return True
+        except (ValueError, RecursionError):
+            continue
+    return False
+
+
+def _document(source: str, document: object) -> Reading | None:
+    """The rows of one JSON document; None when its shape is unknown."""
+    if isinstance(document, dict) and json_logs.is_nccl(document):
+        return json_logs.read_nccl(source, document)
+    if isinstance(document, list) and json_logs.is_rccl(document):
+        return json_logs.read_rccl(source, document)
+    if isinstance(document, list) and any(isinstance(one, dict) for one in document):
+        return codec.read_list(source, document)
+    return None
+
+
+def _numbered(parts: Sequence[Reading]) -> list[Measurement]:
+    """The rows of several documents, whose runs follow one another."""
+    rows: list[Measurement] = []
+    runs: dict[int, Run] = {}
+    for part in parts:
+        for row in part.rows:
+            if id(row.run) not in runs:
+                runs[id(row.run)] = dataclasses.replace(row.run, number=len(runs))
+            rows.append(replace(row, run=runs[id(row.run)]))
+    return rows
+
+
+def _ranked(row: Measurement, ranks: int) -> Measurement:
+    """A row with a rank count given from outside, and what follows from it."""
+    if row.ranks is not None or row.message is None:
+        return row
+    size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
+    rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
+    algbw, busbw = names.rates(row.collective, ranks, size, row.time_s, *rates)
+    return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw)
+
+
+def load(path: Path | str, ranks: int | None = None) -> DataFrame:
+    """A log as a DataFrame, one row a placement. Columns and units: docs/reports.md.
+
+    ``frame.attrs["notes"]`` lists what could not be read, or was inferred, as ``file:line: text``.
+    Raises ReportError when nothing can be read.
+    """
+    reading = read(path, ranks)
+    table = frame(reading.rows)
+    table.attrs["notes"] = [str(n) for n in reading.notes]
+    return table
