@@ -31,7 +31,7 @@ from bench.run.table_text import RankSummary, banner, remarks, shown
 from bench.run.watchdog import Watchdog
 from bench.timing.measure import Timing
 from busbar.errors import RankFailure, Unsupported
-from reports.exports.nccl_table import footer
+from reports.exports.run_table import footer
 from reports.records.cores import Load
 from reports.records.measurement import Placements
 

@@ -15,8 +15,7 @@ from busbar.statistics import interval
 from busbar.units import format_seconds, format_size
 from reports.analysis.compare import compare, join
 from reports.records.measurement import Measurement, grouped
-from reports.statistics.distributions import student_quantile
-from reports.statistics.inference import launch_scatter, least_seen
+from reports.statistics.inference import launch_scatter, least_seen, student_quantile
 
 #: A window of a row's iterations, and of how many windows around it, half before and half after,
 #: the median is that its interval is to hold.

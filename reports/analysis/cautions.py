@@ -9,7 +9,7 @@ from typing import TypeVar
 from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement
-from reports.records.shown import named
+from reports.records.metrics import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 

@@ -17,8 +17,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from busbar.errors import StoreError
-from busbar.filelock import Claim
-from busbar.files import GrowingFile, check, replace, special, write
+from busbar.files import Claim, GrowingFile, check, replace, special, write
 from reports.exports.formats import CsvLines, nccl_json, to_object
 from reports.readers.codec import Writer, to_json
 from reports.records.measurement import Measurement

@@ -1,7 +1,7 @@
 """Rows and notes of a log while it is read, and whether figures are whole and agree.
 
-A text that is cut inside a figure must not give the part as one. The figures of a row depend on each
-other: algbw = size / time and busbw = algbw x bus factor (nccl-tests, doc/PERFORMANCE.md). A
+A text that is cut inside a figure must not give the part as one. The figures of a row depend on
+each other: algbw = size / time and busbw = algbw x bus factor (nccl-tests, doc/PERFORMANCE.md). A
 row whose figures do not agree was cut, shifted or changed after it was measured.
 """
 

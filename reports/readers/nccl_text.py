@@ -20,8 +20,7 @@ from reports.readers import names
 from reports.readers.gathered import agreed, contradiction, span
 from reports.readers.text import Line
 from reports.records.measurement import Measurement, Note, Reading, Run
-from reports.records.metrics import CPU
-from reports.records.shown import PLACEMENT
+from reports.records.metrics import CPU, PLACEMENT
 
 #: The column of ``-C 1``: the CPU's time until the calls had returned, not the operation's.
 CPU_TIME = "cputime"

@@ -18,7 +18,6 @@ from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
 from reports.readers import (
-    accelerator_logs,
     codec,
     json_logs,
     mpi_logs,
@@ -28,6 +27,7 @@ from reports.readers import (
     perftest,
     shortened,
 )
+from reports.readers.accelerator_logs import read_hccl, read_param, read_torch
 from reports.readers.codec import is_rate, is_time
 from reports.readers.frame import frame
 from reports.readers.printable import cleaned
@@ -133,8 +133,8 @@ _TEXT_READERS = nccl_text.read, mpi_logs.read_osu, mpi_logs.read_imb
 # Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
 # themselves whether a row is whole. With what stands in every such text.
 _CLOSED_READERS = (
-    ("#iterations", perftest.read), ("algbw", accelerator_logs.read_torch), (mpi_logs.MARK, mpi_logs.read_oneccl),
-    ("alg_bandwidth", accelerator_logs.read_hccl), ("COMMS-RES", accelerator_logs.read_param), ("", shortened.read),
+    ("#iterations", perftest.read), ("algbw", read_torch), (mpi_logs.MARK, mpi_logs.read_oneccl),
+    ("alg_bandwidth", read_hccl), ("COMMS-RES", read_param), ("", shortened.read),
 )  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")

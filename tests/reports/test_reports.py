@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from busbar.units import format_change, format_interval, seven_characters
 from reports.analysis.cautions import warnings_of
-from reports.exports.nccl_table import number, row
+from reports.exports.run_table import number, row
 from reports.records.measurement import Placements
 from reports.tables.summary import summary
 from tests.reports.runs import allreduce, flat, timed

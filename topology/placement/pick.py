@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from busbar.errors import ProbeError
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.topology import Device, Kind, Topology
 from topology.placement.rings import (
     EXACT_LIMIT,

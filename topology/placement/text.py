@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.terminal import make_lines_printable, wrap_line
 from busbar.units import format_rate, one_decimal
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.graph import Hop
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.rings import EXACT_LIMIT, count_rings

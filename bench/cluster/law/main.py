@@ -16,7 +16,7 @@ from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
 from busbar.commands import Command
 from busbar.errors import Unsupported
-from busbar.figures import checked as drawable
+from busbar.files import check_figure as drawable
 from busbar.options import option, switch
 from busbar.terminal import print_note
 from busbar.units import parse_ranks

@@ -9,7 +9,8 @@ from statistics import median
 
 from bench.cluster.law.growth import LIBRARY, Compared, LawPoint, Ports, exponent
 from bench.cluster.law.measuring import STEADY
-from busbar.figures import checked, save
+from busbar.files import check_figure as checked
+from busbar.files import save_figure as save
 from busbar.tables import render_markdown
 from busbar.units import format_link_rate, format_size_argument
 
