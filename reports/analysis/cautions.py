@@ -73,7 +73,8 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Of other benchmarks' tables this is no news: they have none.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
     wrong = sum(bool(r.wrong) for r in rows)
-    texts = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    who = "1 row has" if wrong == 1 else f"{wrong} rows have"
+    texts = [f"{who} wrong elements"] if wrong else []
     crowded = [r for r in timed if r.oversubscribed]
     if crowded:
         crowding = f"{oversubscription(crowded)}: times include waiting for a core"
@@ -145,7 +146,3 @@ def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
 
 def _of(looked_at: int, every: int) -> str:
     return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
-
-
-def _rows(n: int) -> str:
-    return "1 row has" if n == 1 else f"{n} rows have"

@@ -152,7 +152,9 @@ class Change(NamedTuple):
 
 def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
     """The subjects whose verdict is not the same in all campaigns, which are in their order."""
-    by_subject = [{_subject(one): one for one in each.verdicts} for each in campaigns]
+    by_subject = [
+        {(v.kind, tuple(sorted(v.subject))): v for v in each.verdicts} for each in campaigns
+    ]
     found = []
     for subject in sorted({key for verdicts in by_subject for key in verdicts}):
         states = [
@@ -162,10 +164,6 @@ def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
         if len({state.partition(" ")[0] for state in states}) > 1:
             found.append(Change(_name(subject), tuple(states)))
     return found
-
-
-def _subject(verdict: HostVerdict) -> _Subject:
-    return verdict.kind, tuple(sorted(verdict.subject))
 
 
 def _name(subject: _Subject) -> str:

@@ -299,7 +299,9 @@ class _TorchTable:
     library: str = ""
     algbw: float | None = None
 
-    def row(self, line: Line, size: int, busbw: float, algbw: float) -> Measurement | str:
+    def row(
+        self, line: Line, size: int, busbw: float, algbw: float, trials: int | None = None
+    ) -> Measurement | str:
         """A row; a text where its two rates are not those of an all-reduce of so many ranks."""
         if not algbw > 0:
             return "a rate of 0, which has no time"
@@ -319,54 +321,44 @@ class _TorchTable:
             time_s=size / algbw,
             algbw_bytes_per_s=algbw,
             busbw_bytes_per_s=busbw,
-            iterations=self.trials,
+            iterations=trials or self.trials,
         )
 
 
 def read_torch(source: str, lines: Sequence[Line]) -> Reading:
     """All tables of all_reduce_bench, and the two lines that it printed in its first versions."""
-    gathered = Gathered(source)
+    gathered, number = Gathered(source), 0
     table = _TorchTable(Run(source, 0, TORCH, TORCH))
-    number = 0
     for line in lines:
         text = line.text
         if library := _LIBRARY.search(text):
             table.library = "NCCL " + re.sub(r"[, ]+", ".", library[1])
         if over := _OVER.search(text):
             payload = _PAYLOAD.search(text)
-            size = round(float(payload[1]) * _BYTES[payload[2]]) if payload else None
-            table = dataclasses.replace(
-                table, ranks=int(over[1]), trials=int(over[2]), payload=size, header=False
-            )
+            table.payload = round(float(payload[1]) * _BYTES[payload[2]]) if payload else None
+            table.ranks, table.trials, table.header = int(over[1]), int(over[2]), False
         elif old := _OLD.search(text):
             gathered.close()
-            size = round(float(old[1]) * _BYTES[old[2]])
-            table = dataclasses.replace(
-                table, ranks=int(old[4]), trials=int(old[3]), payload=size, algbw=None
-            )
+            table.payload, table.algbw = round(float(old[1]) * _BYTES[old[2]]), None
+            table.ranks, table.trials = int(old[4]), int(old[3])
             table.run, number = dataclasses.replace(table.run, number=number), number + 1
         elif header := _HEADER.match(text):
-            if not header[1] and table.payload is None:
-                continue
-            gathered.header(line.number)
-            table = dataclasses.replace(
-                table, run=dataclasses.replace(table.run, number=number), header=True
-            )
-            number += 1
+            if header[1] or table.payload is not None:
+                gathered.header(line.number)
+                table.run, table.header = dataclasses.replace(table.run, number=number), True
+                number += 1
         elif (row := _ROW.match(text)) and table.header and row[2] in _BYTES:
-            size = int(row[1]) * _BYTES[row[2]]
-            rates = float(row[3]) * 1e9, float(row[4]) * 1e9
-            gathered.take(line.number, table.row(line, size, *rates))
+            size, busbw, algbw = int(row[1]) * _BYTES[row[2]], float(row[3]), float(row[4])
+            gathered.take(line.number, table.row(line, size, busbw * 1e9, algbw * 1e9))
         elif (trial := _TRIAL.match(text)) and table.header and table.payload:
-            one = dataclasses.replace(table, trials=1)
-            rates = float(trial[1]) * 1e9, float(trial[2]) * 1e9
-            gathered.take(line.number, one.row(line, table.payload, *rates))
+            busbw, algbw = float(trial[1]) * 1e9, float(trial[2]) * 1e9
+            gathered.take(line.number, table.row(line, table.payload, busbw, algbw, trials=1))
         elif (rate := _OLD_RATE.match(text)) and table.payload:
             _old_rate(gathered, table, line, rate)
         elif table.header and "|" in text and re.search(r"\d", text):
             gathered.take(line.number, "not payload, busbw and algbw with their units")
         elif table.header and text.strip() and "|" not in text:
-            table = dataclasses.replace(table, header=False)
+            table.header = False
     rows = _with_ranks(gathered.close())
     if rows.rows:
         gathered.note(rows.rows[0].line, _DERIVED)

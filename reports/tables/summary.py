@@ -20,8 +20,6 @@ from reports.records.metrics import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
 from reports.tables.scaling import answer
 
-__all__ = ["TESTS", "pairs"]
-
 #: The tests, and what their cells are.
 TESTS: Mapping[str, str] = {
     "latency": "us, one way",

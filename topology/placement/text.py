@@ -78,12 +78,9 @@ def _uses(pick: Pick, objective: Objective) -> str:
     if len(counted) == 1:
         route, number = counted[0]
         one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {route.words}"
-        return f"{_all(number)} {_PATTERN[objective]}: {route.words}" if number > 1 else one
+        count = "both" if number == 2 else f"all {number}"
+        return f"{count} {_PATTERN[objective]}: {route.words}" if number > 1 else one
     return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {route.words}" for route, n in counted)
-
-
-def _all(number: int) -> str:
-    return "both" if number == 2 else f"all {number}"
 
 
 def _bound(pick: Pick, objective: Objective) -> list[str]:
