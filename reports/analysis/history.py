@@ -155,15 +155,15 @@ def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
     by_subject = [
         {(v.kind, tuple(sorted(v.subject))): v for v in each.verdicts} for each in campaigns
     ]
-    found = []
+    changes = []
     for subject in sorted({key for verdicts in by_subject for key in verdicts}):
         states = [
             _state(subject, verdicts, each)
             for verdicts, each in zip(by_subject, campaigns, strict=True)
         ]
         if len({state.partition(" ")[0] for state in states}) > 1:
-            found.append(Change(_name(subject), tuple(states)))
-    return found
+            changes.append(Change(_name(subject), tuple(states)))
+    return changes
 
 
 def _name(subject: _Subject) -> str:
