@@ -15,8 +15,7 @@ from busbar.mpi import remarks as level_remarks
 from busbar.units import format_seconds
 from collectives.execution.transport import Transport
 from reports.exports.run_table import Banner
-from reports.records.cores import Load
-from reports.records.gpus import warnings
+from reports.records.cores import Load, warnings
 from reports.records.measurement import Measurement, Placements
 from reports.records.metrics import PLACEMENT
 

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.diagnostics import check
-from topology.model.relation import LEVEL_WORDS
+from topology.model.device import LEVEL_WORDS
 from topology.placement.pick import pick
 from topology.sources import gather, own_json, smi_topo
 from topology.views import terminal

@@ -37,7 +37,7 @@ from reports.records.table import as_mapping
 from tests.command import reports_main
 from tests.torture import seeds
 from topology.diagnostics import check
-from topology.model import device as busid
+from topology.model import device
 from topology.sources import own_json
 
 #: The errors that a user may see: one line each.
@@ -194,7 +194,7 @@ def _targets() -> dict[str, Target]:
     }
     words = {
         "size": units.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
-        "rate": parse_rate, "share": parse_share, "busid": busid.canonical,
+        "rate": parse_rate, "share": parse_share, "busid": device.canonical,
         "cpulist": cpulist.members, "cpumask": cpulist.from_mask,
     }  # fmt: skip
     plain |= {name: (partial(_text, parse), seeds.words) for name, parse in words.items()}
