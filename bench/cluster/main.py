@@ -1,4 +1,4 @@
-"""A command over an emulated cluster: from a command line to an exit status."""
+"""Run a command over an emulated cluster: from the command line to the exit status."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ClusterCommand(ClusterOptions, Command):
 
 
 def plan(wanted: ClusterOptions) -> Iterator[str]:
-    """The lines of ``--dry-run``: what would be there, and a script that makes it."""
+    """The lines of ``--dry-run``: the planned network, and a script that makes it."""
     network = wanted.network
     yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
     for cable in network.cables():
@@ -103,7 +103,7 @@ def _run(wanted: ClusterOptions) -> int:
 
 
 def _environment(wanted: ClusterOptions) -> dict[str, str]:
-    """Our environment, and what hosts' clocks are to show."""
+    """The present environment, with the emulated errors of hosts' clocks."""
     if wanted.clocks is None:
         return dict(os.environ)
     names = [Network.name(host) for host in range(wanted.network.hosts)]
@@ -116,7 +116,7 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
-    """Meanwhile take links down, and up again, at their times; at 0 s that is done at once."""
+    """Take links down and up again at their times, in the background; those at 0 s at once."""
     for down in downs:
         if not down.after:
             _raise(cluster, down.host, False)

@@ -20,7 +20,7 @@ _SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 
 
 
 def picture(network: Network, uses: Sequence[Use] = ()) -> str:
-    """The network: two lines a link, up and down, coloured by the share of its rate it carried."""
+    """Draw the network: two lines per link, up and down, coloured by utilisation."""
     busy = {use.cable.device: use for use in uses}
     place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
     leaves = [
@@ -62,7 +62,7 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
 def _cable(
     cable: Cable, low: tuple[float, float], high: tuple[float, float], busy: Mapping[str, Use]
 ) -> list[str]:
-    """Two lines side by side: up on the left, down on the right."""
+    """Two parallel lines: up on the left, down on the right."""
     use = busy.get(cable.device)
     found = []
     for shift, way, rate, share in (

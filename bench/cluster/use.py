@@ -11,12 +11,12 @@ from bench.cluster.network import Cable, Network
 from busbar.errors import Unavailable
 from busbar.units import format_link_rate
 
-#: Prints the counters of all devices where the switches are.
+#: Prints the counters of all devices in the switches' namespace.
 COUNTERS = ("ip", "-s", "-j", "link", "show")
 
 
 class Use(NamedTuple):
-    """Shares of its rate (0 to 1) that a link carried: away from its lower end, and towards it."""
+    """The utilisation (0 to 1) of a link: away from its lower end, and towards it."""
 
     cable: Cable
     up: float
@@ -40,7 +40,7 @@ def used(
     after: Mapping[str, tuple[int, int]],
     seconds: float,
 ) -> list[Use]:
-    """The use of every cable in so many seconds. A switch's port receives what its host sends."""
+    """The utilisation of each cable in ``seconds``. A port receives what its host sends."""
     found = []
     for cable in network.cables():
         rx, tx = (
@@ -53,7 +53,7 @@ def used(
 
 
 def said(uses: Sequence[Use], seconds: float) -> str:
-    """A line about the busiest and the median link, by the busier way of each."""
+    """A line about the busiest and the median link, by the busier direction of each."""
     shares = [max(use.up, use.down) for use in uses]
     most = max(shares)
     busiest = uses[shares.index(most)]

@@ -1,1 +1,1 @@
-"""How collectives grow with the number of hosts: measured, by the textbook, and simulated."""
+"""How collectives' times grow with the number of hosts: measured, textbook, and simulated."""

@@ -1,4 +1,4 @@
-"""Times expected on ports with a rate, and how times grow with the number of hosts. Pure."""
+"""Times expected on ports with a rate limit, and their growth with the number of hosts. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from collectives.predict.simulation import NetworkPredictor
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 
-#: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
+#: MPI's own algorithm: without a schedule here there is neither a textbook time nor a simulation.
 LIBRARY = "library"
 
 
 class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
-    ``slower``: the median of the slower launch, where there were two.
+    ``slower``: the median of the slower launch, if there were two.
     """
 
     algorithm: str
@@ -40,7 +40,7 @@ class LawPoint(NamedTuple):
 class Ports(NamedTuple):
     """Links between hosts: measured bytes/s, measured seconds of an empty message.
 
-    ``burst``: bytes that a port passes at once after a pause, as its shaper was set.
+    ``burst``: bytes that a port passes at once after a pause, as configured.
     """
 
     rate: float
@@ -49,7 +49,7 @@ class Ports(NamedTuple):
 
 
 def binary(name: str, hosts: int) -> str:
-    """An algorithm's name with its parameters on so many hosts: hierarchical has levels of two."""
+    """An algorithm's name with parameters for ``hosts`` hosts: hierarchical has levels of two."""
     if name != "hierarchical":
         return name
     levels = max(1, hosts.bit_length() - 1)
@@ -57,7 +57,7 @@ def binary(name: str, hosts: int) -> str:
 
 
 class Compared(NamedTuple):
-    """A measured time beside the seconds of its law and of its simulation, nan for the library."""
+    """A measured time with the textbook's and the simulated seconds; nan for the library."""
 
     point: LawPoint
     law: float
@@ -65,7 +65,7 @@ class Compared(NamedTuple):
 
 
 def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Compared]:
-    """Every point beside what was expected. ``rate``: bytes/s of a port as it was set."""
+    """Every point with its expected times. ``rate``: configured bytes/s of a port."""
     return [
         Compared(p, nan, nan)
         if p.algorithm == LIBRARY
@@ -94,17 +94,17 @@ def why_not(collective: str, name: str, hosts: int) -> str:
 
 
 def textbook(name: str, hosts: int, collective: str = "allreduce") -> float:
-    """The law of an algorithm: see `collectives.predict.compare.port_volume`."""
+    """The bandwidth term of an algorithm: see `collectives.predict.compare.port_volume`."""
     return port_volume(_operation(collective, name, hosts))
 
 
 def simulated(
     name: str, hosts: int, size: int, ports: Ports, collective: str = "allreduce"
 ) -> float:
-    """Seconds in the simulator: one switch, a link a host, half of the latency on each link.
+    """Simulated seconds: one switch, one link per host, half of the latency on each link.
 
-    MPI counts as sent what a socket holds. A full socket takes more when it is two thirds full
-    (Linux, include/net/sock.h, sk_stream_is_writeable).
+    MPI counts data in a socket buffer as sent. A full buffer accepts more when it is two thirds
+    full (Linux, include/net/sock.h, sk_stream_is_writeable).
     """
     machine = machine_from_ports(
         hosts, ports.rate, ports.latency, buffer=SOCKET * 2 / 3, burst=ports.burst
@@ -121,7 +121,7 @@ def fit(measured: Topology, burst: float) -> Ports:
 
 
 def exponent(seconds: Mapping[int, float]) -> float | None:
-    """How a time grows with P: the slope of log time over log P, by least squares."""
+    """The exponent of P in a time's growth: the slope of log time over log P, by least squares."""
     if len(seconds) < 2:
         return None
     return linear_regression([*map(log, seconds)], [*map(log, seconds.values())]).slope

@@ -23,15 +23,15 @@ from busbar.units import parse_ranks
 from collectives.schedule import catalogue
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
-# A barrier has no bytes, and ranks of an all-to-all-v have unequal counts, which no law is of.
+# A barrier has no bytes, and the ranks of an all-to-all-v have unequal counts: no textbook law.
 _WITHOUT_LAW = ("barrier", "alltoallv")
 
 
 class LawCommand(NetworkOptions, Command):
-    """Measure collectives on more and more hosts with a rank each.
+    """Measure collectives on more and more hosts with one rank each.
 
-    They are shown beside the textbook's law and the simulator, which knows the ports of the first
-    four hosts only.
+    The table also has the textbook's law and the simulator, which uses only the measured ports of
+    the first four hosts.
     """
 
     hosts: str = option("--hosts P,P…", "2,4,8,16")
@@ -50,7 +50,7 @@ class LawCommand(NetworkOptions, Command):
     svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
 
     def run(self) -> int:
-        """Measure, or show what a folder holds."""
+        """Measure, or show the records in a folder."""
         if self.svg is not None:
             drawable(self.svg)
         counts = parse_ranks(self.hosts, MOST_HOSTS)

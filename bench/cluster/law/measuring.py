@@ -1,4 +1,4 @@
-"""Measures collectives on more and more hosts of one cluster, and the ports of the first four."""
+"""Measures collectives on more and more hosts of one cluster, and the ports of four hosts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-#: Ports are measured on so many hosts.
+#: Number of hosts whose ports are measured.
 FIT_HOSTS = 4
 _MAP = "ports.json"
-# A row that takes longer is stuck.
+# A row that takes longer is stuck (seconds).
 _ROW_S = "600"
 _OVER_MPI = ("--transport", "mpi", "--out")
-#: A row is disturbed if its slowest iteration takes more times its fastest than this.
+#: A row is disturbed if its slowest iteration takes more than so many times its fastest.
 STEADY = 1.2
 _SECONDS = attrgetter("seconds")
 
 
 class Sweep(NamedTuple):
-    """The measurement: algorithms by collective, sizes as options of the benchmark, iterations."""
+    """A measurement: algorithms by collective, the benchmark's options for sizes, iterations."""
 
     algorithms: Mapping[str, Sequence[str]]
     sizes: Sequence[str]
@@ -50,7 +50,8 @@ def measure(
 ) -> None:
     """Measure all algorithms on the first hosts, one rank each, into ``folder``.
 
-    Rows whose iterations differ are measured a second time, in launches of their own.
+    Rows with disturbed iterations are measured a second time, in launches of their own. ``said``
+    gets the progress as text.
     """
     for stale in folder.glob(f"hosts{hosts}[-.]*"):
         stale.unlink()
@@ -71,7 +72,6 @@ def _rows(
     folder: Path,
     said: Callable[[str], None],
 ) -> None:
-    """Measure algorithms of one collective."""
     collective, algorithms = chosen
 
     def rows(file: str, algorithms: Sequence[str], sizes: Sequence[str]) -> list[LawPoint]:
@@ -93,7 +93,7 @@ def _rows(
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
-    """By size: algorithms whose slowest iteration took over `STEADY` times their fastest."""
+    """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
     found: dict[int, list[str]] = {}
     for point in points:
         if point.most > STEADY * point.least:
@@ -112,12 +112,12 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
 
 
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
-    """Read a folder: the points, and the map of the ports. Raises ReportError, ProbeError.
+    """Read a folder: the points, and the map of the ports. Raises ReportError or ProbeError.
 
-    Other work only makes a row slower, so of two launches the faster is the point.
+    Other work only makes a row slower, so the faster of two launches is the point.
     """
     found: dict[tuple[str, str, int, int], LawPoint] = {}
-    # The first launches have all algorithms, in the order of the table.
+    # The first launches have all algorithms, in the table's order.
     for path in sorted(folder.glob("hosts*.jsonl"), key=lambda path: ("-" in path.stem, path.stem)):
         for point in _points(path):
             key = point.collective, point.algorithm, point.hosts, point.size
@@ -131,7 +131,6 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
 
 
 def _points(path: Path) -> list[LawPoint]:
-    """The rows of a file, in their order."""
     points = []
     for row in read(path).rows:
         if row.times_s and row.ranks and row.size:

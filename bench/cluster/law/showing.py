@@ -13,19 +13,19 @@ from busbar.figures import checked, save
 from busbar.tables import render_markdown
 from busbar.units import format_link_rate, format_size_argument
 
-# Sizes that differ by less were asked for as one.
+# Sizes with a smaller relative difference were requested as one size.
 _LESS = 0.02
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
 def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
-    """Algorithms, the library last, host counts and sizes."""
+    """(algorithms with the library last, host counts, sizes)."""
     names = sorted(dict.fromkeys(r.point.algorithm for r in rows), key=lambda name: name == LIBRARY)
     return names, sorted({r.point.hosts for r in rows}), sorted({r.point.size for r in rows})
 
 
 def _rounded(rows: Sequence[Compared]) -> list[Compared]:
-    """The rows by the size that was asked for: a part has whole elements, so some have less."""
+    """The rows with requested sizes: actual ones may be smaller, as parts have whole elements."""
     asked: list[int] = []
     for size in sorted({row.point.size for row in rows}, reverse=True):
         if not asked or size < (1 - _LESS) * asked[-1]:
@@ -42,7 +42,7 @@ def _ms(seconds: float) -> str:
 
 
 def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
-    """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
+    """The tables, as Markdown. ``rate``: configured bytes/s of a port, on which laws are based."""
     yield (
         f"Ports of {format_link_rate(rate)}, {ports.burst:.0f} B at once after a pause; measured"
         " between"
@@ -64,7 +64,7 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
 
 
 def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
-    """The tables of one collective, by size: times, and times over law and over simulation."""
+    """The tables of one collective, by size: times, and their ratios to law and simulation."""
     names, hosts, sizes = _order(rows)
     at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     columns = [("algorithm", "left"), *((f"{n} hosts", "right") for n in hosts)]
@@ -103,7 +103,7 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
 
 
 def _over(row: Compared | None) -> str:
-    """A measured time over its law and over its simulation."""
+    """A measured time divided by its law, and by its simulation."""
     if row is None:
         return ""
     return f"{row.point.seconds / row.law:.2f}, {row.point.seconds / row.model:.2f}"
@@ -118,7 +118,7 @@ def _cell(row: Compared) -> str:
 
 
 def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
-    """How far the simulator is off on more hosts than the ports were measured on."""
+    """The simulator's errors on more hosts than those whose ports were measured."""
     found = {
         p: model / p.seconds - 1
         for p, _, model in _rounded(rows)
@@ -145,7 +145,7 @@ def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
 
 
 def _off(found: Mapping[LawPoint, float]) -> str:
-    """The median of relative errors, and the worst."""
+    """The median of relative errors, and the largest."""
     worst = max(found, key=lambda p: abs(found[p]))
     return (
         f"median error {100 * median(map(abs, found.values())):.3g} %, worst"
@@ -155,7 +155,7 @@ def _off(found: Mapping[LawPoint, float]) -> str:
 
 
 def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
-    """Time over hosts at the largest size: measured, law, simulated. Raises what `checked` does."""
+    """Draw time over hosts at the largest size: measured, law, simulated. Raises as `checked`."""
     checked(path)
     from matplotlib.figure import Figure
 
