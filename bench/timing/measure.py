@@ -1,6 +1,6 @@
 """The timing loop: how many iterations a row has, and when it ends.
 
-Nothing but the collective runs between two readings of the clock.
+Between two readings of the clock only the collective runs.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from reports.records.measurement import Record
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
 
-# A median is good enough when its 95 % interval is this near, relative to it.
+# A median is precise enough if its 95 % interval has at most this relative width.
 PRECISE = 0.02
-# A median of fewer has no interval.
+# A median of fewer values has no interval.
 FEWEST = 6
-# Least number of iterations, and least seconds, before a row can end as `precise`. Fewer iterations
-# may all lie on one of several levels. A shorter row may lie in one state of other work.
+# Least number of iterations and least seconds before a row can end as `precise`. Fewer iterations
+# may all be on one of several levels; a shorter row may see only one state of other work.
 ENOUGH, ENOUGH_S = 60, 0.25
-# How far apart the interval is looked at, in iterations: often would be to wait for good luck.
+# The factor by which iterations grow between two checks of the interval: frequent checks would end
+# rows by chance.
 _APART = 2**0.5
-# So many times as many iterations as are wanted, and those that are lost end the row.
+# A row whose iterations are lost ends after this multiple of the wanted iterations.
 _TRIES = 20
-# A batch has at most _KEPT iterations, or lasts the budget divided by _PARTS if that is longer. Its
-# last _KEPT iterations are kept: a row of 0.3 us an iteration has millions within its budget, and
+# A batch has at most _KEPT iterations, or takes the budget divided by _PARTS if that is longer. Its
+# last _KEPT iterations are kept: a row of 0.3 us per iteration has millions within its budget, and
 # 10,000 of them, spread over the budget, give the same median and interval.
 _KEPT, _PARTS = 50, 200
-#: Times that ``per_rank`` keeps of a placement, over all ranks: some 20 MB in a record.
+#: The most times per placement that ``per_rank`` keeps, over all ranks: about 20 MB in a record.
 MOST_PER_RANK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: see the options of the same names in `bench.options.options`.
+    """Rules of timing: see the options of the same names in `bench.options.options`.
 
-    ``precise``: the relative width of the median's 95 % interval that is enough; 0: none is.
-    ``settle``: leave out what came before iterations were steady; not of a given number.
+    ``precise``: the relative width of the median's 95 % interval at which a row ends; 0: never.
+    ``settle``: leave out iterations before times are steady; not with a fixed number.
     """
 
     warmup: int = 1
@@ -67,15 +68,16 @@ def measure(
     arrived: Arrived = unwatched,
     left: Callable[[], float] = _endless,
 ) -> Record:
-    """Time an action on all ranks together. All ranks must call this alike; all get the same.
+    """Time an action on all ranks together. All ranks call this alike, and get the same record.
 
-    The record has the seconds of each iteration, combined over ranks, and what ended the row.
+    The record has the seconds of each iteration, combined over ranks, and the reason why the row
+    ended.
 
-    ``how``: how iterations begin; behind a barrier, as ``rules`` say, where it is left out.
-    Without a fixed number, iterations go on in batches until the 95 % interval of the median is
-    within 2 % or the budget is spent; of iterations below a 10,000th of the budget, the last ones
-    of each batch are kept. There are 6 at least, unless the row would then take longer than
-    ``left()`` by rank 0's clock, and always one. A loop has one batch and one time, the mean.
+    ``how``: how iterations begin; by default after a barrier, as ``rules`` say. Without a fixed
+    number, batches of iterations run until the 95 % interval of the median is within 2 % or the
+    budget is spent. Of iterations shorter than a 10,000th of the budget, the last ones of each
+    batch are kept. There are at least 6 iterations, or at least 1 if 6 would take longer than
+    ``left()`` by rank 0's clock. A loop has one batch and one time, the mean.
     """
     loop = rules.timing == "loop"
     how = how or BarrierStart(world, rules.across, loop=loop)
@@ -102,7 +104,7 @@ def measure(
         for name, values in fresh.also.items():
             also.setdefault(name, []).extend(values[last].tolist())
         decided = ["", 0, 0]
-        # One rank decides for all: their clocks may not agree on the budget.
+        # Rank 0 decides for all: ranks' clocks may differ on the budget.
         if world.rank == 0:
             decided = list(ending.decided(times, runs, clock() - start, left()))
         stopped, batch, cut = world.broadcast(decided)
@@ -129,7 +131,7 @@ def _loop(
     arrived: Arrived,
     left: Callable[[], float],
 ) -> Record:
-    """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
+    """Run iterations back to back between two readings of the clock, as nccl-tests and OSU do."""
     n, stopped, runs = rules.iterations, "iterations", rules.warmup
     if n is None:
         start = how.clock()
@@ -151,7 +153,7 @@ def _loop(
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
-    """Every rank's own times, where they are to be kept: the last ones, `MOST_PER_RANK` in all."""
+    """Every rank's own times if they are kept: the last ones, `MOST_PER_RANK` in total."""
     if not rules.per_rank:
         return ()
     last = max(1, MOST_PER_RANK // world.size)
@@ -159,31 +161,31 @@ def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[floa
 
 
 def _room(left: float, once: float) -> int:
-    """How many iterations of ``once`` seconds each are possible, one more being for the proof."""
+    """How many iterations of ``once`` seconds fit into ``left``, beside one to check results."""
     return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
 
 
 class _Ending:
-    """What ends a row, and how many iterations come next; kept by the rank that decides.
+    """Decides when a row ends and how many iterations follow; used by the rank that decides.
 
-    The interval is looked at where the number of iterations has grown by `_APART`, and has to be
-    narrow at two looks one after the other: a row that ended as soon as its interval happened to be
-    narrow would end with one that is too narrow.
+    The interval is checked each time that the number of iterations has grown by `_APART`. It must
+    be narrow at two successive checks: a row that ended at the first narrow interval would often
+    end with an interval that is too narrow by chance.
     """
 
     def __init__(self, rules: Timing) -> None:
         self._rules = rules
-        # The next look, in iterations and seconds; the first is the one before the earliest end.
+        # The next check, in iterations and seconds; the first is the one before the earliest end.
         self._due, self._due_s = ENOUGH / _APART, ENOUGH_S / _APART
         self._narrow = False
 
     def decided(
         self, times: list[float], runs: int, spent: float, left: float
     ) -> tuple[str, int, int]:
-        """Why the row ends, or "" and the size of the next batch; and its first to leave out.
+        """Why the row ends, or ""; the next batch's size; how many first iterations to leave out.
 
-        ``runs``: how many iterations there were, with those that are lost. ``spent``: what they
-        took; ``left``: what the row may yet take, in seconds.
+        ``runs``: all iterations, including lost ones. ``spent``: their seconds. ``left``: the
+        seconds that the row may still take.
         """
         stopped, batch = self._onwards(times, runs, spent, left)
         cut = 0
@@ -219,7 +221,7 @@ class _Ending:
         return self._more(times, runs, spent, left)
 
     def _more(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
-        """As many as the next look needs, within the budget; or that it is spent."""
+        """The iterations until the next check, within the budget; or why the row ends."""
         rules = self._rules
         if len(times) < FEWEST and runs >= _TRIES * FEWEST:
             return "lost", 0

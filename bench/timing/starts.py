@@ -1,4 +1,4 @@
-"""How the iterations of a row begin: behind a barrier, or in a window of time."""
+"""How the iterations of a row begin: after a barrier, or in time windows."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from collectives.execution.transport import Action, Floats, Spans, Start
 from collectives.execution.world import How, World
 from reports.records.measurement import LAST, OPERATION, Window
 
-# More than this share of iterations begun too late by some rank, and windows grow.
+# If a larger fraction of iterations begins late on some rank, windows become longer.
 _LOST = 0.1
-# A start counts as late by this much, or by this share of the operation.
+# A start is late if it is off by this many seconds, or by this fraction of the operation.
 _LATE_S, _LATE = 2e-6, 0.01
 # Seconds between the end of an operation and the next window, besides a multiple of its time.
 _GAP_S = 50e-6
 _SOON_S = 1e-3
-# A rank that lost its core usually has it back by then.
+# A rank that lost its core usually has it back after so many seconds.
 _TURN_S = 20e-3
 
 
 Arrived = Callable[[int], object]
-"""Called with the number of an iteration that a rank begins, so that a stuck row is explained."""
+"""Called with the number of an iteration that a rank begins, to explain a row that hangs."""
 
 
 class Batch(NamedTuple):
-    """The iterations of a batch that count.
+    """The valid iterations of a batch.
 
-    ``times``: combined over ranks, the row's; ``own``: this rank's own seconds. ``also``: other
-    times of the same iterations, by name, combined too.
+    ``times``: combined over ranks, for the row; ``own``: this rank's own seconds. ``also``: other
+    times of the same iterations, by name, also combined.
     """
 
     times: Floats
@@ -49,12 +49,12 @@ def _run(action: Action, n: int, before: int, arrived: Arrived, start: Start) ->
 
 
 class BarrierStart:
-    """Iterations begin behind a barrier; their times are the ranks' own, combined as ``across``.
+    """Iterations begin after a barrier; their times are the ranks' own, combined as ``across``.
 
-    ``loop``: the iterations of a batch run back to back behind one barrier, and the batch has one
-    time, the mean. ``one_clock``: all ranks read the same clock, so that also the operation's time
-    is known, from the first start to the last end. ``slower``: the share of itself by which each
-    iteration is lengthened, for the self-check of comparisons.
+    ``loop``: the iterations of a batch run back to back after one barrier, and the batch has one
+    time, the mean. ``one_clock``: all ranks read the same clock, so that the operation's time, from
+    the first start to the last end, is also known. ``slower``: the fraction by which each iteration
+    is lengthened, for the self-check of comparisons.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class BarrierStart:
     def batch(self, action: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """Run n iterations, after ``before`` others. All ranks call this together.
 
-        ``once``: seconds that an iteration took this rank when it warmed up.
+        ``once``: seconds of a warm-up iteration on this rank.
         """
         start = Start(self._world.barrier, loop=self._loop, slower=self._slower, clock=self.clock)
         spans, combine = _run(action, n, before, arrived, start), self._world.combine
         if self._loop:
             own = spans.seconds / n
             return Batch(combine(own, self.across), own)
-        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
+        # In picoseconds, below any clock's resolution: more digits would only lengthen records.
         own = np.round(spans.seconds, 12)
         times = combine(own, self.across)
         if not (self._one_clock and spans.absolute):
@@ -89,14 +89,14 @@ class BarrierStart:
         return Batch(times, own, {OPERATION: np.round(operation, 12)})
 
     def window(self) -> None:
-        """The record's field of the same name; None where iterations do not begin in windows."""
+        """The record's field of the same name; None, because there are no windows."""
 
 
 class WindowStart:
     """Iterations begin at agreed times of the common clock, on each rank later by ``arrival``.
 
-    An iteration that any rank began too late does not count; where more than a tenth do not,
-    windows grow. One a row and placement. ``slower``: see `BarrierStart`.
+    An iteration that any rank began late is not counted; if more than a tenth are late, windows
+    become longer. One object for each row and placement. ``slower``: see `BarrierStart`.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class WindowStart:
         return self._without_late(begins, ends, late, window)
 
     def _room(self) -> float:
-        """Seconds for an operation: as many again as it takes, and a gap; more once windows grew.
+        """Seconds for an operation: twice its time and a gap; more if windows have grown.
 
-        A window has no more than a scheduler's turn beside that.
+        Windows grow by no more than a scheduler's time slice, or to 4 times this.
         """
         room = 2 * self._usual + _GAP_S
         return min(self._grown * room, max(4 * room, room + _TURN_S))
 
     def _agreed(self) -> float:
-        """The common time at which the first window opens: once every rank surely knows it."""
+        """The common time of the first window, late enough for every rank to know it."""
         now = self._common.now
         begun = now()
         self._world.barrier()
@@ -150,7 +150,7 @@ class WindowStart:
     def _without_late(
         self, begins: Floats, ends: Floats, late: NDArray[np.bool_], window: float
     ) -> Batch:
-        """Combine the iterations that no rank began too late, and count the others."""
+        """Combine the iterations that no rank began late, and count the others."""
         combine = self._world.combine
         first, last, end = combine(begins, "min"), combine(begins, "max"), combine(ends, "max")
         longest = combine(ends - begins, "max")
@@ -166,7 +166,7 @@ class WindowStart:
         return Batch(times, np.round((ends - begins)[good], 12), also)
 
     def window(self) -> Window:
-        """What a record says of the windows."""
+        """The record's field about the windows."""
         return Window(
             arrival=str(self._arrival),
             pattern=self._arrival.pattern,
@@ -178,7 +178,6 @@ class WindowStart:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    """One batch of several that followed each other; at least one."""
     also = {name: np.concatenate([one.also[name] for one in batches]) for name in batches[0].also}
     return Batch(
         np.concatenate([one.times for one in batches]),
@@ -188,4 +187,4 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 HowToStart = BarrierStart | WindowStart
-"""``across`` says how the ranks' times become one, as a record has it; ``clock`` is read."""
+"""``across``: how ranks' times are combined, as in the record; ``clock``: the clock to read."""
