@@ -1,4 +1,4 @@
-"""``python -m bench.ab``: two commands, interleaved, until every row is decided."""
+"""``python -m bench.ab``: compare two commands, interleaved, until every row is decided."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class AbCommand(Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options before the first ``--``; the commands after it and after the second."""
+        """Parse the options before the first ``--``, and the commands after each ``--``."""
         own, *commands = _parts(argv)
         return super().parse(own, parser, commands=tuple(map(tuple, commands)), **more)
 
     def run(self) -> int:
-        """Give 0, or the status of a launch that failed (1 of a foreign one)."""
+        """Return 0, or the status of a launch that failed (1 for a foreign command)."""
         if len(self.commands) != 2:
             raise Unsupported("two commands are needed; write -- A… -- B…")
         if launched() is not None:
@@ -96,7 +96,7 @@ class AbCommand(Command):
 
 
 def _parts(argv: Sequence[str]) -> list[list[str]]:
-    """The words before, between and after the first two ``--``."""
+    """Split the words at the first two ``--``."""
     parts: list[list[str]] = [[]]
     for word in argv:
         if word == "--" and len(parts) < 3:
@@ -114,7 +114,7 @@ def _rounds(
     seed: int,
     options: AbCommand,
 ) -> None:
-    """Run rounds of both sides until all rows are decided or there is no time for another."""
+    """Run rounds of both sides until all rows are decided, or no time is left for another round."""
     random, begin, longest = Random(seed), time.monotonic(), 0.0
     for number in range(1, options.most + 1):
         start = time.monotonic()

@@ -18,17 +18,17 @@ from reports.records.measurement import Measurement, grouped
 from reports.statistics.distributions import student_quantile
 from reports.statistics.inference import launch_scatter, least_seen
 
-#: A window of a row's iterations, and of how many windows around it, half before and half after,
-#: the median is that its interval is to hold.
+#: Iterations of a window, and the number of windows around it (half before, half after) whose
+#: median should be in its interval.
 WINDOW, WINDOWS = 100, 10
-#: A slowdown by this share and more is to be found in so many of the pairs, and as many equal ones
-#: are to be called so.
+#: A slowdown by this fraction or more must be found in this share of the pairs, and the same share
+#: of equal pairs must be called equal.
 ASKED, ASKED_SHARE = 0.05, 0.95
 
 
 @dataclass(frozen=True)
 class CheckLine:
-    """A figure of the check. ``passed``: whether it is as it should be; None: it is only shown."""
+    """A figure of the check. ``passed``: whether it meets the target; None: it is only shown."""
 
     name: str
     result: str
@@ -45,15 +45,15 @@ class CheckLine:
 
 
 def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
-    """How often compare says what of the rows of A and of B, each row by itself.
+    """Count the verdicts of compare on the rows of A and B, each row by itself.
 
-    Without the correction for the number of rows, which would make false alarms rarer still.
+    Without the correction for the number of rows, which would make false alarms even rarer.
     """
     return Counter(compare([one])[0].word for one in join(list(a), list(b))[0])
 
 
 def equal_sides(words: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides of so many launches each."""
+    """The result for equal sides with ``launches`` launches each."""
     total = words.total()
     if launches == 1:
         counted = sum(words[word] for word in ("faster", "slower", "indistinguishable"))
@@ -63,12 +63,12 @@ def equal_sides(words: Counter[str], launches: int) -> CheckLine:
 
 
 def equal_within(words: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides that take turns within so many launches."""
+    """The result for equal sides that take turns within ``launches`` launches."""
     return _indistinguishable(f"A/A within {launches} launches", words)
 
 
 def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
-    """Equal sides are to be called so in 95 % of the pairs, but for what chance alone may miss.
+    """The target for equal sides: 95 % of pairs called equal, minus what chance may miss.
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
     """
@@ -80,7 +80,7 @@ def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
 
 
 def most_by_chance(n: int, p: float) -> int:
-    """The least number that n independent cases of probability p exceed in 5 % at most."""
+    """The number that n independent cases of probability p exceed with at most 5 % probability."""
     below, k = (1 - p) ** n, 0
     chance = below
     while below < ASKED_SHARE:
@@ -95,23 +95,23 @@ Cell = tuple[str, int]
 
 @dataclass
 class SlowedSides:
-    """What compare said of one side slowed, and by how much launches differ, cell by cell.
+    """The verdicts of compare on slowed sides, and the variance between launches, by cell.
 
-    ``launches``: of a set; each measures A and, slowed by each share, B.
+    ``launches``: launches of a set. Each measures A, and B slowed by each share.
     """
 
     launches: int
     words: dict[float, Counter[str]] = field(default_factory=dict)
-    #: The same of sides that were launched on their own: A of one set against B of another.
+    #: Verdicts for separately launched sides: A of one set against B of another.
     separate: dict[float, Counter[str]] = field(default_factory=dict)
     equal: Counter[str] = field(default_factory=Counter)
-    #: The variance of launches, and that of the difference within them.
+    #: The variance between launches, and the variance of the difference within launches.
     between: dict[Cell, list[float]] = field(default_factory=dict)
     within: dict[Cell, list[float]] = field(default_factory=dict)
     _before: dict[str, Sequence[Measurement]] = field(default_factory=dict)
 
     def add(self, shares: Mapping[float, Sequence[Measurement]]) -> None:
-        """A set of launches over one transport: all rows by what they were slowed by, 0 for A."""
+        """Add a set of launches over one transport: its rows by slowdown, 0 for A."""
         base = shares[0.0]
         before = self._before.get(base[0].transport)
         self._before[base[0].transport] = _figures(base)
@@ -151,12 +151,12 @@ class SlowedSides:
 
 
 def _figures(rows: Iterable[Measurement]) -> list[Measurement]:
-    """The rows with a figure a visit: a bootstrap of all iterations takes minutes."""
+    """The rows with one figure per visit: a bootstrap of all iterations would take minutes."""
     return [replace(r, times_s=()) for r in rows]
 
 
 def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """The first, third … visit of each launch to a row, and the second, fourth …."""
+    """Split each launch's visits to a row: the first, third, …, and the second, fourth, …."""
     sides: tuple[list[Measurement], list[Measurement]] = [], []
     for visits in grouped(rows, lambda r: (id(r.run), r.size)).values():
         for side, one in zip(sides, (visits[::2], visits[1::2]), strict=True):
@@ -165,7 +165,7 @@ def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measure
 
 
 def slowed_side(words: Counter[str], share: float, launches: int) -> CheckLine:
-    """One side slowed by a share: never faster, and from 5 % on found in 95 % of the pairs."""
+    """The target for a slowed side: never faster, and from 5 % on found in 95 % of the pairs."""
     text = f"{_slower(words)}, {words['faster']} faster"
     name = f"slowed by {100 * share:g} % within {launches} launches"
     right = not words["faster"] and bool(words)
@@ -181,10 +181,10 @@ def _slower(words: Counter[str]) -> str:
 
 
 def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:
-    """How many windows of iterations have an interval that holds the median of those around it.
+    """Count windows of iterations whose interval contains the median of the windows around them.
 
-    Gives (hits, windows). Five windows before it and five after it are ten times as many
-    iterations, of which it is none; what drifts evenly meets both alike.
+    Returns (hits, windows). Five windows before a window and five after it are ten times as many
+    iterations, without the window's own. An even drift has the same effect on both.
     """
     hits = total = 0
     half = WINDOWS // 2
@@ -201,7 +201,7 @@ def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:
 
 
 def covered(hits: int, total: int) -> CheckLine:
-    """The share over all windows."""
+    """The result: the share of hits in all windows."""
     share = hits / total if total else 0.0
     text = f"{100 * share:.1f} % of {total} intervals hold the median of {WINDOWS} times as many"
     return CheckLine("coverage", text, "93 % at least", share >= 0.93)
@@ -210,11 +210,10 @@ def covered(hits: int, total: int) -> CheckLine:
 def against_c(
     name: str, launches: Sequence[tuple[float, float, float]], *, faster: bool = False
 ) -> CheckLine:
-    """The result for a collective's calls by our loop and by C's, in turns in each launch.
+    """The result for a collective's calls in our loop and in C, in turns within each launch.
 
-    ``launches``: seconds of ours, of C's, and their ratio. ``faster``: ours may be faster by more
-    than 5 %. The interval is Student's t on the
-    logarithms of the launches' ratios.
+    ``launches``: seconds in our loop, in C, and their ratio. ``faster``: our loop may be faster by
+    more than 5 %. The interval is Student's t on the logarithms of the launches' ratios.
     """
     logs = [log(ratio) for _, _, ratio in launches]
     middle, error = mean(logs), sqrt(variance(logs) / len(logs))

@@ -36,12 +36,12 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
 _READINGS, _BARRIERS, _FIRINGS = 20_000, 2_000, 2_000
-# Bytes of what is held against C.
+# Sizes in bytes that are compared with C.
 _SIZES = (8, 4096, 65536, 1 << 20)
-# The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
+# The letter in the C loop for each collective, and for each schedule of all-reduce on two ranks.
 _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
 _SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
-#: The letter in C's loop of each test of point-to-point messages, and whether it waits for each.
+#: The letter in the C loop for each point-to-point test, and whether each message is waited for.
 PAIR_TESTS = {
     "send": (b"s", False),
     "ping_pong": (b"l", True),
@@ -51,13 +51,13 @@ PAIR_TESTS = {
     "get_latency": (b"G", True),
 }
 _WINDOW, _TRIPS = 64, 10  # messages of an iteration
-# Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
-# machine's own clock change what both take from one tenth of a second to the next.
+# Seconds of a loop, and number of turns. The two sides of a turn are 20 ms apart, because other
+# programs and the machine's clock rate change both sides' times within tenths of a second.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
 
 
 class _Nothing(Counted):
-    """A plan that moves nothing."""
+    """An action that moves no data."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)
@@ -66,11 +66,11 @@ class _Nothing(Counted):
         """Run once."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of a reading of the clock, of a barrier (median, slowest rank) and of an empty plan.
+    """Seconds of a clock reading, of a barrier (median, slowest rank) and of an empty plan.
 
     All ranks call this together.
     """
@@ -89,11 +89,11 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
 
 
 class CLoop:
-    """``benchmarks/collective_loop.c``, beside our loops of the same calls.
+    """Compares ``benchmarks/collective_loop.c`` with our loops of the same calls.
 
-    Both sides use the same buffers of the same processes, in turns of 20 ms; each is the slowest
-    rank's. A result is seconds of a call of ours, of C's, and the median of the turns' ratios. All
-    ranks call the methods together.
+    Both sides use the same buffers of the same processes, in turns of 20 ms; a time is the slowest
+    rank's. A result is the seconds per call of our loop, of C's, and the median of the turns'
+    ratios. All ranks call the methods together.
     """
 
     def __init__(self, world: MpiWorld, path: str) -> None:
@@ -101,8 +101,8 @@ class CLoop:
         self._transport = MpiTransport(world)
 
     def collective(self, name: str, size: int) -> tuple[float, float, float]:
-        """A collective of MPI's, as both call it."""
-        # As in nccl-tests, an all-gather has 16 bytes a rank at the least.
+        """Time MPI's collective of this name on both sides."""
+        # As in nccl-tests, an all-gather has at least 16 bytes per rank.
         gathers, in_place = name == "allgather", name == "broadcast"  # MPI has no other broadcast
         count = (max(size, 16 * self._world.size) if gathers else size) // 4
         part = count // self._world.size if gathers else count
@@ -122,7 +122,7 @@ class CLoop:
         )
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
-        """An all-reduce by a schedule on two ranks, by the same messages on both sides."""
+        """Time an all-reduce by a schedule on two ranks; both sides send the same messages."""
         source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
         schedule, rank = build("allreduce", name, self._world.size), self._world.rank
         ours = Plan(
@@ -132,7 +132,7 @@ class CLoop:
         return self._turns(ours, function, kind, [source, target], target.size)
 
     def pair(self, name: str, size: int) -> tuple[float, float, float]:
-        """A window of messages, or trips, between two ranks; see `PAIR_TESTS`."""
+        """Time a window of messages, or round trips, between two ranks; see `PAIR_TESTS`."""
         kind, waits = PAIR_TESTS[name]
         how, times = name.partition("_")[0], _TRIPS if waits else _WINDOW
         messages = 1 if waits else times
@@ -190,13 +190,13 @@ class CLoop:
 
 
 def _loop(action: Action, world: World, calls: int) -> float:
-    """Seconds of one of so many calls back to back, as `--timing loop` takes them."""
+    """Seconds of one of ``calls`` calls back to back, as `--timing loop` measures them."""
     rules = Timing(warmup=0, iterations=calls, timing="loop")
     return measure(action, world, rules).times_s[0]
 
 
 def main(argv: list[str]) -> None:
-    """Print the costs on rank 0, as JSON; with a library also what calls take against C."""
+    """Print the costs on rank 0 as JSON; with a library, also the comparison with C."""
     world = MpiWorld()
     printed: dict[str, float | Mapping[str, Mapping[int, tuple[float, ...]]]] = {
         **costs(world, time.perf_counter)

@@ -1,4 +1,4 @@
-"""Verdicts on rows of two sides, round by round: B against A, decided or not. Pure; no I/O."""
+"""Verdicts on rows of two sides, round by round: B compared with A, or undecided. Pure; no I/O."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from reports.records.measurement import Measurement, grouped, level_of
 from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
 
-#: What makes a row the same on both sides; where each side has one value of its own for it, that
-#: is what is compared.
+#: Fields that identify a row on both sides. A field with one value on A and another one on B is
+#: what is compared.
 _FIELDS = (
     "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
     "timing", "across",
@@ -30,22 +30,22 @@ Key = tuple[object, ...]
 
 @dataclass
 class Pair:
-    """A row: its times in seconds, of A and B, one of each a round."""
+    """A row with its times in seconds, one of A and one of B per round."""
 
     row: Measurement
     a: list[float] = field(default_factory=list)
     b: list[float] = field(default_factory=list)
-    #: The logarithm of B over A, one a round.
+    #: The logarithm of B's time divided by A's, one per round.
     logs: list[float] = field(default_factory=list)
 
     def interval(self, of: int) -> tuple[float, float] | None:
-        """The interval of B's time over A's that holds at all looks, for one of so many rows."""
+        """The interval of B's time over A's, valid at every round, for one of ``of`` rows."""
         interval = always_interval(self.logs, _LEVEL / of)
         return None if interval is None else (exp(interval[0]), exp(interval[1]))
 
     @property
     def ratio(self) -> float:
-        """B's time over A's."""
+        """B's time divided by A's."""
         return exp(float(np.mean(self.logs)))
 
     def word(self, of: int, noise: float) -> str:
@@ -68,11 +68,11 @@ class PairedRows:
         self._noise = noise
         self.pairs: dict[Key, Pair] = {}
         self._dropped: tuple[str, ...] | None = None
-        #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
+        #: What is compared, as ``algorithm ring against tree``; empty if all fields are equal.
         self.against = ""
 
     def add(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> None:
-        """A round's rows. Raises ReportError where the sides have none in common."""
+        """Add a round's rows. Raises ReportError if the sides have no row in common."""
         if self._dropped is None:
             self._dropped = self._compared(a, b)
         sides = [self._measured(rows) for rows in (a, b)]
@@ -85,7 +85,8 @@ class PairedRows:
             times = [launch_center(samples(rows)) for rows in (left, right)]
             pair.a.append(times[0])
             pair.b.append(times[1])
-            # A launch that measured both took turns; two launches are compared as a whole.
+            # In a launch of both sides they took turns; two separate launches are compared as
+            # wholes.
             together = left[0].run is right[0].run
             visits = ([r.times_s for r in rows] for rows in (left, right))
             pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
@@ -104,22 +105,22 @@ class PairedRows:
         return dropped
 
     def _measured(self, rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
-        """The rows that have a time, by what they measured."""
+        """The rows that have a time, by their identifying fields."""
         getters = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
         return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in getters))
 
     @property
     def words(self) -> list[str]:
-        """A word a row."""
+        """The verdict of each row."""
         return [p.word(len(self.pairs), self._noise) for p in self.pairs.values()]
 
     @property
     def decided(self) -> bool:
-        """Whether every row is."""
+        """True if every row is decided."""
         return bool(self.pairs) and UNDECIDED not in self.words
 
     def lines(self) -> Iterator[str]:
-        """The table: a line a row, and what its columns mean."""
+        """The lines of the table: one per row, and the meaning of its columns."""
         if self.against:
             yield f"compared: {self.against}"
         head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
@@ -147,12 +148,11 @@ class PairedRows:
 
 
 def _place(one: tuple[Pair, str]) -> tuple[object, ...]:
-    """Rows of one algorithm by their sizes."""
+    """The sort key of a pair: algorithm, then size."""
     row = one[0].row
     return row.collective, row.algorithm, row.transport, row.placement, row.size or 0
 
 
 def _change(ratio: float) -> str:
-    """A ratio as a change in per cent."""
     change = 100 * (ratio - 1)
     return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0e}"

@@ -1,4 +1,4 @@
-"""``python -m bench.selfcheck``: checks that verdicts on equal and on slowed sides are right."""
+"""``python -m bench.selfcheck``: check that verdicts on equal and on slowed sides are right."""
 
 from __future__ import annotations
 
@@ -47,24 +47,25 @@ from busbar.units import format_size
 from reports.readers import codec
 from reports.records.measurement import Measurement, grouped
 
-_LAUNCHES = 5  # of a side that is slowed, or not
+_LAUNCHES = 5  # launches per side
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
 _LONG = 3  # launches of long rows
 _PARTS = ("stopping", "equal", "slowed", "coverage", "harness")
-_MESSAGES = "messages"  # a part that runs only where it is named
-# Of the whole time: equal sides, slowed sides, coverage, the harness.
+_MESSAGES = "messages"  # a part that runs only if it is named
+# Shares of the total time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
-# Additions of a schedule by the widest vectors that the processor has, as the extension does them.
+# The C loop adds with the processor's widest vectors, as the extension does.
 _FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 _LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
 
 
 class _Form(NamedTuple):
-    """How much is measured: sets of launches for equal and slowed sides, launches against C.
+    """The amount of measurement: sets of launches for equal and slowed sides, launches against C.
 
-    ``visits``: how often a launch of slowed sides comes to a row, in turns with the others of its
-    size. What lasts for milliseconds meets few of them. ``rows``: of each process on no hardware.
+    ``visits``: how often a launch of slowed sides measures a row, in turns with other rows of its
+    size, so that a disturbance of milliseconds affects few visits. ``rows``: rows of each simulated
+    process.
     """
 
     budget: float
@@ -103,7 +104,7 @@ class SelfcheckCommand(Command):
     seed: int | None = option("--seed N  of all orders", parse=at_least(0, "as seed", MOST_SEED))
 
     def run(self) -> int:
-        """Give 0 where all is as it should be, else 1."""
+        """Return 0 if all checks pass, else 1."""
         if launched() is not None:
             raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
         for name in self.parts or _PARTS:
@@ -141,9 +142,9 @@ class _Check:
         self.screen, self._number, self._begun = Screen(0), 0, time.monotonic()
 
     def _launch(self, name: str, transport: str, *more: str, collective: str = "allreduce") -> Path:
-        """Launch once; gives the file of its records."""
+        """Launch once; returns the file of its records."""
         self._number += 1
-        # Ranks that the system may put on one core are as far apart as launches can be.
+        # If the system may put two ranks on one core, launches differ as much as possible.
         affinity = ("--affinity", "core") if self._ranks <= len(cores()) else ()
         options = (
             "--ranks",
@@ -161,11 +162,11 @@ class _Check:
         return file
 
     def _until(self, part: int) -> float:
-        """When a part of the check must be over."""
+        """The time at which a part of the check must end."""
         return self._begun + self._form.budget * sum(_SHARES[: part + 1])
 
     def _sets(self, sets: int, part: int) -> Iterator[str]:
-        """A transport a set, in turns, as long as there is time for another."""
+        """Yield the transport of each set, in turns, while there is time for another set."""
         longest = 0.0
         for number in range(sets):
             start = time.monotonic()
@@ -176,11 +177,11 @@ class _Check:
             longest = max(longest, time.monotonic() - start)
 
     def ends(self) -> Iterator[CheckLine]:
-        """Rows of known medians that end themselves, on a clock that is none."""
+        """Rows that end by themselves, with known medians on a simulated clock."""
         yield from stopping_lines(self._form.rows)
 
     def equal(self) -> Iterator[CheckLine]:
-        """The same thing twice: three launches a side, of which the first are one a side."""
+        """Equal sides with three launches each; the first of these also as one launch each."""
         one, three = Counter[str](), Counter[str]()
         sizes = ("-b", "8", "-e", "64M", "-f", "2", "--budget", "0.03")
         for transport in self._sets(self._form.equal, 0):
@@ -193,7 +194,7 @@ class _Check:
         yield equal_sides(three, 3)
 
     def slowed(self) -> Iterator[CheckLine]:
-        """One side slowed: both sides take turns in each launch."""
+        """One slowed side: both sides take turns in each launch."""
         sides = SlowedSides(_LAUNCHES)
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
@@ -207,7 +208,7 @@ class _Check:
         yield from sides.lines()
 
     def covers(self) -> Iterator[CheckLine]:
-        """Intervals of windows of long rows."""
+        """Coverage of intervals, in windows of long rows."""
         hits = total = 0
         for transport in self._transports * _LONG:
             more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "10000")
@@ -216,7 +217,7 @@ class _Check:
         yield covered(hits, total)
 
     def harness(self) -> Iterator[CheckLine]:
-        """What the harness costs, subtracted nowhere; and MPI's collectives against a loop in C."""
+        """The harness's own costs (never subtracted), and MPI's collectives against C."""
         library, reason = self._c_loop()
         launches = self._harness(library)
         yield CheckLine("a reading of the clock", shown(launches[0]["clock"]))
@@ -225,7 +226,7 @@ class _Check:
         yield from _lines_against_c(launches, reason)
 
     def messages(self) -> Iterator[CheckLine]:
-        """Point-to-point messages, puts and gets against a loop in C."""
+        """Point-to-point messages, puts and gets compared with a loop in C."""
         library, reason = self._c_loop()
         launches = self._harness([*library, *PAIR_TESTS]) if library else []
         yield from _lines_against_c(launches, reason, faster=True)  # puts reach aligned memory
@@ -237,7 +238,7 @@ class _Check:
         return [json.loads(self._ranks_of(command)) for _ in range(count)]
 
     def _c_loop(self) -> tuple[list[str], str]:
-        """The loop in C as a shared library, or nothing, and the reason."""
+        """Compile the C loop; returns its path in a list, or an empty list and the reason."""
         library = self._folder / "collective_loop.so"
         beside = str(Path(sys.executable).parent)
         compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
@@ -282,5 +283,5 @@ def _lines_against_c(
 
 
 def _rows(file: Path) -> Mapping[float, Sequence[Measurement]]:
-    """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
+    """The rows of a launch by the fraction by which they were slowed; 0 for no slowdown."""
     return grouped(codec.measurements(file.read_text()), lambda row: row.injected or 0.0)

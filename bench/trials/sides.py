@@ -23,9 +23,9 @@ _BENCH = "bench."
 
 
 class Side(NamedTuple):
-    """A command. ``ours``: it writes records (``--out``).
+    """A command. ``ours``: it is a Busbar command that writes records (``--out``).
 
-    ``options``: those of a benchmark of this build; None for any other command.
+    ``options``: its options if it is a benchmark of this build; None for any other command.
     """
 
     name: str
@@ -35,17 +35,17 @@ class Side(NamedTuple):
 
     @property
     def shuffles(self) -> bool:
-        """Whether it knows ``--launch``."""
+        """True if the command accepts ``--launch``."""
         return self.options is not None
 
     def __str__(self) -> str:
-        """The command as it was given, for people."""
+        """The command as it was given, for messages."""
         words = self.words[2:] if self.shuffles else self.words
         return " ".join(words).removeprefix(_BENCH)
 
 
 def side(name: str, words: Sequence[str]) -> Side:
-    """A command by its words; a benchmark's name alone stands for it in this build.
+    """Make a side from a command's words; a benchmark's name alone means the one in this build.
 
     Raises Unsupported without a word, and for options that the benchmark refuses.
     """
@@ -62,16 +62,16 @@ def side(name: str, words: Sequence[str]) -> Side:
 
 
 class SharedLaunch(NamedTuple):
-    """A command whose launches measure both sides, and the algorithm that is each side."""
+    """A command whose launches measure both sides, and each side's algorithm."""
 
     side: Side
     algorithms: tuple[str, str]
 
 
 def together(a: Side, b: Side) -> SharedLaunch | None:
-    """One launch that measures both sides; None where that is not possible.
+    """One launch that measures both sides; None if that is not possible.
 
-    It is where both are a benchmark of this build and differ in their one algorithm (``-A``) alone.
+    It is possible if both are benchmarks of this build that differ only in one algorithm (``-A``).
     """
     left, right = a.options, b.options
     if left is None or right is None or left == right:
@@ -81,14 +81,14 @@ def together(a: Side, b: Side) -> SharedLaunch | None:
     chosen = [choice.label for options in (left, right) for choice in options.algorithms]
     if len(chosen) != 2:
         return None
-    # -A adds to what the command has of it already.
+    # -A adds to the algorithms that the command already has.
     added = chosen[1:] if "algorithm" in left.given else chosen
     words = (*a.words, "-A", ",".join(added))
     return SharedLaunch(a._replace(name="AB", words=words), (chosen[0], chosen[1]))
 
 
 def _ours(words: Sequence[str]) -> bool:
-    """Whether a benchmark of some build of ours is started, by whatever launcher."""
+    """True if the words start a benchmark of any Busbar build, under any launcher."""
     for at, word in enumerate(words[:-1]):
         following = words[at + 1]
         if word == "-m" and following.removeprefix(_BENCH) in (*names(), "bench"):
@@ -105,10 +105,10 @@ def launch(
     more: Sequence[str] = (),
     env: Mapping[str, str] = os.environ,
 ) -> Sequence[Measurement]:
-    """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
+    """Launch a command once; returns its rows, which are in ``file`` (``.jsonl``) or beside it.
 
-    What is none of ours is read from what it prints. Raises LaunchFailed, also where there is
-    nothing to compare, and Interrupted where we were told to end.
+    Rows of a foreign command are read from its output. Raises LaunchFailed, also if there are no
+    rows, and Interrupted if a signal asked this process to end.
     """
     words = [*one.words, *more]
     if one.shuffles and turn is not None:

@@ -1,8 +1,8 @@
-"""Does a row's interval hold the true median after the row has ended itself? Rows on no hardware.
+"""Check that a row's interval contains the true median after the row ended itself, in simulation.
 
-Series of iterations whose median is known go through `bench.timing.measure` with its budget, on a
-clock that they move on. So what is checked is the rule that ends rows, not an interval of a length
-that somebody chose.
+Series of iterations with a known median go through `bench.timing.measure` with its budget, on a
+clock that they advance. So the check covers the rule that ends rows, not an interval of a chosen
+length.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Random = np.random.Generator
 
 #: Seconds of an iteration.
 USUAL_S = 1e-3
-#: The share of rows whose interval is to hold the true median.
+#: The share of rows whose interval must contain the true median.
 HELD = 0.93
-# How long a neighbour's burst lasts, and how long none does.
+# Seconds that a neighbour's burst lasts, and seconds between bursts.
 _ON_S, _OFF_S = 0.05, 0.2
 _NOISE = 0.02
 
@@ -45,7 +45,7 @@ class IndependentSeries:
         self._random, self._usual, self._noise = random, usual, noise
 
     def take(self, n: int) -> Floats:
-        """The next n."""
+        """The next n times."""
         return np.asarray(self._usual * np.exp(self._noise * self._logs(n)))
 
     def true_median(self) -> float:
@@ -72,9 +72,9 @@ class Autoregression(IndependentSeries):
 
 
 class TwoLevels(IndependentSeries):
-    """Two levels 15 % apart with 1 % of noise; ``stay`` is the chance that a level goes on.
+    """Two levels 15 % apart with 1 % of noise; ``stay``: for each, the probability to stay on it.
 
-    It is given for either, so with 0.95 and 0.9 a third of the iterations are on the upper one.
+    With (0.95, 0.9) a third of the iterations are on the upper level.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TwoLevels(IndependentSeries):
         return np.asarray(super().take(n) * (1 + 0.15 * levels))
 
     def true_median(self) -> float:
-        """The median of the mixture of both levels; of like shares it is half way between them."""
+        """The median of the mixture of both levels; halfway between them if shares are equal."""
         low = NormalDist(0, self._noise)
         high = NormalDist(float(np.log(1.15)), self._noise)
         ends = [low.mean - 9 * self._noise, high.mean + 9 * self._noise]
@@ -105,7 +105,7 @@ class TwoLevels(IndependentSeries):
 
 
 class Drift(IndependentSeries):
-    """A level that rises by 5 % a second; the true median is that of the time the row took."""
+    """A level that rises by 5 % per second."""
 
     def __init__(self, random: Random, usual: float = USUAL_S) -> None:
         super().__init__(random, usual, _NOISE)
@@ -119,12 +119,12 @@ class Drift(IndependentSeries):
         return np.asarray(times)
 
     def true_median(self) -> float:
-        """The level in the middle of what the row has taken so far: a drift has no other median."""
+        """The level at the middle of the row's time so far, which counts as a drift's median."""
         return self._usual * exp(0.05 * self._seconds / 2)
 
 
 class Bursts(IndependentSeries):
-    """A neighbour that is on for 50 ms and off for 200: iterations take 30 % longer meanwhile."""
+    """A neighbour is active for 50 ms, then idle for 200; meanwhile iterations take 30 % longer."""
 
     def __init__(self, random: Random, usual: float = USUAL_S) -> None:
         super().__init__(random, usual, _NOISE)
@@ -139,7 +139,7 @@ class Bursts(IndependentSeries):
         return times
 
     def true_median(self) -> float:
-        """The median over many bursts, off and on."""
+        """The median over many bursts and pauses."""
         return _of_bursts(self._usual)
 
 
@@ -148,7 +148,7 @@ def _of_bursts(usual: float) -> float:
     return float(median(Bursts(np.random.default_rng(0), usual).take(100_000).tolist()))
 
 
-#: By name: what makes the series of a row.
+#: For each name, the class or function that makes a row's series.
 PROCESSES: dict[str, Callable[[Random], IndependentSeries]] = {
     "independent": IndependentSeries,
     "autoregression 0.9": Autoregression,
@@ -161,31 +161,31 @@ PROCESSES: dict[str, Callable[[Random], IndependentSeries]] = {
 
 
 class _Passing(Counted):
-    """An action that moves a clock on by the times of a series."""
+    """An action that advances a clock by the times of a series."""
 
     def __init__(self, series: IndependentSeries) -> None:
         super().__init__(0, 0)
         self._series, self.now = series, 0.0
 
     def __call__(self) -> None:
-        """Pass one iteration."""
+        """Advance the clock by one iteration."""
         self.now += float(self._series.take(1)[0])
 
     def spans(self, n: int, start: Start) -> Spans:
-        """Pass n iterations, each with its own time."""
+        """Advance the clock by n iterations, each with its own time."""
         times = self._series.take(n)
         self.now += float(times.sum())
         return Spans(np.zeros(n), times, absolute=False)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 @dataclass(frozen=True)
 class EndedRow:
-    """A row after its end. ``held``: its interval holds the true median; None without interval.
+    """A row after its end. ``held``: its interval contains the true median; None without interval.
 
-    ``iterations``: with those that were left out. ``seconds``: what the row took, warm-up included.
+    ``iterations``: including those that were left out. ``seconds``: total time, including warm-up.
     """
 
     stopped: str
@@ -197,7 +197,7 @@ class EndedRow:
 def ended_rows(
     process: Callable[[Random], IndependentSeries], rows: int, rules: Timing | None = None
 ) -> list[EndedRow]:
-    """So many rows of a process, each with its own seed, measured as rows without ``-n`` are."""
+    """``rows`` rows of a process, each with its own seed, measured like rows without ``-n``."""
     rules = rules or Timing(settle=True)
     return run(
         1, lambda world: [_ended(process, n, world, rules) for n in range(rows)], deadline=3600
@@ -216,7 +216,7 @@ def _ended(
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
-    """The line of a process: how many rows hold the true median, less what chance may miss."""
+    """The result of a process: how many rows hold the true median, minus what chance may miss."""
     total, missed = len(rows), sum(row.held is False for row in rows)
     precise = [row for row in rows if row.stopped == "precise"]
     most = most_by_chance(total, 1 - HELD)
