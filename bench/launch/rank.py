@@ -1,4 +1,4 @@
-"""A benchmark's process, with its socket to the starter of the run if there is one."""
+"""Entry points of a rank's process, with its control socket if there is a starter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from busbar.status import INTERRUPTED, RANK_LOST
 
 
 def command(argv: Sequence[str]) -> int:
-    """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a socket."""
+    """Run a benchmark, see `bench.cli.main.command`, which is imported after the socket is open."""
     return joined("bench.cli.main:command", argv)
 
 
@@ -28,9 +28,9 @@ def joined(target: str, argv: Sequence[str]) -> int:
     """
     sign = launched()
     line = ControlSocket.open(None if sign is None else sign.rank)
-    if line.connected:  # after MPI's own end, which is registered later: till then it can be lost
+    if line.connected:  # runs after MPI's own end, which registers later; lost until then
         atexit.register(line.leave)
-    line.status = RANK_LOST  # of what nobody handles
+    line.status = RANK_LOST  # for errors that nothing handles
     try:
         line.status = int(load(target)(argv, line))
     except KeyboardInterrupt:

@@ -19,9 +19,9 @@ from busbar.process import load
 from busbar.terminal import make_lines_printable
 
 _MOST_NODES, _MOST_RANKS, _MOST_MINUTES = 1 << 16, 1024, 60 * 24 * 365
-# A name of Kubernetes, whose pods have up to 13 characters more in a label of 63.
+# A Kubernetes name; pods add up to 13 characters, and a label has at most 63.
 _NAME = re.compile("[a-z0-9](?:[-a-z0-9]{0,48}[a-z0-9])?")
-# Commands beside the benchmarks that ranks run, or that start ranks.
+# Commands other than benchmarks that ranks run, or that start ranks.
 _MORE = ("step", "qualify", "topology", "tune")
 
 
@@ -40,14 +40,14 @@ def _image(text: str) -> str:
 
 
 class _OutputOptions(OptionGroup):
-    """Where a recipe goes."""
+    """The option for a recipe's output file."""
 
     out: Path | None = option("-o --out FILE  write it there (default: print it)")
 
     def finish(self, text: str) -> int:
-        """Write or print the recipe; gives the exit status. Raises StoreError.
+        """Write or print the recipe; returns the exit status. Raises StoreError.
 
-        Raises Unsupported for what cannot be printed as it is.
+        Raises Unsupported for text that cannot be printed safely.
         """
         if self.out is not None:
             write(self.out, text.encode())
@@ -59,7 +59,7 @@ class _OutputOptions(OptionGroup):
 
 
 class _JobOptions(CommandWords, _OutputOptions):
-    """A job's nodes, and the command after ``--``."""
+    """Options of a job's nodes, and the command after ``--``."""
 
     nodes: int = option("-N --nodes N  nodes", 2, whole(1, "nodes", _MOST_NODES))
     ranks_per_node: int | None = option(
@@ -71,7 +71,7 @@ class _JobOptions(CommandWords, _OutputOptions):
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported without a command, or for one that is not ours."""
+        """Check these options. Raises Unsupported without a command, or for a foreign command."""
         if not self.command:
             raise Unsupported("no command; write it after --, as -- allreduce -b 1M")
         names = [*load("bench.cli.main:commands")(), *_MORE]
@@ -81,7 +81,7 @@ class _JobOptions(CommandWords, _OutputOptions):
 
     @property
     def job(self) -> recipes.Job:
-        """The job."""
+        """The job that these options describe."""
         name = self.name or f"busbar-{self.command[0]}".replace("_", "-")
         ranks = self.ranks_per_node or max(1, self.gpus)
         return recipes.Job(self.command, name, self.nodes, ranks, self.gpus, self.time)
@@ -152,7 +152,7 @@ def _written_by(name: str, argv: tuple[str, ...]) -> str:
 
 
 def _plugin() -> str:
-    """Slurm's plugin for this Python's MPI; MPICH's where there is none."""
+    """Slurm's plugin for this Python's MPI, or MPICH's if there is no MPI."""
     try:
         return "pmix" if "Open MPI" in library_version(load_mpi()) else "pmi2"
     except Unavailable:

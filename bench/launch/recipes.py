@@ -1,6 +1,6 @@
-"""Texts that schedulers and builders of containers read: a Slurm job, an MPIJob, a container. Pure.
+"""Texts for schedulers and container builders: a Slurm job, an MPIJob, a container. Pure.
 
-A job runs a command of Busbar on all of its ranks, or once where the command starts ranks itself.
+A job runs a command of Busbar on all of its ranks, or once if the command starts ranks itself.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from busbar.terminal import make_printable
 
-#: Where a container has Busbar, and the image's name where nothing else is asked for.
+#: Where a container has Busbar, and the default name of the image.
 PREFIX, IMAGE = "/opt/busbar", "busbar:latest"
-#: Commands that start ranks themselves, and options that make any benchmark do so.
+#: Commands that start ranks themselves, and options with which any benchmark does so.
 _STARTERS, _STARTING = ("qualify", "tune"), ("--ranks", "--launches")
 _BASE = "debian:bookworm-slim"
 _BUILD = "g++ python3-dev python3-venv"
@@ -22,9 +22,9 @@ _RUN = "openssh-client openssh-server python3"
 
 
 class Job(NamedTuple):
-    """A command of Busbar, such as ``allreduce -b 1M``, and the nodes that it runs on.
+    """A command of Busbar, such as ``allreduce -b 1M``, and the nodes on which it runs.
 
-    ``gpus``: of each node; ``minutes``: after which it is ended.
+    ``gpus``: of each node; ``minutes``: the job's time limit.
     """
 
     command: Sequence[str]
@@ -36,7 +36,7 @@ class Job(NamedTuple):
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether the command starts its ranks itself."""
+        """True if the command starts its ranks itself."""
         words = {word.partition("=")[0] for word in self.command}
         return self.command[0] in _STARTERS or not words.isdisjoint(_STARTING)
 
@@ -79,7 +79,7 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
 
 
 def mpijob(job: Job, image: str, written_by: str) -> str:
-    """An MPIJob (kubeflow.org/v2beta1), in YAML, for an image that `dockerfile` describes."""
+    """An MPIJob (kubeflow.org/v2beta1) in YAML, for an image built from `dockerfile`."""
     start = [] if job.starts_ranks else ["mpirun", "-n", str(job.nodes * job.ranks_per_node)]
     lines = [
         f"# {make_printable(written_by)}",
@@ -128,7 +128,7 @@ def mpijob(job: Job, image: str, written_by: str) -> str:
 
 
 def _apart(name: str) -> Iterator[str]:
-    """The lines that keep two workers from one node."""
+    """The lines that keep two workers off the same node."""
     yield "          # A worker a node: two on one would share its memory, and not use the network."
     yield "          affinity:"
     yield "            podAntiAffinity:"
@@ -149,7 +149,7 @@ def _container(image: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _resources(gpus: int) -> Iterator[str]:
-    """The lines of a worker's shared memory, and of its GPUs."""
+    """The lines for a worker's shared memory and GPUs."""
     yield "              # Memory that ranks of a worker share; by default it has 64 MiB."
     yield "              volumeMounts:"
     yield "                - name: shm"
@@ -166,7 +166,7 @@ def _resources(gpus: int) -> Iterator[str]:
 
 
 def _yaml(text: str) -> str:
-    """A text as a scalar of YAML in double quotes; it takes JSON's escapes of single characters."""
+    """A text as a double-quoted YAML scalar, which has JSON's escapes of single characters."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else _escaped(c) for c in quoted)
 
@@ -177,7 +177,7 @@ def _escaped(character: str) -> str:
 
 
 def dockerfile(extra: str, written_by: str) -> str:
-    """A Dockerfile for a checkout of Busbar. ``extra``: the extras of its package, such as mpi."""
+    """A Dockerfile for a checkout of Busbar. ``extra``: extras of its package, such as mpi."""
     gpu = ["ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
     return "\n".join(
         [
@@ -204,7 +204,7 @@ def dockerfile(extra: str, written_by: str) -> str:
 
 
 def apptainer(extra: str, written_by: str) -> str:
-    """An Apptainer definition for a checkout of Busbar; ``extra`` as of `dockerfile`."""
+    """An Apptainer definition for a checkout of Busbar; ``extra`` as for `dockerfile`."""
     return "\n".join(
         [
             f"# {make_printable(written_by)}",
@@ -242,10 +242,10 @@ def _busbar(extra: str) -> str:
 
 
 def _ssh() -> str:
-    """Let containers reach each other: by the operator's key, under names that are never the same.
+    """Commands that let containers connect by ssh with the operator's key, under changing names.
 
-    What is started over ssh has no environment of the image. Keys of the package's installation
-    would be the same in every container; each makes its own.
+    Programs started over ssh lack the image's environment, so it is set here. Host keys from the
+    package would be the same in every container; each container makes its own.
     """
     client = (
         "Host *\\n  StrictHostKeyChecking no\\n  UserKnownHostsFile /dev/null\\n  LogLevel ERROR"
