@@ -45,20 +45,21 @@ from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]
 Cell = tuple[str, int, int, float, float, float, float]
-"""A quantity, from which rank to which, what `Estimate` has, and the `sustained` value."""
+"""A quantity, the sending and the receiving rank, the fields of `Estimate`, and `sustained`."""
 SMALL = 8
 # A median rate above this many times the sustained rate is refused.
 _SUSTAINED = 1.5
-# How often accused pairs are looked at again, at most.
+# The most times that suspicious pairs are measured again.
 _LOOKS = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
+    """Settings of a measurement. ``nbytes``: bytes of a message of the bandwidth test.
 
-    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there
-    be CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no sweep.
+    Repetitions are per pair and quantity. ``transport``: the transport's name. ``alone``: one pair
+    at a time, even if there are CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no
+    sweep.
     """
 
     nbytes: int = 1 << 20
@@ -71,7 +72,7 @@ class Settings:
 
 
 class Refused(NamedTuple):
-    """A median of windows, and the rate that the pair had over half of them, both bytes/s."""
+    """The median rate over windows, and the rate over half of the windows in a row; bytes/s."""
 
     median: float
     sustained: float
@@ -82,8 +83,8 @@ class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
-    that are no cells, since the clocks of the pair's ends do not allow them. ``threads``: MPI's
-    thread level.
+    that are not in ``cells``, because the pair could not sustain them. ``threads``: MPI's thread
+    level.
     """
 
     places: tuple[RankPlace, ...]
@@ -95,12 +96,12 @@ class Measured:
 
 
 def world(threads: str | None = None) -> MpiWorld:
-    """Return MPI's world; ``threads``: the thread level that is asked for.
+    """The world of MPI's ranks; ``threads``: the requested thread level.
 
-    Raises Unavailable without mpi4py or MPI, Unsupported where the launcher is another MPI's, and
+    Raises Unavailable without mpi4py or MPI, Unsupported if the launcher is of another MPI, and
     ProbeError for one rank.
     """
-    # Loaded, not started: under another MPI's launcher some libraries end the process there.
+    # Loaded, not initialised: under another MPI's launcher some libraries end the process then.
     check_library(library_version(load_mpi()))
     joined = MpiWorld(threads=threads)
     if joined.size < 2:
@@ -113,9 +114,9 @@ def world(threads: str | None = None) -> MpiWorld:
 
 
 class PairRun(NamedTuple):
-    """What all measurements between pairs share: the ranks, the pairs round by round, by what.
+    """The common parameters of all measurements between pairs; ``schedule``: the pairs by rounds.
 
-    ``places`` are every rank's; ``progress(done, rounds)`` is called on rank 0 before every round.
+    ``places``: of every rank. ``progress(done, rounds)`` is called on rank 0 before every round.
     """
 
     world: World
@@ -140,7 +141,7 @@ class PairRun(NamedTuple):
         return cls(world, places, schedule, over, settings, progress)
 
     def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
-        """The pairs of each round, once all ranks are there; the ``done``-th time of several."""
+        """Yield the pairs of each round after a barrier; this is pass ``done`` of ``of`` passes."""
         for number, together in enumerate(self.schedule, done * len(self.schedule)):
             if self.world.rank == 0:
                 self.progress(number, of * len(self.schedule))
@@ -149,7 +150,7 @@ class PairRun(NamedTuple):
 
 
 def measure(run: PairRun) -> Measured:
-    """Measure the pairs of a run; collective, and all ranks know the result."""
+    """Measure the pairs of a run; collective, and all ranks get the result."""
     mine = [cell for together in run.rounds() for cell in _round(run, together)]
     cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)
@@ -162,10 +163,10 @@ def measure(run: PairRun) -> Measured:
 def sorted_out(
     measured: Sequence[Cell],
 ) -> tuple[dict[str, dict[Pair, Estimate]], dict[str, dict[Pair, Refused]]]:
-    """Cells by quantity, and apart from them the rates that were not sustained.
+    """Sort cells by quantity, and separate rates that were not sustained.
 
-    A port may pass some bytes at once after every pause. Where that is most of a window, the median
-    window has a rate that the port never has.
+    A port may pass some bytes at once after every pause. If that is most of a window, the median
+    window has a rate that the port cannot sustain.
     """
     cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
     refused: dict[str, dict[Pair, Refused]] = {name: {} for name in QUANTITIES}
@@ -178,7 +179,7 @@ def sorted_out(
 
 
 def sustained(seconds: Sequence[float]) -> float:
-    """The mean of the quickest half of the samples that follow one another."""
+    """The mean of the fastest sequence of samples that has half their number."""
     half = (len(seconds) + 1) // 2
     return min(fmean(seconds[n : n + half]) for n in range(len(seconds) - half + 1))
 
@@ -186,10 +187,10 @@ def sustained(seconds: Sequence[float]) -> float:
 def look_again(
     run: PairRun, measured: Measured, accused: Callable[[Measured], Sequence[Pair]]
 ) -> Measured:
-    """Measure pairs again that stand accused or were refused; collective. All accuse the same.
+    """Measure suspicious or refused pairs again; collective. ``accused``: the same on all ranks.
 
-    A busy moment makes a pair as slow as a bad link does, but not each time. Of all looks at a
-    pair the best counts; who is slow at every look stays accused.
+    Other work makes a pair as slow as a bad link does, but not each time. The best of all
+    measurements of a pair counts; a pair that is always slow stays suspicious.
     """
     for _ in range(_LOOKS):
         named = {
@@ -216,7 +217,7 @@ def look_again(
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
-    """The cells of two looks, those that are in both with the better of the two."""
+    """Merge the cells of two measurements; of cells in both, the better one is kept."""
     return {
         name: {
             pair: max(
@@ -230,7 +231,7 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
 
 
 def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
-    """Measure disjoint pairs; the first rank of each gives its cells."""
+    """Measure disjoint pairs; yields the cells on the first rank of each pair."""
     settings = run.settings
     back = [(b, a) for a, b in together]
     large, few = max(settings.nbytes, SMALL), settings.repetitions
@@ -251,16 +252,16 @@ def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
 
 
 def _value(name: str, nbytes: int, seconds: float) -> float:
-    """Seconds of one way, or bytes per second, from what `PairTimer.times` gives."""
+    """Seconds one way, or bytes per second, from a result of `PairTimer.times`."""
     if name == "latency":
         return seconds / 2
     return (2 if name == "bandwidth_both" else 1) * nbytes / seconds
 
 
 def places_of(world: World) -> tuple[RankPlace, ...]:
-    """Return everyone's host and CPUs; collective."""
+    """Every rank's host and CPUs; collective."""
     cpus = cores()
-    # The NUMA node that holds all of them, if one does.
+    # The NUMA node that contains all of them, if there is one.
     numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
     return tuple(
         RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa, boot()))
@@ -274,8 +275,7 @@ _MOST_SWEPT_RANKS = 64
 def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     """Time the pairs of a run at all sizes up to its settings' ``sweep``; collective.
 
-    All ranks get the blocks' medians. Raises ProbeError for more ranks than a sweep through all
-    pairs is meant for.
+    All ranks get the blocks' medians. Raises ProbeError for too many ranks to sweep all pairs.
     """
     world = run.world
     if world.size > _MOST_SWEPT_RANKS:
@@ -284,7 +284,7 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
         raise ProbeError("measure", reason)
     cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.settings.sweep)]
     pairs = [pair for together in run.schedule for pair in together]
-    # A row a cell and block, a column a pair, filled in by its first rank.
+    # One row per cell and block, one column per pair, which its first rank fills in.
     table = np.zeros((len(cells), BLOCKS, len(pairs)))
     for block in range(BLOCKS):
         for together in run.rounds(block, BLOCKS):
@@ -301,14 +301,14 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     }
 
 
-#: Orders in which hosts meet, to tell racks apart.
+#: Number of orders in which hosts communicate, to find racks; seed of these orders.
 _ORDERS, _SEED = 12, 1
-#: A message of this measurement, and repetitions of it.
+#: Bytes of a message of this measurement, and its repetitions.
 RACK_BYTES, _RACK_REPETITIONS = 1 << 19, 3
 #: A pair within a rack keeps at least this share of its links' rate; a pair across an uplink does
 #: not.
 _SHARE_KEPT = 0.85
-# The share of a rack's pairs that must be quick, and the fewest hosts that racks are looked for in.
+# The share of a rack's pairs that must be fast, and the least number of hosts to look for racks.
 _WHOLE, _FEWEST_HOSTS = 0.8, 4
 
 
@@ -320,7 +320,7 @@ def first_ranks(places: Sequence[RankPlace]) -> list[int]:
 
 
 def orders(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which these ranks meet in pairs, pairs several times, each time beside others."""
+    """Rounds of disjoint pairs; a pair occurs several times, each time beside different pairs."""
     chance = random.Random(_SEED)
     pairings = []
     for _ in range(_ORDERS):
@@ -330,17 +330,18 @@ def orders(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def second_least(values: Sequence[float]) -> float:
-    """The second least value: one busy moment must not decide, nor one round without load."""
+    """The second smallest value, so that neither a busy moment nor a round without load decides."""
     return sorted(values)[min(1, len(values) - 1)]
 
 
 def measure_racks(run: PairRun) -> dict[Pair, float]:
     """Bytes/s of pairs of hosts while all hosts communicate, both ways summed; collective.
 
-    Pairs are of the hosts' first ranks, both ways round. A single pair across racks is as fast as
+    Pairs are of the hosts' first ranks, in both orders. A single pair across racks is as fast as
     one inside a rack, since an uplink carries several links. When all hosts communicate in pairs,
     both ways, an uplink that is narrower than its hosts' links slows the pairs that cross it, and
-    only those. Which rounds show that depends on the other pairs, so pairs meet in several orders.
+    only those. Which rounds show that depends on the other pairs, so there are several orders of
+    pairs.
     """
     world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))
@@ -359,11 +360,11 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
 
 
 def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
-    """Ranks in racks: each with those with which it keeps its rate while all communicate.
+    """Group ranks into racks, whose members keep their rates to each other under load.
 
-    A rank's own rate is the best that it has with anybody, so that a slow link does not look like
-    a rack. Empty where no two racks stand apart: one switch, uplinks as wide as their hosts' links,
-    or fewer than four hosts.
+    A rank's own rate is its best rate to any other rank, so that a slow link does not look like a
+    rack. Empty if there are no two distinct racks: one switch, uplinks as wide as their hosts'
+    links, or fewer than four hosts.
     """
     ranks = sorted({end for pair in loaded for end in pair})
     if len(ranks) < _FEWEST_HOSTS:
@@ -398,8 +399,8 @@ def as_topology(
 ) -> Topology:
     """Ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
 
-    With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map
-    of the host merges with it. ``samples``: what `bench.links.measure` found, if anything.
+    With one host its id is HOST and its NUMA nodes are NUMA0, …, as in sysfs, so that a map of the
+    host can be merged with it. ``samples``: the result of `sweep`, if any.
     """
     hosts = list(dict.fromkeys(place.host for place in measured.places))
     only = len(hosts) == 1
@@ -437,7 +438,7 @@ def as_topology(
 def with_racks(
     measured: Topology, places: Sequence[RankPlace], racks: Sequence[Sequence[int]]
 ) -> Topology:
-    """A map with which hosts share an uplink; ``racks``: the first ranks of their hosts."""
+    """Add the hosts that share an uplink to a map; ``racks``: the first ranks of their hosts."""
     text = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
     fact = Fact("racks", text or "none told apart", SOURCE)
     return replace(measured, facts=(*measured.facts, fact))

@@ -1,4 +1,4 @@
-"""Timed exchanges between disjoint pairs of ranks, as plans on our own transports."""
+"""Timed exchanges between disjoint pairs of ranks, as plans on Busbar's own transports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opener(name: str) -> Callable[[World], Transport]:
 
 
 class PairTimer:
-    """One rank's part in timing pairs; all ranks make one together, and call its methods so."""
+    """One rank's part in timing pairs; all ranks create theirs and call its methods together."""
 
     def __init__(self, world: World, transport: Transport) -> None:
         self._world, self._transport = world, transport
@@ -39,20 +39,20 @@ class PairTimer:
     def times(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> list[float]:
-        """Move bytes within disjoint pairs at once, again and again.
+        """Time exchanges within disjoint pairs at once; returns the seconds of each repetition.
 
         ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
-        ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
-        `topology.model.measured.SWEPT`, timed as that says. The first rank of a pair gets the
-        seconds of each repetition, for one message each way; everyone else an empty list. A
-        repetition takes as long as the slower end of the pair, with ``first`` the slowest rank. Of
-        bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
+        ``bandwidth`` (from first to second), ``bandwidth_both`` (both ways at once), or one of
+        `topology.model.measured.SWEPT`, timed as described there. The first rank of a pair gets the
+        seconds of each repetition, for one message each way; all other ranks get an empty list. The
+        time is that of the slower rank of the pair, for ``first`` that of the slowest of all ranks.
+        For bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
         """
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
         world = self._world
         own, trips = self._timed(quantity, pairs, nbytes, repetitions)
-        world.rest()  # ranks of no pair leave their cores to those of the pairs
+        world.rest()  # ranks without a pair must not use the cores of the others
         everyone = world.gather(own)
         for a, b in pairs:
             if a == world.rank:
@@ -63,10 +63,10 @@ class PairTimer:
     def _timed(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> tuple[list[float], int]:
-        """This rank's seconds of each iteration, and how many exchanges an iteration holds."""
+        """This rank's seconds of each iteration, and the number of exchanges in an iteration."""
         world, transport = self._world, self._transport
         how = pattern(quantity, nbytes)
-        # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
+        # An iteration with unchanged data has one exchange: iterations repeat it anyway.
         trips = TRIPS if how.chained and quantity != "first" else 1
         schedule, spec = exchange(how, pairs, world.size, trips)
         dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
@@ -92,9 +92,9 @@ class PairTimer:
                 elements,
             ) as plan,
         ):
-            # Timed from Python, pairs keep step by what they send; only of ``first`` each exchange
-            # stands behind a barrier. A rank leaves MPI's barrier microseconds after another,
-            # which a small message does not last.
+            # If timed from Python, pairs are synchronised by their messages; only for ``first``
+            # each exchange follows a barrier. Ranks leave MPI's barrier microseconds apart, which
+            # is longer than a small message.
             start = Start(world.barrier, every=quantity == "first")
             own = plan.spans(repetitions, start).seconds.tolist()
         return own, trips if how.chained else how.messages
@@ -109,7 +109,7 @@ class PairTimer:
         return self._memory
 
     def close(self) -> None:
-        """Leave the transport once nobody waits any more."""
+        """Close the transport when no rank waits any more."""
         self._world.barrier()
         self._memory = ()
         self._transport.close()
