@@ -1,4 +1,4 @@
-"""``python -m bench.tune``: from arguments to rules; measures, or uses earlier measurements."""
+"""``python -m bench.tune``: from options to rules; measures, or uses earlier measurements."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class TuneCommand(Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options that are known here; the words of others are the ``rest``."""
+        """Parse the known options; all other words are the ``rest``."""
         known, rest = parser.parse_known_args(argv)
         return cls.of(known, argv, rest=tuple(rest), **more)
 
     def run(self) -> int:
-        """Give 0, or 1 where a run failed or a file could not be written."""
+        """Return 0, or 1 if a run failed or a file could not be written."""
         measured = Measuring(self.runs)
         if self.from_model is not None:
             rules = _predict(self, self.from_model)
@@ -122,7 +122,7 @@ class TuneCommand(Command):
 
 
 def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
-    """Rules from the cost model; the algorithm that is usual for a collective is the default."""
+    """Rules from the cost model; the default is the usual algorithm of each collective."""
     if options.runs or options.open_mpi or options.nccl:
         raise Unsupported("--from-model predicts our own algorithms; it measures and reads no runs")
     rules: list[Rules] = []
@@ -153,7 +153,7 @@ def _collectives(options: TuneCommand) -> list[str]:
 
 
 def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
-    """All files, made before the first is written. Raises Unsupported where one cannot be made."""
+    """Make all files before the first is written. Raises Unsupported if one cannot be made."""
     runs = [str(path) for path in options.runs]
     files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
     if options.open_mpi_rules is not None:
@@ -165,17 +165,17 @@ def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, byt
 
 
 def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
-    """The rules of the first of these groups that there are: what one library can be told to do."""
+    """The rules of the first of these groups that exists: those that one library can apply."""
     for group in groups:
         own = [one for one in rules if one.transport == group]
         if own:
-            # These files cannot tell; where both are known, what stands last counts.
+            # The files cannot tell these apart, so the last rule counts if there are both.
             return sorted(own, key=lambda one: not one.oversubscribed)
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 
 class Measuring(NamedTuple):
-    """What came of the runs: files of records, how many failed, the signal that ended all, or 0."""
+    """The result of the runs: record files, number of failed runs, and the signal or 0."""
 
     records: Sequence[Path]
     failed: int = 0
@@ -184,7 +184,6 @@ class Measuring(NamedTuple):
 
 
 def _measure(options: TuneCommand) -> Measuring:
-    """Do all runs, or as many as the time and the user allow."""
     sign = launched()
     if sign is not None:
         raise Unsupported(
@@ -235,7 +234,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
                 mine = replace(one, argv=(*one.argv, *budget))
                 path = run(mine, folder, launcher, which, heard=heard, within=within)
             paths[path] = None
-        except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
+        except LaunchFailed as error:  # an algorithm that hangs or crashes is never chosen
             failed += 1
             print_note(str(error))
         except Interrupted as end:

@@ -18,31 +18,30 @@ from bench.tuning.launches import Launch
 from busbar.errors import Unsupported
 from busbar.units import format_duration
 
-#: The shares of the given time for rows and for all runs. The rest is for starting and for
-#: deciding.
+#: The shares of the time limit for rows and for all runs. The rest is for starting and deciding.
 _ROWS, _RUNS = 0.9, 0.95
-# The least time of a row and, without a budget, the greatest, which is a run's default.
+# The least time of a row and, without a budget, the most, which is a run's default.
 _LEAST_S, _MOST_S = 0.01, 2.0
-# The time a row should get before there is another round, and its other time: memory, plan, proof,
-# trial of stores.
+# The time a row should have before another round is added, and its additional time: memory, plan,
+# proof, trial of stores.
 _ENOUGH_S, _SETUP_S = 0.1, 0.3
-# Seconds between lines of progress without a bar.
+# Seconds between progress messages if there is no progress bar.
 _EVERY_S = 10.0
 
 
 class Effort(NamedTuple):
-    """The cost of a run: rows, and an upper bound of seconds."""
+    """The cost of a run: number of rows, and an upper bound of seconds."""
 
     rows: int
     seconds: float
 
 
 def effort(launch: Launch) -> Effort:
-    """The cost of a run before it starts; nothing is allocated. Raises Unsupported."""
+    """Estimate the cost of a run before it starts, without allocating. Raises Unsupported."""
     options = parse(launch.argv, launch.collective)
     try:
         todo = jobs([options], RankSetup(launch.ranks, options.transport))
-    except Unsupported:  # an algorithm that does not serve the ranks, which the run will say
+    except Unsupported:  # an algorithm does not support so many ranks; the run will report it
         return Effort(0, 0.0)
     times = max(1, options.cycles)
     each = limits(todo, launch.ranks, [pools()] * launch.ranks)
@@ -53,9 +52,9 @@ def effort(launch: Launch) -> Effort:
 
 
 class Course:
-    """How far a tuning run is.
+    """The progress and time limit of a tuning run.
 
-    ``runs``: the efforts of all runs, in their order. ``minutes``: for all of it, or None.
+    ``runs``: the efforts of all runs, in order. ``minutes``: the limit for all of them, or None.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class Course:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._clock() - self._start
 
     def announce(self) -> None:
-        """Say what there is to do, and how long it takes."""
+        """Print the amount of work, and how long it takes."""
         many = len(self._runs)
         what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
         if self._whole is None:
@@ -90,7 +89,6 @@ class Course:
                 self._say(f"not all of them may come about; {need} would do, or fewer by -f or -A")
 
     def _ahead(self) -> int:
-        """The rows of this run and of those to come."""
         return sum(run.rows for run in self._runs[self._number :])
 
     def _left(self) -> float:
@@ -99,25 +97,25 @@ class Course:
 
     @property
     def over(self) -> bool:
-        """Whether no further run may start."""
+        """True if no further run may start."""
         return self._whole is not None and self._left() <= 0
 
     def row_seconds(self) -> float | None:
-        """What a row of the next run may measure for; None where that is the run's own matter."""
+        """Seconds for a row of the next run; None if the run decides itself."""
         if self._whole is None:
             return None
         share = _ROWS * self._left() / max(1, self._ahead())
         return min(_MOST_S, max(_LEAST_S, share - _SETUP_S))
 
     def within(self) -> float | None:
-        """Seconds after which the next run is ended: its share of what is left, by its rows."""
+        """Seconds after which the next run is ended: its share of the time left, by its rows."""
         if self._whole is None:
             return None
         return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
 
     @contextmanager
     def run(self, name: str) -> Iterator[OnLine]:
-        """While the next run goes on: what to call with each of its lines."""
+        """Account for the next run; yields a function to call with each line of its output."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
         left = self.remaining()
         self._say(title if left is None else f"{title}, about {format_duration(left)} left in all")
@@ -139,7 +137,7 @@ class Course:
             self._number += 1
 
     def remaining(self) -> float | None:
-        """Seconds until all have run, as those before have gone; None before one has."""
+        """Seconds until all runs are done, by the speed of those done; None before the first."""
         done = sum(run.seconds for run in self._runs[: self._number])
         ahead = sum(run.seconds for run in self._runs[self._number :])
         if not done:
@@ -148,16 +146,16 @@ class Course:
         return guess if self._whole is None else max(0.0, min(guess, self._left()))
 
     def _now_and_then(self, text: str) -> None:
-        """Say it, where something was said some time ago."""
+        """Print a message if the last one was some time ago."""
         if self._clock() - self._told >= _EVERY_S:
             self._told = self._clock()
             self._say(text)
 
 
 def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
-    """How often the runs, of one round each, may go through their rows: ``most``, or fewer.
+    """The number of rounds of these runs, at most ``most``, that the time limit allows.
 
-    A round more is worth less than a row that is measured long enough.
+    A further round is worth less than a row that is measured long enough.
     """
     if minutes is None:
         return most

@@ -1,4 +1,4 @@
-"""From times to choices. An algorithm is preferred only if it is faster beyond noise."""
+"""Choices from times. An algorithm is preferred only if it is faster beyond noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.run.tuning_file import Range, Tunable
 from reports.statistics.inference import between_runs, ratio_interval
 
 Times = Mapping[Tunable, Sequence[Sequence[float]]]
-"""Seconds of iterations, a list for each round that was measured."""
+"""Seconds of iterations, one list per round."""
 _DOZEN = 12
 
 
@@ -19,15 +19,15 @@ def _middle(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:
-    """Whether ``other`` takes longer than ``base`` by more than ``noise``, surely.
+    """True if ``other`` is certainly slower than ``base`` by more than ``noise``.
 
-    Surely means that the 95 % interval of the ratio of medians lies above 1 + noise. It is a
-    bootstrap over rounds and over iterations within them; with a single round what differs between
-    rounds is not in it. Single values (predictions) are compared as they are.
+    Certainly means that the 95 % interval of the ratio of medians is above 1 + noise. It is a
+    bootstrap over rounds and over iterations within them; a single round tells nothing about the
+    differences between rounds. Single values (predictions) are compared directly.
     """
     if sum(map(len, base)) == sum(map(len, other)) == 1:
         return _middle(other) > (1 + noise) * _middle(base)
-    if _clear(base, other, noise):  # no drawing could say anything else of the medians
+    if _clear(base, other, noise):  # no resampling could change the order of the medians
         wider = between_runs(base, other)
         return wider is None or wider[0] > 1 + noise
     interval = ratio_interval(base, other)
@@ -35,10 +35,10 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
 
 
 def _clear(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:
-    """Whether 95 % of each round of ``other`` are above 95 % of each round of ``base``, and noise.
+    """True if 95 % of each round of ``other`` exceed 95 % of each round of ``base`` by ``noise``.
 
-    The median of a drawn sample is on the wrong side only where half of the sample is of a
-    twentieth of the values: for rounds of a dozen values that is rarer than one drawing in 2000.
+    The median of a resample is on the wrong side only if half of the resample is from a twentieth
+    of the values: for rounds of a dozen values that is rarer than one resample in 2000.
     """
     sides = [[r for r in side if len(r)] for side in (base, other)]
     if min((len(r) for side in sides for r in side), default=0) < _DOZEN:
@@ -50,7 +50,7 @@ def _clear(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
 def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
     """The candidates that may be the fastest.
 
-    First the one with the least median, then all that are not surely slower than it.
+    First the one with the least median, then all that are not certainly slower than it.
     """
     order = sorted(times, key=lambda c: (_middle(times[c]), c))
     best = order[0]
@@ -60,8 +60,8 @@ def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
 def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float) -> Tunable:
     """The choice at one size.
 
-    The default, unless something is surely faster; then what the size before takes, if that may
-    be the fastest, so that choices change no oftener than they must; else the fastest.
+    The default, unless another algorithm is certainly faster. Then the choice at the size before,
+    if it may be the fastest, so that choices change rarely; otherwise the fastest.
     """
     may = tied(times, noise)
     if default in may:
@@ -72,7 +72,7 @@ def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float
 
 
 def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[Range, ...]:
-    """The ranges for all sizes; neighbours with one choice are one range.
+    """The ranges of sizes with one choice each; adjacent equal choices are one range.
 
     ``sizes`` must not be empty and every size must have a candidate.
     """

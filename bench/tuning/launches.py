@@ -19,7 +19,7 @@ SEGMENTS = (4, 16)
 
 @dataclass(frozen=True)
 class Launch:
-    """One run: what, on how many ranks, with which variables added; ``name`` names its records."""
+    """One run with its options and additional environment variables; ``name`` names its records."""
 
     name: str
     collective: str
@@ -29,7 +29,7 @@ class Launch:
 
 
 def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
-    """All our algorithms for so many ranks; those with segments in some segment counts."""
+    """All our algorithms for ``ranks`` ranks; those with segments in several segment counts."""
     names: list[str] = []
     for name in catalogue.algorithms(collective):
         known = catalogue.parameters(collective, name)
@@ -49,18 +49,18 @@ def plan(
     own: str,
     rest: Sequence[str],
 ) -> Iterator[Launch]:
-    """The launches that a tuning run needs.
+    """The launches of a tuning run.
 
-    ``wanted``: algorithms as ``-A`` takes them, None for all that serve the ranks. ``own``: whose
-    own algorithms are forced one after the other, ``openmpi``, ``nccl`` or empty. ``rest``:
+    ``wanted``: algorithms as for ``-A``, None for all that support the ranks. ``own``: the library
+    whose own algorithms are forced one after the other, ``openmpi``, ``nccl`` or empty. ``rest``:
     options for every run.
     """
     for collective in collectives:
         for n in ranks:
             names = wanted or ",".join(algorithms(collective, n))
             for i, transport in enumerate(transports):
-                # The library is measured once, beside the first of the transports. It comes first,
-                # since all others are compared with it.
+                # The library is measured once, with the first transport, and first there, because
+                # all others are compared with it.
                 chosen = names if wanted or i else f"library,{names}"
                 argv = ("-A", chosen, "--transport", transport, *rest)
                 yield Launch(f"{collective}-{n}-{transport}", collective, n, argv)
@@ -87,12 +87,12 @@ def run(
     heard: Callable[[str], object] = lambda line: None,
     within: float | None = None,
 ) -> Path:
-    """Run it; gives the file of its records, which is complete row by row even if the run is not.
+    """Run a launch; returns the file of its records, which has complete rows even if the run fails.
 
-    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
-    command line with ``{ranks}`` in it, None for this host's own mpirun. ``heard`` is called with
-    its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
-    LaunchFailed with the run's last words, Interrupted where we were told to end.
+    ``which``: number of this launch of several, whose records are appended. ``launcher``: a command
+    line with ``{ranks}`` in it, None for this host's mpirun. ``heard`` is called with each line of
+    its standard error. ``within``: seconds after which the run is ended; its rows are kept. Raises
+    LaunchFailed with the run's last message, and Interrupted if a signal asked this process to end.
     """
     began = time.monotonic()
     path = records / f"{launch.name}.jsonl"
@@ -100,7 +100,7 @@ def run(
     if which is not None and which.number > 1:
         more += ["--after", str(path)]
     if which is None or which.number == 1:
-        path.unlink(missing_ok=True)  # what is there when it ends is its own
+        path.unlink(missing_ok=True)  # the file then has only this run's records
     ended = run_of_its_own(
         [f"bench.{launch.collective}"],
         launch.ranks,

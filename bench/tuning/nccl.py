@@ -1,7 +1,7 @@
 """NCCL's own algorithms: how to force one, and the file of NCCL's example tuner plug-in.
 
-The columns are those that the example reads (plugins/tuner/example in NCCL's sources):
-collective, least and most bytes, algorithm, protocol, channels, nodes, ranks.
+The columns are those that the example reads (plugins/tuner/example in NCCL's sources): collective,
+least and most bytes, algorithm, protocol, channels, nodes, ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = {
     "reduce": "reduce",
     "reduce_scatter": "reducescatter",
 }
-# What NCCL implements of each collective (src/graph/tuning.cc); trees only reduce to all.
+# NCCL's algorithms for each collective (src/graph/tuning.cc); trees only implement all-reduce.
 _ALGORITHMS = {
     "allreduce": ("ring", "tree"),
     "allgather": ("ring", "pat"),
@@ -39,7 +39,7 @@ def _known(collective: str) -> None:
 def forcing(collective: str) -> dict[str, dict[str, str]]:
     """For each algorithm/protocol that NCCL has for a collective, the environment that forces it.
 
-    Raises Unsupported for a collective that is none of NCCL's.
+    Raises Unsupported for a collective that NCCL's tuner does not know.
     """
     _known(collective)
     pairs = [(a, p) for a in _ALGORITHMS[collective] for p in _PROTOCOLS]
@@ -51,16 +51,16 @@ def forcing(collective: str) -> dict[str, dict[str, str]]:
 
 
 def forced(variables: Mapping[str, str]) -> str:
-    """``ring/ll`` where a run's environment forced both, else empty."""
+    """``ring/ll`` if a run's environment forced both algorithm and protocol, else empty."""
     algorithm, protocol = variables.get("NCCL_ALGO", ""), variables.get("NCCL_PROTO", "")
     both = f"{algorithm}/{protocol}".lower()
     return both if algorithm and protocol in map(str.upper, _PROTOCOLS) else ""
 
 
 def tuner_file(rules: Sequence[Rules]) -> bytes:
-    """The CSV for ``NCCL_TUNER_CONFIG_FILE``; lines where NCCL decides itself are left out.
+    """The CSV for ``NCCL_TUNER_CONFIG_FILE``, without lines for ranges where NCCL itself decides.
 
-    Raises Unsupported when a choice is none of NCCL's own algorithms and protocols.
+    Raises Unsupported if a choice is not an algorithm and protocol of NCCL.
     """
     lines = ["# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
     for one in rules:

@@ -36,9 +36,9 @@ _TABLE: Mapping[str, tuple[int, str, tuple[str, ...]]] = {
 }
 
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {name: row[2] for name, row in _TABLE.items()}
-"""Open MPI's names of its algorithms for each of our collectives that its rules can choose for."""
+"""Open MPI's names of its algorithms, for each collective for which its rules can choose."""
 
-# Where one of our schedules is the algorithm of the same idea in Open MPI.
+# Our schedules that use the same algorithm as one of Open MPI's.
 _SAME = """
 allgather ring=ring bruck=bruck doubling=recursive_doubling
 allreduce ring=ring recursive_doubling=recursive_doubling halving_doubling=rabenseifner\
@@ -58,9 +58,9 @@ _OURS: Mapping[str, Mapping[str, str]] = {
 
 
 def forcing(collective: str, ranks: int) -> dict[str, dict[str, str]]:
-    """For each algorithm of Open MPI that takes so many ranks, the environment that forces it.
+    """For each algorithm of Open MPI that supports ``ranks`` ranks, the environment that forces it.
 
-    Raises Unsupported for a collective that Open MPI's rules do not know.
+    Raises Unsupported for a collective without rules in Open MPI.
     """
     _, parameter, names = _entry(collective)
     return {
@@ -71,7 +71,7 @@ def forcing(collective: str, ranks: int) -> dict[str, dict[str, str]]:
 
 
 def forced(collective: str, variables: Mapping[str, str]) -> str:
-    """The name of the algorithm that a run's environment forced; empty where it forced none."""
+    """The name of the algorithm that a run's environment forced; empty if it forced none."""
     if collective not in _TABLE or variables.get(_ON, "").lower() not in ("1", "true", "yes"):
         return ""
     _, parameter, names = _TABLE[collective]
@@ -88,9 +88,9 @@ def _entry(collective: str) -> tuple[int, str, tuple[str, ...]]:
 
 
 def number(collective: str, choice: Tunable) -> int | None:
-    """The number that a rule gives for a choice.
+    """The algorithm number of a choice in a rule.
 
-    0 for what Open MPI itself decides, None for an algorithm that it does not have.
+    0 if Open MPI itself decides, None for an algorithm that Open MPI does not have.
     """
     if choice.algorithm == LIBRARY:
         return 0
@@ -105,8 +105,8 @@ def rules_file(rules: Sequence[Rules]) -> bytes:
     """The file for ``coll_tuned_dynamic_rules_filename``.
 
     Open MPI applies a rule to all communicators from its size up to the next rule's, and to all
-    messages from its size on. Sizes below the smallest that was looked at, and rank counts that
-    were not, are left to Open MPI. Raises Unsupported when a choice is none that it has.
+    messages from its size on. Smaller sizes and other rank counts than the measured ones are left
+    to Open MPI. Raises Unsupported if Open MPI does not have a chosen algorithm.
     """
     by_collective: dict[str, list[Rules]] = {}
     for one in sorted(rules, key=lambda r: (r.collective, r.ranks)):
@@ -126,7 +126,7 @@ _Message = tuple[int, int, str]
 
 
 def _communicators(collective: str, rules: Sequence[Rules]) -> Iterator[tuple[int, list[_Message]]]:
-    """(ranks, rules) in rising order, with Open MPI's own choice between what was looked at."""
+    """(ranks, rules) in rising order; between measured rank counts Open MPI decides."""
     own: list[_Message] = [(0, 0, "Open MPI decides")]
     covered = 0
     if rules[0].ranks > 0:

@@ -26,11 +26,11 @@ def predicted(
     wanted: str | None,
     kind: str = "float",
 ) -> tuple[Series, list[str]]:
-    """One predicted time a candidate and size, and lines that say where the costs are from.
+    """One predicted time per candidate and size, and lines about the origin of the costs.
 
-    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that
-    map the machine, None for ranks as they were measured. The candidates' transport is the one that
-    the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
+    ``sizes``: bytes; ``fit``: a file from ``python -m collectives fit``; ``topology``: files that
+    map the machine, None for ranks as they were measured. The candidates' transport is the one over
+    which the fit was measured. Raises Unsupported for files or algorithms that cannot be used.
     """
     series: Series = {}
     notes: list[str] = []
@@ -44,7 +44,7 @@ def predicted(
             names = wanted.split(",") if wanted else algorithms(collective, n)
             itemsize = dtype(kind).itemsize
             shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
-            # Where a map says how many ranks one node has.
+            # If a map tells how many ranks a node has.
             nodes = 1 if topology is None or not machine.classes else machine.classes.nodes(n)
             key = Key(collective, n, nodes, kind)
             at = series.setdefault(key, {size: {} for size in shown})

@@ -16,7 +16,7 @@ from reports.records.measurement import Measurement
 
 
 class Key(NamedTuple):
-    """What rules are made for; ``oversubscribed``: see `Rules`."""
+    """The situation for which rules are made; ``oversubscribed``: see `Rules`."""
 
     collective: str
     ranks: int
@@ -26,11 +26,11 @@ class Key(NamedTuple):
 
 
 Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
-"""For each key and size, seconds of each candidate's iterations, a list a launch or round."""
+"""For each key and size, seconds of each candidate's iterations, one list per launch or round."""
 
 
 def candidate(row: Measurement) -> Tunable:
-    """The contender of a row; a library with a forced algorithm is named after that algorithm."""
+    """The candidate of a row; a library with a forced algorithm is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
         values = row.run.environment.get("variables")
@@ -45,10 +45,10 @@ def candidate(row: Measurement) -> Tunable:
 
 
 def collect(rows: Iterable[Measurement], placement: str) -> Series:
-    """Rows with raw times, by what they measured; ``placement`` is ``out`` or ``in``.
+    """Group rows with raw times by what they measured; ``placement`` is ``out`` or ``in``.
 
-    Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
-    work was shared among ranks: they do not time what a rank of a schedule has to do.
+    Rows with wrong results are excluded. So are rows whose work was shared among ranks, because
+    they do not time what a rank of a schedule has to do.
     """
     series: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
     for row in rows:
@@ -72,15 +72,15 @@ def collect(rows: Iterable[Measurement], placement: str) -> Series:
 
 
 def _units(rows: Sequence[Measurement]) -> list[list[float]]:
-    """The unit of a choice's times: launches if there are several, else rounds of one launch."""
+    """The units of a candidate's times: launches if there are several, otherwise rounds."""
     launches = [list(run) for run in samples(rows)]
     return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
 
 
 def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
-    """The series of record files or run directories, and notes of what could not be read.
+    """The series of record files or run directories, and notes about what could not be read.
 
-    Raises Unsupported when a file cannot be read or none has a row with raw times.
+    Raises Unsupported if a file cannot be read or none has a row with raw times.
     """
     rows: list[Measurement] = []
     notes: list[str] = []
@@ -105,7 +105,7 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
 
 
 def has_rows(path: Path) -> bool:
-    """Whether a file of records has come to a row."""
+    """True if a record file has a row."""
     try:
         return bool(read(path).rows)
     except ReportError:
@@ -118,10 +118,10 @@ def tune(
     noise: float,
     source: str = "measured",
 ) -> list[Rules]:
-    """Rules for every key and for every group of candidates that compete (see `_groups`).
+    """Make rules for every key and every group of competing candidates (see `_groups`).
 
-    ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
-    first by name stands in its place.
+    ``default``: the algorithm that is kept unless another is faster. If a key has no such
+    candidate, the first by name is used instead.
     """
     rules: list[Rules] = []
     for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
@@ -139,7 +139,6 @@ def _rules(
     noise: float,
     source: str,
 ) -> Rules:
-    """The rules of one group of candidates: its name, and who competes in it."""
     name, mine = group
     remaining = {
         size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
@@ -152,9 +151,9 @@ def _rules(
 
 
 def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:
-    """The contenders: our algorithms by transport, ours over all transports, and a library's own.
+    """Groups of competing candidates: ours by transport, ours over all, and a library's own.
 
-    The library's free choice takes part everywhere: it is what users have without any rule.
+    The library's default choice is in every group, because users have it without any rule.
     """
     library = [c for c in everything if c.algorithm == LIBRARY]
     forced = [c for c in everything if c.algorithm.startswith(f"{LIBRARY}/")]
