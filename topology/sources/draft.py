@@ -1,4 +1,4 @@
-"""A topology under construction, so that every source states facts in the same few words."""
+"""A topology under construction, with the methods by which every source states its facts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Draft:
         return id
 
     def gpu(self, index: int, name: str = "", **known: str | None) -> str:
-        """The id of the GPU of that number, which is added when it is first told of."""
+        """The id of the GPU with this index. The GPU is added at its first mention."""
         id = f"GPU{index}"
         if id not in self.devices:
             busid, uuid = known.get("busid"), known.get("uuid")
@@ -52,7 +52,7 @@ class Draft:
         self.devices[id] = replace(device, facts=(*device.facts, *self._statements(facts)))
 
     def host(self, id: str) -> str:
-        """The id of the host above a device, or of the last device above where there is none."""
+        """The id of the host above a device, or of its topmost ancestor if there is no host."""
         while (device := self.devices[id]).parent is not None:
             id = device.parent
         return id
@@ -84,17 +84,17 @@ class Draft:
         self.links.append(Link(kind, a, b, self.source, count, version, rate))
 
     def gap(self, subject: str, call: str, reason: str) -> None:
-        """Record something that the source could not say."""
+        """Record something that the source could not state."""
         self.gaps.append(Gap(self.source, subject, call, reason))
 
     def count(self, kind: Kind, number: int) -> None:
-        """State how many devices of a kind the text has, counted apart from how they are read."""
+        """State how many devices of a kind the text has, counted independently of their parsing."""
         self.counts[kind] = number
 
     def build(self) -> Topology:
-        """Freeze what was said; what was counted and is not there is a gap.
+        """Freeze the statements; a difference from the stated counts becomes a gap.
 
-        Raises ProbeError when it does not hang together.
+        Raises ProbeError if devices, links and pairs are inconsistent.
         """
         for kind, number in self.counts.items():
             count = sum(1 for device in self.devices.values() if device.kind is kind)

@@ -1,4 +1,4 @@
-"""Repairs of a pasted matrix that cannot be read as it is: wrapped, run together, fused."""
+"""Repairs of a pasted matrix that cannot be parsed: wrapped, joined, or fused lines."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import pairwise
 
 _HEAD = re.compile(r"\s*GPU ?0\s+(?!X\b)[A-Za-z]")
 _FIRST_ROW = re.compile(r"\s*GPU ?0\s+X\b")
-#: A row of 1,024 devices has some hundred lines of 80 characters.
+#: A row of 1,024 devices has about a hundred lines of 80 characters.
 _MOST = 128
 
 
 _WORD = r"(?:NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X)"
 _LABEL = r"(?:GPU|NIC)[0-9]+"
-#: Where a row begins, or the legend, in a text whose line ends became blanks.
+#: Where a row or the legend begins in a text whose line ends became blanks.
 _BEGINS = re.compile(rf" (?={_LABEL} {_WORD}(?: |$))| (?=Legend:|NIC Legend:)")
-#: Where neighbours that a document's conversion fused come apart.
+#: Where to split neighbouring words that a document's conversion fused.
 _FUSED = re.compile(
     rf"(?<=[0-9])(?=N/A)|({_LABEL})(?=[A-Z])|({_WORD})(?={_WORD})"
     r"|(?<=[A-Z])(?<!GPU)(?<!NIC)(?<!NV)(?=[0-9])"
@@ -24,9 +24,9 @@ _FUSED = re.compile(
 
 
 def readings(lines: list[str]) -> Iterator[list[str]]:
-    """Yield repaired lines, the likeliest first: the first that can be read counts.
+    """Yield repaired lines, the most likely repair first; the first that can be parsed is used.
 
-    Lines keep their numbers except where a whole matrix stands on one line.
+    Lines keep their numbers unless a whole matrix is on one line.
     """
     yield from unwrapped(lines)
     begun = [part for line in lines for part in _BEGINS.sub("\n", line).split("\n")]
@@ -38,10 +38,10 @@ def readings(lines: list[str]) -> Iterator[list[str]]:
 
 
 def unwrapped(lines: list[str]) -> Iterator[list[str]]:
-    """Yield readings of the text with every wrapped row on its first line; nothing if none is.
+    """Yield the text with every wrapped row joined on its first line; nothing if no row is wrapped.
 
-    Lines keep their numbers: what was taken up leaves a blank line. A terminal cuts words where it
-    is full, so the first reading joins lines of the full width without a gap, the second none.
+    Lines keep their numbers: joined lines become blank. A terminal cuts words at its width, so the
+    first version joins lines of the full width without a space, the second joins none so.
     """
     head = next((n for n, line in enumerate(lines) if _HEAD.match(line)), None)
     if head is None:
@@ -65,7 +65,7 @@ def unwrapped(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _parts(lines: list[str], head: int, first: int) -> list[list[int]]:
-    """The line numbers that make the header and each row, as far as the matrix goes."""
+    """The line numbers of the header and of each row of the matrix."""
     parts = [list(range(head, first))]
     labels = set(re.findall(r"[A-Za-z][\w.:-]*", " ".join(lines[head:first])))
     labels |= set(re.findall(r"[A-Za-z][\w.:-]*", "".join(lines[head:first])))

@@ -2,7 +2,7 @@
 
 Below a root port, ports alternate: a switch's upstream port, then its downstream ports, then the
 next switch's upstream port. So of the bridges from a root complex to a device, counted from the
-root port 0, the odd ones are switches and the even ones the ports that something plugs into.
+root port as 0, the odd ones are switches and the even ones are ports for devices or switches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from topology.model.device import Value, canonical, order
 from topology.model.topology import Kind
 from topology.sources.draft import Draft
 
-#: PCI vendors whose display and accelerator functions are GPUs to us: NVIDIA, AMD, Intel.
+#: PCI vendors whose display and accelerator functions count as GPUs: NVIDIA, AMD, Intel.
 _NVIDIA, _AMD, _INTEL = "0x10de", "0x1002", "0x8086"
 #: Class and vendor of an NVSwitch.
 NVSWITCH = ("0x068000", _NVIDIA)
@@ -34,11 +34,12 @@ class Function:
 
     @property
     def kind(self) -> Kind | None:
-        """GPU, NIC, NVSWITCH or None for everything else.
+        """GPU, NIC or SWITCH (an NVSwitch); None for everything else.
 
         A display controller (0300) of NVIDIA or AMD is a GPU; Intel's is graphics inside the CPU,
-        unless it has no display (0380). Server management chips draw screens but are no GPUs. What
-        has a network interface is a NIC, as InfiniBand adapters of the class 0c06.
+        unless it has no display (0380). Display controllers of server management chips are no GPUs.
+        A function with a network interface is a NIC, for example an InfiniBand adapter of class
+        0c06.
         """
         code = self.pci_class.removeprefix("0x")[:4]
         if code.startswith("02") or self.names:
@@ -55,9 +56,9 @@ class Function:
 def place(
     draft: Draft, functions: Mapping[str, Function], homes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Add root complexes, switches, GPUs, NICs and NVSwitches; return device ids by bus id.
+    """Add root complexes, switches, GPUs, NICs and NVSwitches; returns device ids by bus id.
 
-    ``homes`` gives for each root complex the NUMA node (or host) it belongs to.
+    ``homes``: the NUMA node (or host) of each root complex.
     """
     ids: dict[str, str] = {}
     counts: dict[Kind, int] = {}
@@ -100,10 +101,10 @@ def _switches(
 
 
 def _link_facts(functions: Mapping[str, Function], function: Function) -> dict[str, Value | None]:
-    """A function's facts beside those of the port that it plugs into.
+    """A function's facts, combined with those of the port above it.
 
-    The kernel states what the device itself can do; what it and the port agree on is the lower of
-    the two. Devices inside the root complex have no port.
+    The kernel states the device's own maximum; the maximum of the link is the lower of the device's
+    and the port's. Devices inside the root complex have no port.
     """
     facts = dict(function.facts)
     port = functions.get(function.bridges[-1]) if function.bridges else None
