@@ -1,8 +1,8 @@
 """Completes a map that has relations but no tree, for routes and pictures.
 
-Common-ancestor levels are an ultrametric: the devices within PIX of each other are one switch,
-those within PXB one switch of switches, then a root complex, then a NUMA node. What is added is
-marked ``inferred`` in its source and never contradicts a relation that was stated.
+Common-ancestor levels are an ultrametric: the devices within PIX of each other are below one
+switch, those within PXB below one switch of switches, then a root complex, then a NUMA node. Added
+devices and links have the source ``inferred`` and never contradict a stated relation.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ INFERRED = "inferred"
 
 
 def complete(topology: Map) -> Map:
-    """Return the topology with a tree above every GPU and NIC and a link for every stated NVLink.
+    """Add a tree above every GPU and NIC, and a link for every stated NVLink.
 
-    A topology that already has both is returned as it is.
+    A topology that already has both is returned unchanged.
     """
     return _with_links(_with_tree(_adopted(topology)))
 
 
 def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
-    """Partition ids into connected components of ``near``, in order of their first member."""
+    """Split ids into connected components of ``near``, in order of their first members."""
     left, parts = list(ids), []
     while left:
         group, left = [left[0]], left[1:]
@@ -60,7 +60,7 @@ class _Builder:
         return name
 
     def level(self, a: str, b: str) -> Level:
-        """The stated level; where only NVLinks are known, affinities decide: NODE or SYS."""
+        """The stated level; if only NVLinks are known, affinities decide: NODE or SYS."""
         stated = self.topology.relation(a, b).level
         if stated is not None:
             return stated
@@ -76,14 +76,14 @@ class _Builder:
         return None if home == (None, None) else home
 
     def hang(self, ids: list[str], parent: str, levels: Sequence[tuple[Level, Kind, str]]) -> None:
-        """Hang ids below parent, an inner device per component of a level, widest level first."""
+        """Put ids below parent, with an inner device per component of a level, widest first."""
         if not levels:
             self.parents.update(dict.fromkeys(ids, parent))
             return
         (level, kind, stem), *rest = levels
         parts = groups(ids, lambda a, b: self.level(a, b) <= level)
         for part in parts:
-            # Lone devices need no switch of their own, unless switches stand beside them.
+            # A single device needs no switch of its own, unless there are switches beside it.
             if level is Level.PXB:
                 alone = len(groups(part, lambda a, b: self.level(a, b) <= Level.PIX)) == 1
             else:
@@ -107,7 +107,7 @@ class _Builder:
 
 
 def _adopted(topology: Map) -> Map:
-    """Hang devices without a parent beside the nearest that has one, where a level says how."""
+    """Put devices without a parent beside the nearest device that has one, if levels tell."""
     placed = [device for device in topology.endpoints if device.parent is not None]
     parents: dict[str, str] = {}
     for device in topology.endpoints:
@@ -191,7 +191,8 @@ def _with_links(topology: Map) -> Map:
         inside = [(a, b) for a, b in combinations(island, 2) if _count(counts, a, b)]
         whole = len(inside) == len(island) * (len(island) - 1) // 2
         if whole and any(total[gpu] > ports[gpu] for gpu in island):
-            # More links than a GPU has: they are shared, so there is a switch in between.
+            # More links than a GPU has ports: they are shared, so there is a switch between the
+            # GPUs.
             fact = Fact("inferred", True, INFERRED)
             switch = Device(f"NVS{len(switches)}", Kind.SWITCH, len(switches), facts=(fact,))
             switches.append(switch)
@@ -206,7 +207,7 @@ def _with_links(topology: Map) -> Map:
 
 
 def _stated_counts(topology: Map, linked: set[frozenset[str]]) -> dict[tuple[str, str], int]:
-    """NVLinks that were stated of pairs without a link, in the order of the pairs."""
+    """Stated numbers of NVLinks of pairs without a link, in order of the pairs."""
     return {
         (a, b): count
         for a, b in topology.stated(topology.gpus, "nvlinks")

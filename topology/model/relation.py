@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """The nearest common PCIe ancestor of two devices; smaller is nearer.
+    """The nearest common PCIe ancestor of two devices; a smaller level is nearer.
 
     PIX at most one PCIe bridge, PXB several, PHB a host bridge, NODE several host bridges of one
     NUMA node, SYS the link between NUMA nodes. LOC is a device and itself.
@@ -21,8 +21,8 @@ class Level(IntEnum):
     SYS = 50
 
 
-#: Old and other tools' words for the same levels: SOC is SYS before driver 390 and PSB is DCGM's
-#: word for two GPUs of one board, which nvidia-smi prints as PIX.
+#: Other names of the same levels: SOC is SYS before driver 390, and PSB is DCGM's name for two GPUs
+#: of one board, which nvidia-smi prints as PIX.
 LEVEL_WORDS = {
     "X": Level.LOC,
     "LOC": Level.LOC,
@@ -38,10 +38,10 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """What is known of one pair: the PCIe ancestor and, beside it, the NVLinks.
+    """What is known of one pair: the PCIe ancestor and, independently, the NVLinks.
 
-    ``nvidia-smi`` prints NV# in place of the ancestor, so a pair may well have ``nvlinks`` and no
-    ``level``. ``sources`` names who said so; ``derived`` stands for "computed from the tree".
+    ``nvidia-smi`` prints NV# instead of the ancestor, so a pair may have ``nvlinks`` and no
+    ``level``. ``sources``: the sources of these values; ``derived`` means computed from the tree.
     """
 
     level: Level | None = None
@@ -50,7 +50,7 @@ class Relation:
 
     @property
     def text(self) -> str:
-        """The cell of the matrix: ``X``, ``NV4``, ``PIX`` … or ``?`` where nobody said."""
+        """The cell of the matrix: ``X``, ``NV4``, ``PIX`` …, or ``?`` if unknown."""
         if self.level is Level.LOC:
             return "X"
         if self.nvlinks:
