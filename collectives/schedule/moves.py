@@ -34,7 +34,7 @@ class Slot(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A transfer: ``to`` becomes ``from``, or gains it if ``reduce``; ``src`` may be ``dst``."""
+    """Copy ``from_slot`` of rank ``src`` to ``to_slot`` of ``dst``; ``reduce``: add it there."""
 
     src: int
     dst: int
