@@ -227,8 +227,7 @@ class RankRun:
             try:
                 while self._goes_on(pump):
                     over = self._launcher.poll() is not None
-                    # Handle events in the order of their arrival: the first lost rank is to be
-                    # named.
+                    # Handle events in the order of arrival: the error names the first lost rank.
                     came = self._selector.select(_TICK_S) or self._selector.select(0)
                     for key, _ in came:
                         key.data()
@@ -269,8 +268,7 @@ class RankRun:
                 self.lost = True
                 self._end(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
-                # A launcher may ignore this, but other ranks wait for it, in MPI's start without
-                # limit.
+                # A launcher may ignore this, but other ranks wait for it, some without limit.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
         elif (peer.stage, peer.row, peer.signs) != before:
             if before[0] == Phase.STARTING != peer.stage:
@@ -334,8 +332,7 @@ class RankRun:
     def _launcher_ended(self, now: float) -> None:
         left, inside = self._peers.left(), self._peers.inside()
         status = self._launcher.returncode
-        # A rank may notice a killed launcher before this process and leave; its rows cannot be read
-        # then.
+        # A rank may notice a killed launcher before this process and leave; its rows are then lost.
         early = left or inside if status < 0 else inside and self._silent and not left
         if early and not self.why:
             why = f"the launcher ended before its ranks ({child.shell(status)})"

@@ -83,8 +83,7 @@ class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
-    that are not in ``cells``, because the pair could not sustain them. ``threads``: MPI's thread
-    level.
+    that are not in ``cells``: the pair could not sustain them. ``threads``: MPI's thread level.
     """
 
     places: tuple[RankPlace, ...]
@@ -340,8 +339,7 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
     Pairs are of the hosts' first ranks, in both orders. A single pair across racks is as fast as
     one inside a rack, since an uplink carries several links. When all hosts communicate in pairs,
     both ways, an uplink that is narrower than its hosts' links slows the pairs that cross it, and
-    only those. Which rounds show that depends on the other pairs, so there are several orders of
-    pairs.
+    only those. Which rounds show that depends on the other pairs, hence several orders of pairs.
     """
     world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))

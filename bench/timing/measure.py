@@ -70,8 +70,7 @@ def measure(
 ) -> Record:
     """Time an action on all ranks together. All ranks call this alike, and get the same record.
 
-    The record has the seconds of each iteration, combined over ranks, and the reason why the row
-    ended.
+    The record has the seconds of each iteration, combined over ranks, and why the row ended.
 
     ``how``: how iterations begin; by default after a barrier, as ``rules`` say. Without a fixed
     number, batches of iterations run until the 95 % interval of the median is within 2 % or the

@@ -85,8 +85,7 @@ class PairedRows:
             times = [launch_center(samples(rows)) for rows in (left, right)]
             pair.a.append(times[0])
             pair.b.append(times[1])
-            # In a launch of both sides they took turns; two separate launches are compared as
-            # wholes.
+            # In one launch the sides took turns; two separate launches are compared as wholes.
             together = left[0].run is right[0].run
             visits = ([r.times_s for r in rows] for rows in (left, right))
             pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))

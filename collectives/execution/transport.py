@@ -381,8 +381,7 @@ class Transport(ABC):
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
         """Measure the rates of this memory with n sweeps of each kind; None if they are not known.
 
-        ``target`` is overwritten. Raises Unsupported, with the reason, if they cannot be measured
-        here.
+        ``target`` is overwritten. Raises Unsupported, with the reason, if it cannot measure here.
         """
         return None
 

@@ -47,8 +47,7 @@ class Crossover:
 def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) -> float:
     """Estimate the number of moves of a schedule without building it; 0 up to 512 ranks.
 
-    ``every``: count all steps; otherwise only steps that differ. Raises Unsupported as `draft`
-    does.
+    ``every``: count all steps; otherwise only steps that differ. Raises what `draft` raises.
     """
     if nranks <= LEAST_ESTIMATED or from_file(name):
         return 0.0

@@ -152,8 +152,7 @@ class _Move(NamedTuple):
     """The effect of a step, which depends only on the differences between clocks.
 
     The earliest clock moves by ``shift``, the differences become ``later``. A class's chain
-    continues that of class ``before`` and gains ``parts``. Links are busy from ``first`` to
-    ``last``.
+    continues that of class ``before`` and gains ``parts``; links are busy ``first`` to ``last``.
     """
 
     shift: float

@@ -89,8 +89,7 @@ class Rates:
     def post(self) -> float:
         """The fixed cost of an eager message at each end.
 
-        From a burst, in which every rank posts several messages and receives as many; at most half
-        a hop.
+        From a burst, in which every rank posts and receives several messages; at most half a hop.
         """
         burst = float(self.curves.mail_burst(_WORD)) / (2 * BURST)
         return min(burst, float(self.curves.hop(_WORD)) / 2)

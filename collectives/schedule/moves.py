@@ -162,8 +162,7 @@ class Moves:
     def joined(self) -> Moves:
         """The same transfers with adjacent slots of a pair of ranks joined, pair by pair.
 
-        A pair's moves keep their order, so both ends join them alike, whatever other moves they
-        see.
+        A pair's moves keep their order, so both ends join them alike, whatever else they see.
         """
         if len(self) < 2:
             return self

@@ -25,8 +25,7 @@ class Hop:
 
     ``bandwidth``: bytes per second in that direction, over all ``count`` parallel links. ``kind``:
     nvlink, c2c, pcie, cpu or memory (inside a NUMA node, never the bottleneck). ``assumed``: the
-    source did not know the link, so a default is used (gen3 x16, sm 70 NVLink, 10 GB/s between
-    CPUs).
+    source did not know the link; defaults: gen3 x16, sm 70 NVLink, 10 GB/s between CPUs.
     """
 
     a: str

@@ -191,8 +191,7 @@ def _with_links(topology: Map) -> Map:
         inside = [(a, b) for a, b in combinations(island, 2) if _count(counts, a, b)]
         whole = len(inside) == len(island) * (len(island) - 1) // 2
         if whole and any(total[gpu] > ports[gpu] for gpu in island):
-            # More links than a GPU has ports: they are shared, so there is a switch between the
-            # GPUs.
+            # More links than a GPU has ports: they are shared, so a switch is between the GPUs.
             fact = Fact("inferred", True, INFERRED)
             switch = Device(f"NVS{len(switches)}", Kind.SWITCH, len(switches), facts=(fact,))
             switches.append(switch)

@@ -123,8 +123,7 @@ def nvlink_ports(sm: int | None) -> int:
 def between_cpus(arch: str, vendor: str, family: int | None, model: int | None) -> float | None:
     """Bytes per second between two sockets, or None for a CPU that is not in NCCL's table.
 
-    Intel by model: Skylake 10, Sapphire Rapids 22, Emerald Rapids 40, older 6; AMD 16; POWER9 32;
-    ARM 6 GB/s.
+    Skylake 10, Sapphire Rapids 22, Emerald Rapids 40, older Intel 6; AMD 16; POWER9 32; ARM 6 GB/s.
     """
     arch, vendor = arch.lower(), vendor.lower()
     if arch.startswith("ppc"):

@@ -70,8 +70,7 @@ _STARTS = 8
 def bounded_sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
     """Up to ``width`` good sets of k devices, ascending inside, most compact first.
 
-    The most compact set has the fewest pairs of the worst class of route, then of the second worst,
-    ….
+    The most compact set has the fewest pairs of the worst class of route, then of the next, ….
     """
     table = np.array(ranks, np.int64)
     size, classes = len(table), int(table.max(initial=0)) + 1

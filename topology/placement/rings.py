@@ -57,8 +57,7 @@ def rings(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]:
 
     State (subset, last): the lightest path from the subset's lowest member through all of it to
     last. All subsets of one size are extended together; 2**n x n states, n <= 16, k >= 2. Returns
-    masks (m,), weights (m,) and orders (m, k) that start at the lowest member. Symmetric weights, >
-    0.
+    masks (m,), weights (m,) and orders (m, k) from the lowest member on. Weights: symmetric, > 0.
     """
     n = len(weight)
     layers = by_size(n, k)

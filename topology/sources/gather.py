@@ -85,8 +85,7 @@ def recognise(text: str) -> tuple[str, ...]:
     """The modules in topology.sources that can parse this text, as ``("smi_topo",)``.
 
     A report may hold several sections (``nvidia-smi -L``, ``topo -m``, ``topo -p2p r`` one after
-    the other), hence several names. Raises ProbeError, with the list of formats, for any other
-    text.
+    the other), hence several names. Raises ProbeError, with a list of formats, for other text.
     """
     bounded("text", text)
     for name, mark in _DOCUMENTS:

@@ -133,8 +133,7 @@ def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None
     for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):
         cells, at = [], start.end()
         while match := cell.match(line, at):
-            # Pasted text may fuse words (NODENODE); words split in one way only, and cells are
-            # counted.
+            # Pasted text may fuse words (NODENODE); they split in one way only; cells are counted.
             cells += re.findall(words, match[1])
             at = match.end()
         if cells:

@@ -37,8 +37,7 @@ def add_links(
     counts: dict[tuple[str, str], int] = {}
     lines: dict[tuple[str, str], int] = {}
     for pci, id in gpus:
-        # Ranks that share a GPU, and the parts of a split GPU, all state the links of the whole
-        # GPU.
+        # Ranks that share a GPU, and the parts of a split GPU, state the whole GPU's links.
         for gpu in pci.all("gpu")[:1]:
             for node, end, count in _stated(draft, gpu, id, by_bus, switches):
                 # Like NCCL, add up the counts that several elements state for a pair.
@@ -175,8 +174,7 @@ class _Reader:
         if host not in self.draft.devices:
             self.draft.add(host, Kind.HOST)
         numa = cpu.number("numaid", NAME)
-        # Without a NUMA node in the kernel there is no number, and an invented one would look like
-        # one.
+        # The kernel knows no NUMA node here; an invented number would look like a real one.
         index = numa if numa is not None and numa >= 0 else None
         name, suffix = f"NUMA{UNKNOWN if index is None else index}", host.removeprefix("HOST")
         id = f"{name}@{host}" if suffix else name

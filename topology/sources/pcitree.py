@@ -38,8 +38,7 @@ class Function:
 
         A display controller (0300) of NVIDIA or AMD is a GPU; Intel's is graphics inside the CPU,
         unless it has no display (0380). Display controllers of server management chips are no GPUs.
-        A function with a network interface is a NIC, for example an InfiniBand adapter of class
-        0c06.
+        A function with a network interface is a NIC, even an InfiniBand adapter of class 0c06.
         """
         code = self.pci_class.removeprefix("0x")[:4]
         if code.startswith("02") or self.names:

@@ -371,8 +371,7 @@ class _Reader:
         if at is None:
             return
         chain: list[str] = []
-        # VMD opens another root complex inside a device; functions belong to the last one above
-        # them.
+        # VMD opens another root complex inside a device; functions belong to the last one above.
         root = path[at]
         rest = path[at + 1 :]
         for part in list(rest):
