@@ -512,7 +512,7 @@ def dragonfly(
     pairs = len(low)
     group = np.repeat(np.arange(g), pairs)
     local = (n + group * a + np.tile(low, g), n + group * a + np.tile(high, g))
-    # Port `port` of a group leads `port mod (g−1) + 1` groups on; half of them list all cables.
+    # Port `port` of a group leads `port mod (g−1) + 1` groups on; `once` lists each cable once.
     start, port = np.divmod(np.arange(g * each * (g - 1)), max(1, each * (g - 1)))
     offset, layer = port % max(1, g - 1) + 1, port // max(1, g - 1)
     end = (start + offset) % max(1, g)
