@@ -29,8 +29,8 @@ from busbar.units import format_link_rate
 class ClusterCommand(ClusterOptions, Command):
     """Emulate a cluster on this machine and run a command over it.
 
-    It has hosts with names and links with a rate. Without privilege it uses user namespaces;
-    nothing is left.
+    It has hosts with names and links with a rate. It needs no privilege, thanks to user
+    namespaces, and leaves nothing behind.
     """
 
     USAGE = "%(prog)s [options] -- COMMAND …\n       %(prog)s law [options]"

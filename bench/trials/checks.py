@@ -111,7 +111,7 @@ class SlowedSides:
     _before: dict[str, Sequence[Measurement]] = field(default_factory=dict)
 
     def add(self, shares: Mapping[float, Sequence[Measurement]]) -> None:
-        """Add a set of launches over one transport: its rows by slowdown, 0 for A."""
+        """Add launches over one transport: ``shares`` has the rows of each slowdown, of A at 0."""
         base = shares[0.0]
         before = self._before.get(base[0].transport)
         self._before[base[0].transport] = _figures(base)

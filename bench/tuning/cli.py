@@ -165,7 +165,7 @@ def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, byt
 
 
 def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
-    """The rules of the first of these groups that exists: those that one library can apply."""
+    """The rules of one library: of the first transport in ``groups`` that has rules."""
     for group in groups:
         own = [one for one in rules if one.transport == group]
         if own:

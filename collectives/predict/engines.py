@@ -361,7 +361,7 @@ class _Walk:
     def until(self, end: int) -> None:
         """Simulate the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
 
-        If a move is repeated, so are all moves since then, and they are applied together.
+        When a move occurs again, the moves since then are a cycle, applied as one for the rest.
         """
         moves: list[_Move] = []
         seen: dict[int, int] = {}

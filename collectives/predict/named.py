@@ -141,7 +141,7 @@ class Circles(RankRoutes):
         return sums
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """The different values, descending, with each route's links of each value; None if many."""
+        """For each distinct value, descending: its links on each route. None if many values."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None

@@ -191,7 +191,7 @@ class Touched:
 
 
 class _Line(NamedTuple):
-    """The cores that hold a line, and the core that had it last."""
+    """A cache line: the cores whose caches hold it, and the core that accessed it last."""
 
     holders: frozenset[int]
     last: int

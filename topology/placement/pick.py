@@ -182,9 +182,9 @@ class Objective(str, Enum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Positions in an order for the objective; the candidate with less ``weight`` wins.
+    """A set of GPUs (positions), in the order that is best for the objective.
 
-    ``weight`` lists how many routes of each class are used, worst class first.
+    ``weight`` has the number of used routes of each class, worst class first; less is better.
     """
 
     order: tuple[int, ...]

@@ -414,7 +414,7 @@ class _Writer:
         return [*out, "</system>"]
 
     def _homes(self) -> tuple[Device, ...]:
-        """NUMA nodes, and any host that has devices outside of every NUMA node."""
+        """Every NUMA node, and every host with devices that are in no NUMA node."""
         orphans = {
             device.id
             for end in self.topology.endpoints
