@@ -11,12 +11,12 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
@@ -24,46 +24,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from busbar.errors import Unavailable, Unsupported
 
-
-class CudaEvent(Protocol):
-    """A ``cupy.cuda.Event``."""
-
-    def record(self, stream: Any = None) -> None:
-        """Put the event into a stream's queue."""
-
-
-class Stream(AbstractContextManager[Any], Protocol):
-    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one.
-
-    Its ``done`` is not used: it takes an error for "not yet" (see `GpuDevice.idle`).
-    """
-
-    ptr: int
-
-    def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
-
-
-class CudaGraph(Protocol):
-    """A ``cupy.cuda.Graph``: captured work, launched as one."""
-
-    def launch(self, stream: Any = None) -> None:
-        """Enqueue all of it."""
-
-    def upload(self, stream: Any = None) -> None:
-        """Bring it to the device without running it."""
-
-
-class Kernel(Protocol):
-    """A ``cupy.cuda.Function``; it runs on the thread's current stream."""
-
-    ptr: int
-
-    def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
-    ) -> None:
-        """Enqueue a launch."""
-
+# CuPy's own objects: cupy.cuda.Event, Graph, Function and Stream. Of a stream ``done`` is not used:
+# it takes an error for "not yet" (see `GpuDevice.idle`).
+CudaEvent: TypeAlias = Any
+CudaGraph: TypeAlias = Any
+Kernel: TypeAlias = Any
+Stream: TypeAlias = Any
 
 _LIBRARY = "libcuda.so.1"
 _UUID_BYTES = 16
@@ -497,8 +463,7 @@ class GpuDevice:
 
     def stream(self) -> Stream:
         """A stream that does not wait for the default one."""
-        stream: Stream = self.xp.cuda.Stream(non_blocking=True)
-        return stream
+        return self.xp.cuda.Stream(non_blocking=True)
 
     def idle(self, stream: Stream) -> bool:
         """Whether nothing is left in a stream's queue; raises CUDARuntimeError when work failed."""
@@ -510,8 +475,7 @@ class GpuDevice:
 
     def event(self) -> CudaEvent:
         """An event that notes the time."""
-        event: CudaEvent = self.xp.cuda.Event()
-        return event
+        return self.xp.cuda.Event()
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Seconds between two recorded, completed events."""
@@ -522,16 +486,15 @@ class GpuDevice:
 
         The stream is left out of capture also when ``work`` fails, whose error is raised.
         """
-        capturing: Any = stream
-        capturing.begin_capture()
+        stream.begin_capture()
         try:
             work()
         except BaseException:
             # A capture that the failure broke complains too; the failure itself is reported.
             with suppress(self._runtime.CUDARuntimeError):
-                capturing.end_capture()
+                stream.end_capture()
             raise
-        graph: CudaGraph = capturing.end_capture()
+        graph = stream.end_capture()
         graph.upload(stream)  # so that the first launch is no slower than the next
         return graph
 
