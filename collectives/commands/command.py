@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
@@ -16,9 +15,6 @@ from busbar.units import MOST_RANKS, parse_ranks
 from collectives.formats.load import from_file, stated
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
 from collectives.schedule.layout import Layout
-
-if TYPE_CHECKING:
-    pass
 
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"

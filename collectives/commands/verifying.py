@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from busbar.commands import Command
 from busbar.cpulist import listed
 from busbar.errors import ScheduleError, Unsupported
 from busbar.options import option
 from busbar.tables import new_table
 from busbar.units import parse_ranks
-from collectives.commands import foreign as files
 from collectives.commands.command import SchedulesOptions, pairs, show
-from collectives.formats.load import build, from_file
+from collectives.formats.load import build, from_file, proven
 from collectives.schedule.catalogue import spec
 
 
@@ -24,7 +26,7 @@ class VerifyCommand(SchedulesOptions, Command):
         from collectives.schedule.verify import verify
 
         if from_file(self.name):
-            return files.verify(self)
+            return self._verify_file(Path(self.name))
         options, name, given = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
         status = 0
@@ -52,6 +54,17 @@ class VerifyCommand(SchedulesOptions, Command):
             )
         show(table)
         return status
+
+    def _verify_file(self, path: Path) -> int:
+        """Prove a file in the place of NAME."""
+        try:
+            proof = proven(path)
+        except ScheduleError as error:
+            print(f"collectives: {error}", file=sys.stderr)
+            return 1
+        self.check_layout(path, proof.layout)
+        print("\n".join(proof.summary))
+        return 0
 
 
 def _spans(numbers: list[int]) -> str:

@@ -11,6 +11,7 @@ reuses a slot for several chunks, each gets a slot of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -135,17 +136,6 @@ class Levels:
         return None
 
 
-class _Ways(NamedTuple):
-    """Options of a conversion, of which the first that is proven is taken.
-
-    ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
-    ``copied``: what overwrites data that a message still carries makes a copy of it first.
-    """
-
-    staged: bool
-    copied: bool
-
-
 class _Flight(NamedTuple):
     """A message on its way: where it is read, which vector chunk it is, and on which connection."""
 
@@ -163,20 +153,27 @@ class _Place(NamedTuple):
 
 
 class _Converter:
-    def __init__(self, algorithm: Algorithm, proof: Proof, ways: _Ways) -> None:
+    """Makes the moves of one conversion.
+
+    ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
+    ``copied``: what overwrites data that a message still carries makes a copy of it first.
+    """
+
+    def __init__(self, algorithm: Algorithm, proof: Proof, *, staged: bool, copied: bool) -> None:
         self.algorithm = algorithm
         self.layout = proof.layout
         self.graph = proof.graph
-        self.ways = ways
+        self.staged, self.copied = staged, copied
         in_place = False not in proof.placements
-        self.memory = ChunkMemory(algorithm, proof.layout, in_place)
+        chunks = [gpu.chunks for gpu in algorithm.gpus]
+        self.memory = ChunkMemory(chunks, proof.layout, in_place)
         self.found = list_accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
         # Our slots by number; and their numbers by (slot of the file, vector chunk).
         self.slots: list[_Place] = []
         self.numbers: dict[tuple[int, int], int] = {}
-        self.room: list[list[int]] = [[0] * gpu.s_chunks for gpu in algorithm.gpus]
+        self.room: list[list[int]] = [[0] * gpu.chunks["s"] for gpu in algorithm.gpus]
         # The chunk that each slot of the file holds, and the scratch slots still without one.
         self.holds = [-1] * self.memory.size
         self.free: dict[int, int] = {}
@@ -215,7 +212,7 @@ class _Converter:
             for i, chunk in enumerate(inputs):
                 slot = self.memory.at[gpu, "i"][i]
                 self.holds[slot] = chunk
-                if (slot, chunk) in self.numbers or slot in written or self.ways.staged:
+                if (slot, chunk) in self.numbers or slot in written or self.staged:
                     copies.append((gpu, i, slot, chunk))
                 else:
                     self._name(gpu, slot, chunk, Buffer.IN, i)
@@ -249,7 +246,7 @@ class _Converter:
         return len(self.slots) - 1
 
     def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
-        if self.ways.copied:
+        if self.copied:
             self._save(read, write)
         src, source, _ = self.slots[read.slot]
         dst, target, _ = self.slots[write]
@@ -309,9 +306,10 @@ def convert(algorithm: Algorithm, proof: Proof | None = None) -> Schedule:
     """
     proof = proof or prove(algorithm)
     reason = ""
-    for ways in (_Ways(s, c) for s in (False, True) for c in (False, True)):
+    for staged, copied in product((False, True), repeat=2):
+        converter = _Converter(algorithm, proof, staged=staged, copied=copied)
         try:
-            made = _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+            made = _proven(converter.run(), proof.layout)
         except ScheduleError as error:
             reason = str(error)
         else:

@@ -57,7 +57,7 @@ class _Touched:
     readers: list[_Done] = field(default_factory=list)
 
 
-class _Gpu:
+class _GpuBuilder:
     """One gpu's threadblocks, whose steps are added in an order in which they could run."""
 
     def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
@@ -89,15 +89,8 @@ class _Gpu:
         block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
         source, target = move.from_slot, move.to_slot
-        step = ThreadblockStep(
-            0,
-            kind,
-            BUFFERS[source.buffer],
-            source.chunk,
-            BUFFERS[target.buffer],
-            target.chunk,
-            source.count,
-        )
+        ends = BUFFERS[source.buffer], source.chunk, BUFFERS[target.buffer], target.chunk
+        step = ThreadblockStep(0, kind, *ends, source.count)
         for done in waits[:-1]:
             nop = ThreadblockStep(0, "nop", "i", -1, "o", -1, 0, 0, done.number)
             self._append(block, nop, done)
@@ -169,7 +162,9 @@ def _pieces(moves: Moves) -> list[Move]:
     return found
 
 
-def _add_step(gpus: list[_Gpu], moves: list[Move], channels: int, in_place: bool | None) -> None:
+def _add_step(
+    gpus: list[_GpuBuilder], moves: list[Move], channels: int, in_place: bool | None
+) -> None:
     """Add a step of the schedule: its sends, the moves inside gpus, then its receives."""
 
     def chunks(rank: int, slot: Slot) -> list[tuple[int, int]]:
@@ -224,19 +219,14 @@ def export(
     if channels < 1:
         raise Unsupported(f"{channels} channels; at least 1 is needed")
     shared = what.in_place and in_place is not False
-    gpus = [_Gpu(rank, where, shared) for rank in range(n)]
+    gpus = [_GpuBuilder(rank, where, shared) for rank in range(n)]
     for moves in schedule.all_moves:
         _add_step(gpus, _pieces(moves), channels, in_place)
-    made = tuple(
-        Gpu(
-            rank,
-            len(where.chunks(rank, Buffer.IN)),
-            len(where.chunks(rank, Buffer.OUT)),
-            len(schedule.scratch_chunks(rank)),
-            gpu.threadblocks(),
-        )
-        for rank, gpu in enumerate(gpus)
-    )
+    made = []
+    for rank, gpu in enumerate(gpus):
+        counts = (len(where.chunks(rank, buffer)) for buffer in (Buffer.IN, Buffer.OUT))
+        chunks = dict(zip(BUFFERS, (*counts, len(schedule.scratch_chunks(rank))), strict=True))
+        made.append(Gpu(rank, chunks, gpu.threadblocks()))
     return Algorithm(
         name=_title(schedule, what.name),
         proto=proto,
@@ -245,7 +235,7 @@ def export(
         coll=what.name,
         inplace=shared,
         outofplace=in_place is not True,
-        gpus=made,
+        gpus=tuple(made),
         max_bytes=_MAX_BYTES,
         root=where.root,
     )

@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from busbar import files
 from busbar.errors import Unsupported
 from busbar.terminal import make_printable
 
@@ -93,17 +91,11 @@ class ThreadBlock:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One gpu's threadblocks and the chunks of its buffers, 0 where the file does not use one."""
+    """One gpu's threadblocks, and the chunks that the file says each buffer (``i o s``) has."""
 
     id: int
-    i_chunks: int
-    o_chunks: int
-    s_chunks: int
+    chunks: Mapping[str, int]
     threadblocks: tuple[ThreadBlock, ...]
-
-    def declared(self, buffer: str) -> int:
-        """Chunks that the file says a buffer has."""
-        return {"i": self.i_chunks, "o": self.o_chunks, "s": self.s_chunks}[buffer]
 
 
 @dataclass(frozen=True)
@@ -157,11 +149,6 @@ class MscclError(Unsupported):
     """A file that is no MSCCL algorithm: file, line, element and reason in one line."""
 
 
-def read(path: Path) -> Algorithm:
-    """The algorithm of a file. Raises MscclError, naming the file, the line and the element."""
-    return parse(files.read(path, MOST_BYTES, MscclError), str(path))
-
-
 def parse(text: bytes, name: str = "XML") -> Algorithm:
     """The algorithm of an XML text; ``name`` is the file that errors speak of."""
     if len(text) > MOST_BYTES:
@@ -183,7 +170,8 @@ class _Reader:
         self.algo: dict[str, Any] = {}
         self.ngpus = 0
         self.nsteps = 0
-        self.gpu: dict[str, int] = {}
+        self.gpu = 0
+        self.chunks: dict[str, int] = {}
         self.tb: dict[str, int] = {}
         self.gpus: dict[int, Gpu] = {}
         self.tbs: dict[int, ThreadBlock] = {}
@@ -233,8 +221,8 @@ class _Reader:
             block = ThreadBlock(**self.tb, steps=tuple(self.steps))
             self.tbs[block.id] = block
         elif tag == "gpu":
-            gpu = Gpu(**self.gpu, threadblocks=tuple(self.tbs[i] for i in sorted(self.tbs)))
-            self.gpus[gpu.id] = gpu
+            tbs = tuple(self.tbs[i] for i in sorted(self.tbs))
+            self.gpus[self.gpu] = Gpu(self.gpu, self.chunks, tbs)
 
     def _given(self, element: str, found: Mapping[str, str], key: str) -> str:
         if key not in found:
@@ -286,15 +274,15 @@ class _Reader:
         }
 
     def _gpu(self, found: Mapping[str, str]) -> None:
-        gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
-        if gpu in self.gpus:
-            self._fail("gpu", f"there is a gpu {gpu} already")
-        chunks = ("i_chunks", "o_chunks", "s_chunks")
-        self.gpu = {"id": gpu} | {key: self._whole(f"gpu {gpu}", found, key) for key in chunks}
+        self.gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
+        if self.gpu in self.gpus:
+            self._fail("gpu", f"there is a gpu {self.gpu} already")
+        whole = partial(self._whole, f"gpu {self.gpu}", found)
+        self.chunks = {buffer: whole(f"{buffer}_chunks") for buffer in BUFFERS}
         self.tbs = {}
 
     def _tb(self, found: Mapping[str, str]) -> None:
-        where = f"gpu {self.gpu['id']}: tb"
+        where = f"gpu {self.gpu}: tb"
         tb = self._whole(where, found, "id")
         where = f"{where} {tb}"
         if tb in self.tbs:
@@ -306,12 +294,12 @@ class _Reader:
             "chan": self._whole(where, found, "chan", 0, self.algo["nchannels"] - 1),
         }
         for key in ("send", "recv"):
-            if self.tb[key] == self.gpu["id"]:
+            if self.tb[key] == self.gpu:
                 self._fail(where, f"{key} is the gpu itself")
         self.steps = []
 
     def _step(self, found: Mapping[str, str]) -> None:
-        where = f"gpu {self.gpu['id']}: tb {self.tb['id']}: step {len(self.steps)}"
+        where = f"gpu {self.gpu}: tb {self.tb['id']}: step {len(self.steps)}"
         self.nsteps += 1
         if self.nsteps > _MOST_STEPS:
             self._fail(where, f"more than {_MOST_STEPS} steps")
@@ -358,7 +346,7 @@ def _lines(algorithm: Algorithm) -> Iterator[str]:
     }
     yield _element("algo", 0, "", **head, **({"root": algorithm.root} if algorithm.root else {}))
     for gpu in algorithm.gpus:
-        chunks = {"i_chunks": gpu.i_chunks, "o_chunks": gpu.o_chunks, "s_chunks": gpu.s_chunks}
+        chunks = {f"{buffer}_chunks": count for buffer, count in gpu.chunks.items()}
         yield _element("gpu", 1, "", id=gpu.id, **chunks)
         for tb in gpu.threadblocks:
             yield _element("tb", 2, "", id=tb.id, send=tb.send, recv=tb.recv, chan=tb.chan)

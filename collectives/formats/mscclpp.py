@@ -86,7 +86,6 @@ class PlanOperation:
     name: str
     sources: tuple[Chunks, ...] = ()
     targets: tuple[Chunks, ...] = ()
-    channel_type: str = ""
     peers: tuple[tuple[int, int], ...] = ()
     barrier: int = -1
     threadblocks: int = 0
@@ -264,7 +263,7 @@ class _Reader:
         if found.get("reduce_op", "sum") not in ("sum", "min", "max"):
             unproven = unproven or "its reduce_op is not known here"
         if unproven:
-            return PlanOperation(name, channel_type=kind, unproven=unproven)
+            return PlanOperation(name, unproven=unproven)
         peers = []
         ends = channels.get(kind, [])
         for id in self._numbers(found, "channel_ids", 65535):
@@ -284,7 +283,7 @@ class _Reader:
                 raise self._fail("tbg_info is no object")
             size = self._whole(group, "tbg_size", 1024, 1)
             share = self._whole(group, "tb_id", size - 1), size
-        made = PlanOperation(name, sources, targets, kind, tuple(peers), barrier, blocks, share)
+        made = PlanOperation(name, sources, targets, tuple(peers), barrier, blocks, share)
         if not EFFECTS[name].control and not (made.sources and made.targets):
             raise self._fail("it has no src_buff or no dst_buff")
         sizes = {one.size for one in (*made.sources, *made.targets)}

@@ -19,10 +19,16 @@ from itertools import pairwise
 import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.msccl import Algorithm, Gpu
 from collectives.formats.mscclpp import EFFECTS, Chunks, ExecutionPlan, PlanOperation, is_packet
-from collectives.formats.proof import COLLECTIVES, ChunkMemory, Value
-from collectives.schedule.catalogue import spec
+from collectives.formats.proof import (
+    ChunkMemory,
+    Value,
+    add_values,
+    collective_of,
+    expected_values,
+    first_rank,
+    initial_values,
+)
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
@@ -64,11 +70,7 @@ def layout(plan: ExecutionPlan) -> Layout:
     Raises Unsupported for a collective that is not specified here, ScheduleError if the chunks do
     not coincide with the ranks' parts.
     """
-    name = {"reducescatter": "reduce_scatter"}.get(plan.collective, plan.collective)
-    if name not in COLLECTIVES:
-        known = ", ".join(COLLECTIVES)
-        raise Unsupported(f"collective {name[:40]!r} says nothing of the result; known: {known}")
-    what = spec(name)
+    what = collective_of(plan.collective)
     parts = what.parts(plan.ngpus)
     for buffer, of in (("i", what.inputs), ("o", what.outputs)):
         chunks, mine = plan.gpus[0].chunks[buffer], len(list(of(plan.ngpus, 0, 0)))
@@ -180,12 +182,8 @@ class _Memory:
     """Numbered slots of all buffers; in place ``i`` and ``o`` share them."""
 
     def __init__(self, plan: ExecutionPlan, where: Layout) -> None:
-        gpus = tuple(
-            Gpu(gpu.id, gpu.chunks["i"], gpu.chunks["o"], gpu.chunks["s"], ()) for gpu in plan.gpus
-        )
-        bare = Algorithm(plan.name, "Simple", 1, 1, plan.collective, plan.inplace, False, gpus)
         self.plan = plan
-        self.chunks = ChunkMemory(bare, where, plan.inplace)
+        self.chunks = ChunkMemory([gpu.chunks for gpu in plan.gpus], where, plan.inplace)
         self.kinds: dict[int, set[bool]] = defaultdict(set)
 
     def slots(self, node: _Node, found: Chunks, packet: bool) -> list[int]:
@@ -324,15 +322,14 @@ class _Run:
             for letter in ("o", "i", "s"):
                 for slot in self.memory.at[gpu.id, letter]:
                     self.home[slot] = gpu.id
-            mine = where.chunks(gpu.id, Buffer.IN).tolist()
-            held = self.memory.holds(gpu.id, "i")
-            for slot, chunk in zip(self.memory.at[gpu.id, "i"], held, strict=True):
-                if chunk in mine:
-                    self.holds[slot] = Value(chunk, 1 << gpu.id)
-                    self.ours[slot] = gpu.id, Slot(Buffer.IN, mine.index(chunk))
             out = where.chunks(gpu.id, Buffer.OUT).tolist()
             for n, (slot, chunk) in enumerate(zip(self.memory.at[gpu.id, "o"], out, strict=False)):
                 self.named[slot, chunk] = gpu.id, Slot(Buffer.OUT, n)
+        own = [where.chunks(gpu.id, Buffer.IN).tolist() for gpu in plan.gpus]
+        for slot, value in initial_values(self.memory):
+            rank = first_rank(value.ranks)
+            self.holds[slot] = value
+            self.ours[slot] = rank, Slot(Buffer.IN, own[rank].index(value.chunk))
 
     def do(self, node: _Node) -> None:
         """Carry an operation out. Raises ScheduleError for what cannot be summed or read."""
@@ -345,14 +342,8 @@ class _Run:
                     raise ScheduleError(f"{node}: it reads {where}, where nothing is written")
                 values.append(self.holds[slot])
             total = values[0]
-            for one in values[1:]:
-                if one.chunk != total.chunk:
-                    raise ScheduleError(f"{node}: it adds chunk {one.chunk} to {total.chunk}")
-                if one.ranks & total.ranks:
-                    twice = (one.ranks & total.ranks).bit_length() - 1
-                    reason = f"rank {twice}'s share of chunk {one.chunk} a second time"
-                    raise ScheduleError(f"{node}: it adds {reason}")
-                total = Value(total.chunk, total.ranks | one.ranks)
+            for value in values[1:]:
+                total = add_values(node, total, value)
             self._moved(reads, writes, total.chunk)
             for slot in writes:
                 self.holds[slot] = total
@@ -389,17 +380,11 @@ class _Run:
 
     def check_result(self) -> None:
         """Raise ScheduleError unless every output chunk holds every share once."""
-        where = self.layout
-        for gpu in range(where.nranks):
-            out = where.chunks(gpu, Buffer.OUT).tolist()
-            for n, chunk in enumerate(out):
-                slot = self.memory.at[gpu, "o"][n]
-                holders = where.spec.holders(where.nranks, where.root)[chunk // where.split]
-                want = Value(chunk, sum(1 << rank for rank in holders))
-                got = self.holds.get(slot)
-                if got != want:
-                    raise ScheduleError(f"gpu {gpu}: o[{n}] {_lack(got, want)}")
-                self._move(self.ours[slot], self.named[slot, chunk])
+        for gpu, slot, want in expected_values(self.memory):
+            value, target = self.holds.get(slot), self.named[slot, want.chunk]
+            if value != want:
+                raise ScheduleError(f"gpu {gpu}: o[{target[1].chunk}] {_lack(value, want)}")
+            self._move(self.ours[slot], target)
 
     def schedule(self) -> Schedule:
         """The moves in steps: as early as what they read and overwrite allows."""
@@ -434,8 +419,7 @@ def _lack(got: Value | None, want: Value) -> str:
         return f"ends with chunk {got.chunk}, but chunk {want.chunk} belongs there"
     missing = want.ranks & ~got.ranks
     if missing:
-        rank = (missing & -missing).bit_length() - 1
-        return f"lacks rank {rank}'s share of chunk {want.chunk}"
+        return f"lacks rank {first_rank(missing)}'s share of chunk {want.chunk}"
     return f"has a share of chunk {want.chunk} that is not its"
 
 

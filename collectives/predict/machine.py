@@ -435,7 +435,6 @@ class RankRoutes:
         return RankRoutes(table, nlinks)
 
 
-Times = NDArray[np.float64]
 # (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
 # (see `RankRoutes.table`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
@@ -582,8 +581,7 @@ class NcclGraph:
     """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
 
     ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
-    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`). ``latency_us``: of the
-    network, as its plug-in states it.
+    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`).
     """
 
     channels: int
@@ -592,7 +590,6 @@ class NcclGraph:
     within: str = "NVL"
     between: str = "PIX"
     same_channels: bool = True
-    latency_us: float = 0.0
     pattern: int = 4
 
     @property
@@ -605,14 +602,13 @@ class NcclGraph:
 class NcclSystem:
     """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
 
-    ``graphs``: by algorithm; one that has none is not available. ``cpu``: intel, amd or other.
+    ``graphs``: by algorithm; one that has none is not available. CPUs are taken as Intel's.
     """
 
     sm: int
     ranks: int
     graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
     nodes: int = 1
-    cpu: str = "intel"
 
     @property
     def architecture(self) -> str:

@@ -560,14 +560,11 @@ def dragonfly(
     return Network(name, n, n + routers, links, router)
 
 
-class Generator(NamedTuple):
-    """The generator of a network, and a function that completes its parameters for n ranks."""
-
-    make: Callable[..., Network]
-    complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
-
-
 Parameters = Mapping[str, object]
+
+
+def _nothing(n: int, parameters: Parameters) -> Parameters:
+    return {}
 
 
 def _line(n: int, parameters: Parameters) -> Parameters:
@@ -601,15 +598,16 @@ def _balanced(n: int, parameters: Parameters) -> Parameters:
     return {"p": p, "a": 2 * p, "h": p}
 
 
-GENERATORS: Mapping[str, Generator] = {
-    "ring": Generator(ring, _line),
-    "full": Generator(full, _line),
-    "torus": Generator(torus, _square),
-    "dgx1": Generator(dgx1, lambda n, parameters: {}),
-    "nvswitch": Generator(nvswitch, _nodes),
-    "rail": Generator(rail, _nodes),
-    "fattree": Generator(fattree, _two_levels),
-    "dragonfly": Generator(dragonfly, _balanced),
+#: The generator of each kind of network, and a function that completes its parameters for n ranks.
+GENERATORS: Mapping[str, tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]] = {
+    "ring": (ring, _line),
+    "full": (full, _line),
+    "torus": (torus, _square),
+    "dgx1": (dgx1, _nothing),
+    "nvswitch": (nvswitch, _nodes),
+    "rail": (rail, _nodes),
+    "fattree": (fattree, _two_levels),
+    "dragonfly": (dragonfly, _balanced),
 }
 # Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold,
 # what a link passes at once after a pause.
@@ -632,14 +630,13 @@ def build_network(text: str, nranks: int) -> Network:
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator = Generator(partial(network_from_file, name), lambda n, parameters: {})
+        make, complete = partial(network_from_file, name), _nothing
     elif name in GENERATORS:
-        generator = GENERATORS[name]
+        make, complete = GENERATORS[name]
     else:
         raise Unsupported(
             f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
         )
-    make, complete = generator
     known = {**inspect.signature(make).parameters, **_COMMON}
     if parts and "=" not in parts[0]:
         parts[0] = f"{next(iter(known))}={parts[0]}"
