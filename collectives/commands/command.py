@@ -72,23 +72,23 @@ class SchedulesOptions(ScheduleOptions):
 
 def one(text: str, most: int = MOST_RANKS) -> int:
     """The one rank count of a text. Raises Unsupported."""
-    found = parse_ranks(text, most)
-    if len(found) != 1:
+    counts = parse_ranks(text, most)
+    if len(counts) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
-    return found[0]
+    return counts[0]
 
 
 def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
     """(collective, algorithm) of all that was asked for: all, or names with commas between."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
     names = [name] if from_file(name) else name.split(",")
-    found = [
+    chosen = [
         (collective, each)
         for collective in wanted
         for each in (algorithms(collective) if name == "all" else names)
         if "+" in each or from_file(each) or each in algorithms(collective)
     ]
-    known = {each for _, each in found}
+    known = {each for _, each in chosen}
     for lost in [] if name == "all" else [each for each in names if each not in known]:
         if options.collective:
             algorithm(wanted[0], lost)  # raises, with the list of names
@@ -97,7 +97,7 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
         )
     if "+" in name and options.collective is None:
         raise Unsupported(f"{name}: a composition needs --collective")
-    yield from found
+    yield from chosen
 
 
 def width() -> int:

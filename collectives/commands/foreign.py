@@ -42,17 +42,17 @@ class ImportCommand(Command):
         """Print what was proven, and what the schedule costs."""
         proof = proven(self.file)
         where, schedule = proof.layout, proof.schedule()
-        found = cost(schedule, where.spec)
+        counts = cost(schedule, where.spec)
         room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)
         print("\n".join(proof.summary))
         print(
-            f"as a schedule: {found.steps} steps with messages, {len(schedule.steps)} in all,"
+            f"as a schedule: {counts.steps} steps with messages, {len(schedule.steps)} in all,"
             f" {schedule.nchunks} chunks, {room} scratch chunks a rank; proven out of place"
             + (" and in place" if where.spec.in_place else "")
         )
         print(
-            f"in units of the collective's total: {found.total:.4g} moved, a rank sends up to"
-            f" {found.out:.4g}, receives {found.into:.4g}, adds {found.reduced:.4g}"
+            f"in units of the collective's total: {counts.total:.4g} moved, a rank sends up to"
+            f" {counts.out:.4g}, receives {counts.into:.4g}, adds {counts.reduced:.4g}"
         )
         print(f"run it: python -m bench.{where.spec.name} --ranks {where.nranks} -A {self.file}")
         return 0
@@ -90,7 +90,7 @@ class ExportCommand(ScheduleOptions, Command):
         """Write the files, or the one to standard output."""
         if self.collective is None and not from_file(self.name):
             raise Unsupported(f"export {self.name}: give its --collective")
-        options, name, given = self.algorithm()
+        options, name, parameters = self.algorithm()
         nranks, root = one(options.ranks, MOST_GPUS), options.root
         what = spec(options.collective or "")
         most = _MOST_MOVES[options.format]
@@ -100,7 +100,7 @@ class ExportCommand(ScheduleOptions, Command):
                 f"{name} on {nranks} ranks has about {about:.1e} messages; at most {most:.1e} are"
                 f" written as {options.format}"
             )
-        schedule = build(what.name, name, nranks, root=root, **given)
+        schedule = build(what.name, name, nranks, root=root, **parameters)
         _put(_files(options, schedule, Layout.of(schedule, what, root)), options.output)
         return 0
 

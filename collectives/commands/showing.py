@@ -36,27 +36,27 @@ class ShowCommand(ScheduleOptions, Command):
 
         if self.svg is not None:
             checked(self.svg)
-        options, name, given = self.algorithm()
+        options, name, parameters = self.algorithm()
         if options.collective is None:
             raise Unsupported(f"show {name}: give its --collective")
         make = build if options.placed else draft
         nranks = one(options.ranks)
-        schedule = make(options.collective, name, nranks, root=options.root, **given)
+        schedule = make(options.collective, name, nranks, root=options.root, **parameters)
         chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
         title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
         legend = (
             "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
         )
-        said = _about(options.collective, name)
+        description = _about(options.collective, name)
         if nranks <= _WIDEST:
-            show(_columns(schedule, title), legend, *said)
+            show(_columns(schedule, title), legend, *description)
         else:
             columns = width()
             show(title, "", " step   moves", f" {'─' * (columns - 2)}")
             for number, step in enumerate(schedule.steps):
                 texts = [f"{src}{text}" for src, text in described(step.moves(), schedule.vector)]
                 sys.stdout.write(_lines(number, texts, columns))
-            show("", legend, *said)
+            show("", legend, *description)
         if options.svg is not None:
             picture(schedule, title, options.svg)
             print(f"drawn to {options.svg}", file=sys.stderr)

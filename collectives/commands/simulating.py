@@ -153,29 +153,29 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     from collectives.predict.named import build_network
     from collectives.predict.simulation import NetworkPredictor, check_effort
 
-    own, name, given = replace(options, name=text).algorithm()
+    own, name, parameters = replace(options, name=text).algorithm()
     collective = _collective(own, name)
     if from_file(text) and nranks not in (None, int(own.ranks)):
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
-        nranks = _counted(own, given)
+        nranks = _counted(own, parameters)
     network = build_network(options.machine, nranks or 8)
     nranks = nranks or network.nranks
-    check_effort(collective, name, nranks, given, network)
-    schedule = draft(collective, name, nranks, root=own.root, **given)
+    check_effort(collective, name, nranks, parameters, network)
+    schedule = draft(collective, name, nranks, root=own.root, **parameters)
     predictor = NetworkPredictor(Machine(network=network))
     simulation = predictor.simulation(Operation.of(schedule, collective))
     return _Case(spec(collective), text, simulation, network, nranks, options.exact)
 
 
-def _counted(options: SimulateCommand, given: dict[str, object]) -> int | None:
+def _counted(options: SimulateCommand, parameters: dict[str, object]) -> int | None:
     """The rank count that the options say, or None."""
     if options.ranks:
         counts = parse_ranks(options.ranks, _MOST_RANKS)
         if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return counts[0]
-    sides = given.get("grid") or given.get("dims")
+    sides = parameters.get("grid") or parameters.get("dims")
     return math.prod(sides) if isinstance(sides, tuple) else None
 
 

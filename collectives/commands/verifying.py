@@ -27,7 +27,7 @@ class VerifyCommand(SchedulesOptions, Command):
 
         if from_file(self.name):
             return self._verify_file(Path(self.name))
-        options, name, given = self.algorithm()
+        options, name, parameters = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
         status = 0
         counts = parse_ranks(options.ranks)
@@ -38,7 +38,7 @@ class VerifyCommand(SchedulesOptions, Command):
                 roots = {min(options.root, nranks - 1), nranks - 1} if what.rooted else {0}
                 try:
                     for root in sorted(roots):
-                        schedule = build(collective, each, nranks, root=root, **given)
+                        schedule = build(collective, each, nranks, root=root, **parameters)
                         for in_place in (False, True)[: 1 + what.in_place]:
                             verify(schedule, what, root=root, in_place=in_place)
                     proven.append(nranks)

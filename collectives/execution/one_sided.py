@@ -36,11 +36,11 @@ class Reaching:
         receives = [(one.peer, one.span) for step in steps for one in step.receives]
         self.put, self.times = how.way == "put", how.times
         self.exposed = Buffer.OUT if self.put else Buffer.IN
-        mine, reached = (sends, receives) if self.put else (receives, sends)
+        own_spans, reached = (sends, receives) if self.put else (receives, sends)
         everyone = world.gather([[peer, span.start, span.stop] for peer, span in reached])
         self.accesses: list[RemoteAccess] = []
         nth: Counter[int] = Counter()
-        for peer, own in mine:
+        for peer, own in own_spans:
             # The n-th message between two ranks is the n-th at both ends.
             to_me = [(start, stop) for rank, start, stop in everyone[peer] if rank == world.rank]
             self.accesses.append(RemoteAccess(peer, own, *to_me[nth[peer]]))

@@ -109,13 +109,13 @@ class Entry:
 
 def transports() -> Mapping[str, Entry]:
     """Every transport by the name that ``--transport`` knows."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for folder in iter_modules(execution.__path__):
         place = f"{execution.__name__}.{folder.name}"
         if folder.ispkg and find_spec(f"{place}.entry"):
             entry: Entry = import_module(f"{place}.entry").ENTRY
-            found[entry.name] = entry
-    return found
+            entries[entry.name] = entry
+    return entries
 
 
 def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:

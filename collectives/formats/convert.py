@@ -106,17 +106,17 @@ class Levels:
         return me
 
     def _write(self, me: int, state: _Slot, reduce: bool) -> None:
-        mine = self.edges[me]
+        edges = self.edges[me]
         if state.plain >= 0:
-            mine.append((state.plain, 1))
+            edges.append((state.plain, 1))
         for booking in state.booked:
             booking.overwritten.append((me, reduce))
         others = [(u, inside) for u, inside in state.reads if u != me]
         if reduce:
-            mine += [(u, int(inside)) for u, inside in others]
+            edges += [(u, int(inside)) for u, inside in others]
             state.reduces.append(me)
             return
-        mine += [(u, 1) for u in state.reduces] + [(u, 1) for u, _ in others]
+        edges += [(u, 1) for u in state.reduces] + [(u, 1) for u, _ in others]
         state.plain, state.reduces, state.reads = me, [], []
 
     def solve(self, first: int) -> list[int] | None:
@@ -167,7 +167,7 @@ class _Converter:
         in_place = False not in proof.placements
         chunks = [gpu.chunks for gpu in algorithm.gpus]
         self.memory = ChunkMemory(chunks, proof.layout, in_place)
-        self.found = list_accesses(self.graph, self.memory)
+        self.accesses = list_accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
         # Our slots by number; and their numbers by (slot of the file, vector chunk).
@@ -194,14 +194,14 @@ class _Converter:
         for at, move in zip(level, self.moves, strict=True):
             steps[at].append(move)
         scratch = max(map(len, self.room))
-        made = Schedule.of(
+        schedule = Schedule.of(
             self.algorithm.ngpus, self.layout.nchunks, [steps[at] for at in used], scratch=scratch
         )
-        return replace(made, held=tuple(np.array(room, np.int64) for room in self.room))
+        return replace(schedule, held=tuple(np.array(room, np.int64) for room in self.room))
 
     def _begin(self) -> int:
         """Name the slots of inputs and outputs, copy inputs that do not stay; count the copies."""
-        written = {access.write for access in self.found}
+        written = {access.write for access in self.accesses}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):
             outputs = self.layout.chunks(gpu, Buffer.OUT).tolist()
@@ -235,9 +235,9 @@ class _Converter:
             at = self.free.pop(slot)
             self.room[gpu][at] = chunk
             return self._name(gpu, slot, chunk, Buffer.SCRATCH, at)
-        made = self._fresh(gpu, chunk)
-        self.numbers[slot, chunk] = made
-        return made
+        fresh = self._fresh(gpu, chunk)
+        self.numbers[slot, chunk] = fresh
+        return fresh
 
     def _fresh(self, gpu: int, chunk: int) -> int:
         """A scratch slot that the file does not have."""
@@ -267,7 +267,7 @@ class _Converter:
 
     def _do(self, v: int, node: Transfer) -> None:
         does = node.step.operation
-        read, write = self.found[v]
+        read, write = self.accesses[v]
         message = self.flying.pop(self.graph.sender[v]) if does.receives else None
         chunk = message.chunk if message else self.holds[read]
         own = self._slot(node.gpu, read, chunk) if does.reads else -1
@@ -309,9 +309,9 @@ def convert(algorithm: Algorithm, proof: Proof | None = None) -> Schedule:
     for staged, copied in product((False, True), repeat=2):
         converter = _Converter(algorithm, proof, staged=staged, copied=copied)
         try:
-            made = _proven(converter.run(), proof.layout)
+            schedule = _proven(converter.run(), proof.layout)
         except ScheduleError as error:
             reason = str(error)
         else:
-            return replace(made, name=algorithm.name or "msccl")
+            return replace(schedule, name=algorithm.name or "msccl")
     raise Unsupported(f"{algorithm.name or 'the algorithm'} cannot be made a schedule: {reason}")

@@ -121,11 +121,11 @@ class _GpuBuilder:
         writes: Sequence[tuple[int, int]],
     ) -> list[_Done]:
         """The dependencies of a step, without those that are implied."""
-        found = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
-        found += [done for chunk in writes for done in self._at(chunk).readers]
+        conflicts = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
+        conflicts += [done for chunk in writes for done in self._at(chunk).readers]
         waits = []
         # The latest first: it may have waited for the others.
-        for done in sorted(found, key=lambda d: sum(d.clock.values()), reverse=True):
+        for done in sorted(conflicts, key=lambda d: sum(d.clock.values()), reverse=True):
             if done.key == key or block.clock.get(done.key, -1) >= done.number:
                 continue
             waits.append(done)
@@ -150,16 +150,16 @@ def _pieces(moves: Moves) -> list[Move]:
     left = set(zip(*np.stack([unit.src, unit.src_buffer, unit.src_chunk]).tolist(), strict=True))
     came = set(zip(*np.stack([unit.dst, unit.dst_buffer, unit.dst_chunk]).tolist(), strict=True))
     joined = unit if left & came else moves.joined()
-    found = []
+    pieces = []
     for move in joined:
         source, target, count = move.from_slot, move.to_slot, move.from_slot.count
         for at in range(0, count, _MOST_COUNT):
             n = min(_MOST_COUNT, count - at)
             read = Slot(source.buffer, source.chunk + at, n)
-            found.append(
+            pieces.append(
                 move._replace(from_slot=read, to_slot=Slot(target.buffer, target.chunk + at, n))
             )
-    return found
+    return pieces
 
 
 def _add_step(

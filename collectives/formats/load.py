@@ -146,20 +146,20 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     return {} if from_file(name) else catalogue.parameters(collective, name)
 
 
-def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
     """As `collectives.schedule.catalogue.draft`; a file's schedule is a placed one.
 
     Raises what `load` does beside.
     """
     if not from_file(name):
-        return catalogue.draft(collective, name, nranks, root=root, **given)
-    if "pack" in given:
+        return catalogue.draft(collective, name, nranks, root=root, **values)
+    if "pack" in values:
         raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
-    catalogue.check(name, nranks, root, given, {})
+    catalogue.check(name, nranks, root, values, {})
     return load(Path(name), catalogue.spec(collective).name, nranks, root)
 
 
-def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
     """As `collectives.schedule.catalogue.build`, also for a file."""
-    made = draft(collective, name, nranks, root=root, **given)
-    return place(made, catalogue.spec(collective), root)
+    schedule = draft(collective, name, nranks, root=root, **values)
+    return place(schedule, catalogue.spec(collective), root)

@@ -180,7 +180,7 @@ class _Reader:
     def run(self, text: bytes) -> Algorithm:
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._doctype
-        parser.StartElementHandler = lambda tag, found: self._start(parser, tag, found)
+        parser.StartElementHandler = lambda tag, attributes: self._start(parser, tag, attributes)
         parser.EndElementHandler = self._end
         blanks = len(text) - len(text.lstrip())
         self.skipped = text.count(b"\n", 0, blanks)
@@ -202,7 +202,7 @@ class _Reader:
     def _doctype(self, *_: object) -> None:
         raise MscclError(f"{self.name}: a DTD is not accepted; MSCCL XML has none")
 
-    def _start(self, parser: expat.XMLParserType, tag: str, found: Mapping[str, str]) -> None:
+    def _start(self, parser: expat.XMLParserType, tag: str, attributes: Mapping[str, str]) -> None:
         self.line = parser.CurrentLineNumber + self.skipped
         if not self.open and not self.passed and tag != "algo":
             self._fail(tag, "the outermost element of an MSCCL algorithm is algo")
@@ -210,7 +210,7 @@ class _Reader:
             self.passed += 1
             return
         self.open.append(tag)
-        {"algo": self._algo, "gpu": self._gpu, "tb": self._tb, "step": self._step}[tag](found)
+        {"algo": self._algo, "gpu": self._gpu, "tb": self._tb, "step": self._step}[tag](attributes)
 
     def _end(self, tag: str) -> None:
         if self.passed:
@@ -224,13 +224,13 @@ class _Reader:
             tbs = tuple(self.tbs[i] for i in sorted(self.tbs))
             self.gpus[self.gpu] = Gpu(self.gpu, self.chunks, tbs)
 
-    def _given(self, element: str, found: Mapping[str, str], key: str) -> str:
-        if key not in found:
+    def _required(self, element: str, attributes: Mapping[str, str], key: str) -> str:
+        if key not in attributes:
             self._fail(element, f"the attribute {key} is missing")
-        return found[key]
+        return attributes[key]
 
-    def _text(self, element: str, found: Mapping[str, str], key: str, known: Any) -> str:
-        value = self._given(element, found, key)
+    def _text(self, element: str, attributes: Mapping[str, str], key: str, known: Any) -> str:
+        value = self._required(element, attributes, key)
         if value not in known:
             self._fail(element, f"{key}={value[:40]!r} is none of {', '.join(known)}")
         return value
@@ -238,16 +238,16 @@ class _Reader:
     def _whole(
         self,
         element: str,
-        found: Mapping[str, str],
+        attributes: Mapping[str, str],
         key: str,
         low: int = 0,
         high: int = _MOST_CHUNKS,
         default: int | None = None,
     ) -> int:
         """A whole-number attribute between ``low`` and ``high``, both included."""
-        if key not in found and default is not None:
+        if key not in attributes and default is not None:
             return default
-        text = self._given(element, found, key).strip()
+        text = self._required(element, attributes, key).strip()
         digits = text[1:] if text[:1] == "-" else text
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
             self._fail(element, f"{key}={text[:40]!r} is not a whole number")
@@ -255,16 +255,16 @@ class _Reader:
             self._fail(element, f"{key}={text} is not between {low} and {high}")
         return int(text)
 
-    def _algo(self, found: Mapping[str, str]) -> None:
-        whole = partial(self._whole, "algo", found)
+    def _algo(self, attributes: Mapping[str, str]) -> None:
+        whole = partial(self._whole, "algo", attributes)
         self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
-            "name": make_printable(found.get("name", "")),
-            "proto": self._text("algo", found, "proto", PROTOCOLS),
+            "name": make_printable(attributes.get("name", "")),
+            "proto": self._text("algo", attributes, "proto", PROTOCOLS),
             "nchannels": whole("nchannels", 1),
             "nchunksperloop": whole("nchunksperloop", 1),
-            "coll": self._given("algo", found, "coll"),
+            "coll": self._required("algo", attributes, "coll"),
             "inplace": bool(inplace),
             # Older files have only inplace: what is not for one placement is for the other.
             "outofplace": bool(whole("outofplace", high=1, default=1 - inplace)),
@@ -273,44 +273,44 @@ class _Reader:
             "root": whole("root", 0, self.ngpus - 1, default=0),
         }
 
-    def _gpu(self, found: Mapping[str, str]) -> None:
-        self.gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
+    def _gpu(self, attributes: Mapping[str, str]) -> None:
+        self.gpu = self._whole("gpu", attributes, "id", 0, self.ngpus - 1)
         if self.gpu in self.gpus:
             self._fail("gpu", f"there is a gpu {self.gpu} already")
-        whole = partial(self._whole, f"gpu {self.gpu}", found)
+        whole = partial(self._whole, f"gpu {self.gpu}", attributes)
         self.chunks = {buffer: whole(f"{buffer}_chunks") for buffer in BUFFERS}
         self.tbs = {}
 
-    def _tb(self, found: Mapping[str, str]) -> None:
+    def _tb(self, attributes: Mapping[str, str]) -> None:
         where = f"gpu {self.gpu}: tb"
-        tb = self._whole(where, found, "id")
+        tb = self._whole(where, attributes, "id")
         where = f"{where} {tb}"
         if tb in self.tbs:
             self._fail(where, "there is one with this id already")
         self.tb = {
             "id": tb,
-            "send": self._whole(where, found, "send", -1, self.ngpus - 1),
-            "recv": self._whole(where, found, "recv", -1, self.ngpus - 1),
-            "chan": self._whole(where, found, "chan", 0, self.algo["nchannels"] - 1),
+            "send": self._whole(where, attributes, "send", -1, self.ngpus - 1),
+            "recv": self._whole(where, attributes, "recv", -1, self.ngpus - 1),
+            "chan": self._whole(where, attributes, "chan", 0, self.algo["nchannels"] - 1),
         }
         for key in ("send", "recv"):
             if self.tb[key] == self.gpu:
                 self._fail(where, f"{key} is the gpu itself")
         self.steps = []
 
-    def _step(self, found: Mapping[str, str]) -> None:
+    def _step(self, attributes: Mapping[str, str]) -> None:
         where = f"gpu {self.gpu}: tb {self.tb['id']}: step {len(self.steps)}"
         self.nsteps += 1
         if self.nsteps > _MOST_STEPS:
             self._fail(where, f"more than {_MOST_STEPS} steps")
 
-        whole = partial(self._whole, where, found, low=-1)
+        whole = partial(self._whole, where, attributes, low=-1)
         step = ThreadblockStep(
             s=whole("s", low=0),
-            type=self._text(where, found, "type", OPERATIONS),
-            srcbuf=self._text(where, found, "srcbuf", BUFFERS),
+            type=self._text(where, attributes, "type", OPERATIONS),
+            srcbuf=self._text(where, attributes, "srcbuf", BUFFERS),
             srcoff=whole("srcoff"),
-            dstbuf=self._text(where, found, "dstbuf", BUFFERS),
+            dstbuf=self._text(where, attributes, "dstbuf", BUFFERS),
             dstoff=whole("dstoff"),
             cnt=whole("cnt", low=0),
             depid=whole("depid"),

@@ -73,12 +73,12 @@ def layout(plan: ExecutionPlan) -> Layout:
     what = collective_of(plan.collective)
     parts = what.parts(plan.ngpus)
     for buffer, of in (("i", what.inputs), ("o", what.outputs)):
-        chunks, mine = plan.gpus[0].chunks[buffer], len(list(of(plan.ngpus, 0, 0)))
-        if chunks and mine:
-            if chunks % mine:
-                reason = f"{chunks} chunks of gpu 0 do not fall on {mine} parts"
+        chunks, own = plan.gpus[0].chunks[buffer], len(list(of(plan.ngpus, 0, 0)))
+        if chunks and own:
+            if chunks % own:
+                reason = f"{chunks} chunks of gpu 0 do not fall on {own} parts"
                 raise ScheduleError(f"{what.name}: {reason}")
-            return Layout(what, plan.ngpus, parts * (chunks // mine))
+            return Layout(what, plan.ngpus, parts * (chunks // own))
     raise ScheduleError("gpu 0 has no chunks of input or output")
 
 
@@ -147,8 +147,8 @@ class _Orders:
                 into[wait].add(signal)
 
     def _barriers(self) -> None:
-        for (gpu, id, _), found in self.barriers.items():
-            arrived, left = found[::2], found[1::2]
+        for (gpu, id, _), ends in self.barriers.items():
+            arrived, left = ends[::2], ends[1::2]
             wanted = {self.nodes[v].operation.threadblocks for v in arrived}
             if wanted != {len(arrived)}:
                 reason = f"barrier {id} of gpu {gpu} is for {sorted(wanted)} threadblocks"
@@ -186,21 +186,21 @@ class _Memory:
         self.chunks = ChunkMemory([gpu.chunks for gpu in plan.gpus], where, plan.inplace)
         self.kinds: dict[int, set[bool]] = defaultdict(set)
 
-    def slots(self, node: _Node, found: Chunks, packet: bool) -> list[int]:
+    def slots(self, node: _Node, chunks: Chunks, packet: bool) -> list[int]:
         """The slots of chunks. Raises ScheduleError for some out of range."""
-        room = self.chunks.at[found.gpu, found.buffer]
-        most = min(len(room), self.plan.gpus[found.gpu].chunks[found.buffer] or len(room))
-        if found.first + found.size > most:
-            last = f"{found.buffer}[{found.first + found.size - 1}] of gpu {found.gpu}"
+        room = self.chunks.at[chunks.gpu, chunks.buffer]
+        most = min(len(room), self.plan.gpus[chunks.gpu].chunks[chunks.buffer] or len(room))
+        if chunks.first + chunks.size > most:
+            last = f"{chunks.buffer}[{chunks.first + chunks.size - 1}] of gpu {chunks.gpu}"
             raise ScheduleError(f"{node}: {last} is out of range; there are {most} chunks")
-        if packet and found.buffer != "s":
-            raise ScheduleError(f"{node}: packets in {found.buffer}; they are in scratch alone")
-        if found.buffer == "s":
-            self.kinds[found.gpu].add(packet)
-            if len(self.kinds[found.gpu]) > 1:
-                reason = f"gpu {found.gpu} has packets and plain chunks in scratch, which overlap"
+        if packet and chunks.buffer != "s":
+            raise ScheduleError(f"{node}: packets in {chunks.buffer}; they are in scratch alone")
+        if chunks.buffer == "s":
+            self.kinds[chunks.gpu].add(packet)
+            if len(self.kinds[chunks.gpu]) > 1:
+                reason = f"gpu {chunks.gpu} has packets and plain chunks in scratch, which overlap"
                 raise Unsupported(f"{node}: {reason}")
-        return room[found.first : found.first + found.size]
+        return room[chunks.first : chunks.first + chunks.size]
 
 
 def _fill(node: _Node, memory: _Memory) -> None:
@@ -265,9 +265,9 @@ def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
         for reads, writes in orders.nodes[v].pieces:
             for slot in {*reads, *writes} - packets:
                 accesses[slot].append((v, slot in writes))
-    for found in accesses.values():
-        for n, (v, changes) in enumerate(found):
-            for u, wrote in found[:n]:
+    for uses in accesses.values():
+        for n, (v, changes) in enumerate(uses):
+            for u, wrote in uses[:n]:
                 if u == v or not (changes or wrote):
                     continue
                 known = certain[v] if wrote else at_all[v]
@@ -398,11 +398,11 @@ class _Run:
             wrote[target] = level
             steps += [[] for _ in range(level + 1 - len(steps))]
             steps[level].append(move)
-        made = Schedule.of(
+        schedule = Schedule.of(
             self.plan.ngpus, self.layout.nchunks, steps, scratch=max(map(len, self.room))
         )
         held = tuple(np.array(room, np.int64) for room in self.room)
-        return replace(made, held=held, name=self.plan.name or "mscclpp")
+        return replace(schedule, held=held, name=self.plan.name or "mscclpp")
 
     def _key(self, rank: int, slot: Slot) -> tuple[object, ...]:
         """A name of a slot that a part of the input and the same of the output have in common."""
@@ -435,12 +435,12 @@ def _refined(plan: ExecutionPlan) -> ExecutionPlan:
         raise Unsupported(f"threadblocks share operations in groups of {sorted(sizes)}")
     (by,) = sizes
 
-    def finer(found: tuple[Chunks, ...], share: tuple[int, int]) -> tuple[Chunks, ...]:
+    def finer(chunks: tuple[Chunks, ...], share: tuple[int, int]) -> tuple[Chunks, ...]:
         at, of = share
         return tuple(
             one._replace(first=one.first * by + (at * one.size if of > 1 else 0),
                          size=one.size * (1 if of > 1 else by))
-            for one in found
+            for one in chunks
         )  # fmt: skip
 
     gpus = [
@@ -501,7 +501,7 @@ def prove(plan: ExecutionPlan) -> PlanProof:
 
 def _notes(plan: ExecutionPlan, orders: _Orders) -> Iterator[str]:
     """Remarks on what works but may surprise."""
-    idle = [key for key, found in orders.signals.items() if len(found) > len(orders.waits[key])]
+    idle = [key for key, signals in orders.signals.items() if len(signals) > len(orders.waits[key])]
     if idle:
         a, b, _ = idle[0]
         yield f"{len(idle)} channels have signals that nobody waits for, as gpu {a}'s to gpu {b}"

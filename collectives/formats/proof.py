@@ -171,9 +171,9 @@ class _Builder:
     def _add(
         self, ends: _Ends, key: tuple[int, int, int], nodes: Iterable[int], what: str, peer: int
     ) -> None:
-        found = ends.setdefault(key, [])
-        found += nodes
-        first, last = self.graph.nodes[found[0]], self.graph.nodes[found[-1]]
+        known = ends.setdefault(key, [])
+        known += nodes
+        first, last = self.graph.nodes[known[0]], self.graph.nodes[known[-1]]
         if first.tb != last.tb:
             raise ScheduleError(
                 f"{last}: threadblock {first.tb} {what} gpu {peer} on channel {key[2]} too;"
@@ -244,9 +244,9 @@ class _Builder:
         first = path.index(min(path))
         circle = [str(self.graph.nodes[u]) for u in path[first:] + path[:first]]
         # A threadblock's own order is not worth a word.
-        told = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
-        head = told[0] if told else circle[0]
-        rest = ", which waits for ".join([*told[1:4], *(["…"] if len(told) > 5 else []), head])
+        names = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
+        head = names[0] if names else circle[0]
+        rest = ", which waits for ".join([*names[1:4], *(["…"] if len(names) > 5 else []), head])
         return f"{head}: deadlock: it waits for {rest}"
 
 
@@ -326,12 +326,12 @@ class ChunkMemory:
         In place a rooted collective has one buffer on every gpu, whatever it is used for.
         """
         which = Buffer.IN if buffer == "i" else Buffer.OUT
-        found = self.layout.chunks(gpu, which).tolist()
+        chunks = self.layout.chunks(gpu, which).tolist()
         root = self.layout.root
-        if self.in_place and not found and self.layout.spec.rooted:
+        if self.in_place and not chunks and self.layout.spec.rooted:
             both = [self.layout.chunks(root, b).tolist() for b in (Buffer.IN, Buffer.OUT)]
             return both[0] if both[0] == both[1] else []
-        return list(found)
+        return list(chunks)
 
     def slot(self, node: Transfer, buffer: str, offset: int) -> int:
         """The slot of a chunk. Raises ScheduleError, naming the step, for one out of range."""
@@ -365,27 +365,27 @@ class Access(NamedTuple):
 
 def list_accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
     """Every node's accesses. Raises ScheduleError for a slot that does not exist."""
-    found = []
+    accesses = []
     for node in graph.nodes:
         step, read, write = node.step, -1, -1
         if step.cnt and step.operation.reads:
             read = memory.slot(node, step.srcbuf, step.srcoff + node.piece)
         if step.cnt and step.operation.writes:
             write = memory.slot(node, step.dstbuf, step.dstoff + node.piece)
-        found.append(Access(read, write))
-    _check_overlaps(graph, found)
-    return found
+        accesses.append(Access(read, write))
+    _check_overlaps(graph, accesses)
+    return accesses
 
 
-def _check_overlaps(graph: OrderGraph, found: list[Access]) -> None:
+def _check_overlaps(graph: OrderGraph, accesses: list[Access]) -> None:
     """Within a step chunks move at once, so it may not read one that it writes elsewhere."""
     v = 0
-    while v < len(found):
+    while v < len(accesses):
         count = max(1, graph.nodes[v].step.cnt)
-        mine = found[v : v + count]
-        if count > 1 and mine[0].read != mine[0].write:
-            written = {a.write for a in mine if a.write >= 0}
-            if any(a.read in written for a in mine):
+        own = accesses[v : v + count]
+        if count > 1 and own[0].read != own[0].write:
+            written = {a.write for a in own if a.write >= 0}
+            if any(a.read in written for a in own):
                 raise ScheduleError(f"{graph.nodes[v]}: what it reads and what it writes overlap")
         v += count
 
@@ -418,7 +418,7 @@ def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
     return clocks
 
 
-def check_races(graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
+def check_races(graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
     """Raises ScheduleError, naming both steps and the chunk, for two that race.
 
     In graph order: the last write of a slot, and the reads since it, precede a write.
@@ -429,8 +429,8 @@ def check_races(graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> 
         if clocks[v, graph.column[u] - low] > graph.row[u]:
             return
         one, other = graph.nodes[u], graph.nodes[v]
-        act = "writes" if found[v].write == slot else "reads"
-        does = "write" if found[u].write == slot else "read"
+        act = "writes" if accesses[v].write == slot else "reads"
+        does = "write" if accesses[u].write == slot else "read"
         raise ScheduleError(
             f"{other}: race: it {act} {memory.name(slot, other.gpu)}, which threadblock {one.tb},"
             f" step {one.number} ({one.step.type}) may {does} at the same time"
@@ -443,7 +443,7 @@ def check_races(graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> 
         for v in graph.order:
             if graph.nodes[v].gpu not in gpus:
                 continue
-            read, write = found[v]
+            read, write = accesses[v]
             if read >= 0:
                 if read in written:
                     check(written[read], v, read)
@@ -520,10 +520,10 @@ class Proof:
 class _Run:
     """The execution of the graph in one order, on values."""
 
-    def __init__(self, graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
+    def __init__(self, graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
         self.graph = graph
         self.memory = memory
-        self.found = found
+        self.accesses = accesses
         self.holds: list[Value | None] = [None] * memory.size
         self.writer = [-1] * memory.size
         # What nodes have sent and nobody has received yet.
@@ -544,16 +544,16 @@ class _Run:
                 f"{node}: it adds residuals from outside the collective, so the result is not its"
             )
         message = self.flying.pop(self.graph.sender[v]) if does.receives else None
-        own = self._read(node, self.found[v].read) if does.reads else None
+        own = self._read(node, self.accesses[v].read) if does.reads else None
         value = add_values(node, message, own) if message and own else (message or own)
         assert value is not None  # every type that moves chunks receives or reads
         if does.adds:
-            value = add_values(node, value, self._read(node, self.found[v].write))
+            value = add_values(node, value, self._read(node, self.accesses[v].write))
         if does.sends:
             self.flying[v] = value
         if does.writes:
-            self.holds[self.found[v].write] = value
-            self.writer[self.found[v].write] = v
+            self.holds[self.accesses[v].write] = value
+            self.writer[self.accesses[v].write] = v
 
     def _read(self, node: Transfer, slot: int) -> Value:
         value = self.holds[slot]
@@ -628,9 +628,9 @@ def prove(algorithm: Algorithm) -> Proof:
     notes = graph.notes + _unnumbered(algorithm)
     for in_place in algorithm.placements():
         memory = ChunkMemory([gpu.chunks for gpu in algorithm.gpus], where, in_place)
-        found = list_accesses(graph, memory)
-        check_races(graph, memory, found)
-        run = _Run(graph, memory, found)
+        accesses = list_accesses(graph, memory)
+        check_races(graph, memory, accesses)
+        run = _Run(graph, memory, accesses)
         run.run()
         run.check_result()
         if not in_place:

@@ -561,6 +561,8 @@ def dragonfly(
 
 
 Parameters = Mapping[str, object]
+# What makes a kind of network, and what completes its parameters for a number of ranks.
+Generator = tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]
 
 
 def _nothing(n: int, parameters: Parameters) -> Parameters:
@@ -598,8 +600,7 @@ def _balanced(n: int, parameters: Parameters) -> Parameters:
     return {"p": p, "a": 2 * p, "h": p}
 
 
-#: The generator of each kind of network, and a function that completes its parameters for n ranks.
-GENERATORS: Mapping[str, tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]] = {
+GENERATORS: Mapping[str, Generator] = {
     "ring": (ring, _line),
     "full": (full, _line),
     "torus": (torus, _square),
@@ -630,13 +631,14 @@ def build_network(text: str, nranks: int) -> Network:
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        make, complete = partial(network_from_file, name), _nothing
+        generator: Generator = (partial(network_from_file, name), _nothing)
     elif name in GENERATORS:
-        make, complete = GENERATORS[name]
+        generator = GENERATORS[name]
     else:
         raise Unsupported(
             f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
         )
+    make, complete = generator
     known = {**inspect.signature(make).parameters, **_COMMON}
     if parts and "=" not in parts[0]:
         parts[0] = f"{next(iter(known))}={parts[0]}"

@@ -22,7 +22,7 @@ def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
     ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
     false) slots have their buffers' names: ``→2 in[0] +out[5]``.
     """
-    found = []
+    texts = []
     names = [buffer.name.lower() for buffer in Buffer]
     # Columns, for a large schedule has millions of moves.
     for src, dst, sb, sc, db, dc, count, reduce in moves.joined().table.T.tolist():
@@ -32,8 +32,8 @@ def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
         else:
             into = f"{plus}{names[db]}[{_run(dc, count)}]"
             text = f"→{dst} {names[sb]}[{_run(sc, count)}] {into}"
-        found.append((src, text))
-    return found
+        texts.append((src, text))
+    return texts
 
 
 def _run(chunk: int, count: int) -> str:

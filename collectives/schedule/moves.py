@@ -53,7 +53,8 @@ class _Column:
         self._row = _COLUMNS.index(name)
 
     def __get__(self, moves: Moves, owner: type[Moves]) -> Column:
-        return moves.table[self._row]
+        column: Column = moves.table[self._row]
+        return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,8 @@ class Moves:
     @property
     def reduce(self) -> NDArray[np.bool_]:
         """Flags of the moves that add the source to the destination."""
-        return np.not_equal(self.table[7], 0)
+        flags: NDArray[np.bool_] = self.table[7] != 0
+        return flags
 
     def replace(self, **columns: ArrayLike) -> Moves:
         """The same moves with some columns (by name) exchanged."""

@@ -71,9 +71,9 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
     theirs = _scattered(m, nranks)
     if not theirs.any():
         return [Step.fixed(m)]
-    mine = m.where(theirs)
-    mine = Moves(mine.table[:, np.argsort(_pair(mine, nranks), kind="stable")])
-    unit = mine.unit()
+    several = m.where(theirs)
+    several = Moves(several.table[:, np.argsort(_pair(several, nranks), kind="stable")])
+    unit = several.unit()
     pairs, first, counts = np.unique(_pair(unit, nranks), return_index=True, return_counts=True)
     src, dst = np.divmod(pairs, nranks)
     # Of each pair the sender's room comes first, then the receiver's.

@@ -75,24 +75,24 @@ def _marked(m: Moves, nchunks: int) -> list[Numbers]:
     ]
 
 
-def _joined(found: Sequence[Numbers]) -> Numbers:
+def _joined(marked: Sequence[Numbers]) -> Numbers:
     """The marked keys, each once, with all its flags."""
-    every = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *marked]))
     keys = every >> _FLAGS
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     return np.bitwise_or.reduceat(every, first) if len(first) else every
 
 
 def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
-    found: list[Numbers] = []
+    gathered: list[Numbers] = []
     many = 0
     for number, m in enumerate(steps):
         _check(m, schedule, number)
-        found += _marked(m, schedule.nchunks)
-        many += len(found[-1]) + len(found[-2])
+        gathered += _marked(m, schedule.nchunks)
+        many += len(gathered[-1]) + len(gathered[-2])
         if many > _GATHERED:
-            found, many = [_joined(found)], 0
-    every = _joined(found)
+            gathered, many = [_joined(gathered)], 0
+    every = _joined(gathered)
     return _Uses(every >> _FLAGS, every & _WRITTEN > 0, every & _FOLLOWS > 0)
 
 
@@ -134,12 +134,12 @@ class _Homes:
         self._in, self._out = (_Held.of(layout, b) for b in (Buffer.IN, Buffer.OUT))
         self._choose(uses)
         rank, chunk = np.divmod(uses.keys, layout.nchunks or 1)
-        mine = self._buffer == Buffer.SCRATCH
-        count = np.bincount(rank[mine], minlength=layout.nranks)
+        in_scratch = self._buffer == Buffer.SCRATCH
+        count = np.bincount(rank[in_scratch], minlength=layout.nranks)
         first = np.cumsum(count) - count
-        self._slot[mine] = np.arange(mine.sum()) - np.repeat(first, count)
+        self._slot[in_scratch] = np.arange(in_scratch.sum()) - np.repeat(first, count)
         #: The chunks of each rank's scratch, in order.
-        self.held = tuple(np.split(chunk[mine], first[1:]))
+        self.held = tuple(np.split(chunk[in_scratch], first[1:]))
 
     def _choose(self, uses: _Uses) -> None:
         """Choose a buffer for every run of chunks that stay together; scratch slots stay open."""
@@ -245,17 +245,17 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     if not schedule.vector:
         return schedule
     layout = Layout.of(schedule, spec, root)
-    kept = _kept(schedule)
-    every = kept or (step.moves() for step in schedule.steps)
+    moves_of_steps = _kept(schedule)
+    every = moves_of_steps or (step.moves() for step in schedule.steps)
     homes = _Homes(_used(every, schedule), layout)
     before, after = ([Step.fixed(m)] if len(m) else [] for m in (homes.before(), homes.after()))
 
     def placed(step: Step) -> Step:
         return Step(lambda: homes.step(step.make()))
 
-    steps = list(map(placed, schedule.steps)) if kept is None else []
-    while kept:  # what has been placed is no longer needed
-        steps.append(Step.fixed(homes.step(kept.pop(0))))
+    steps = list(map(placed, schedule.steps)) if moves_of_steps is None else []
+    while moves_of_steps:  # what has been placed is no longer needed
+        steps.append(Step.fixed(homes.step(moves_of_steps.pop(0))))
     done = replace(
         schedule,
         steps=(*before, *steps, *after),
@@ -268,11 +268,11 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
 
 def _kept(schedule: Schedule) -> list[Moves] | None:
     """All steps' moves, or None where they are too many to keep."""
-    found: list[Moves] = []
+    every: list[Moves] = []
     many = 0
     for step in schedule.steps:
-        found.append(step.moves())
-        many += len(found[-1])
+        every.append(step.moves())
+        many += len(every[-1])
         if many > _KEPT:
             return None
-    return found
+    return every

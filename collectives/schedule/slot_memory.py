@@ -58,9 +58,9 @@ class SlotMemory:
         ]
         order = np.argsort(keys[1], kind="stable")
         if len(order):
-            found = order[np.searchsorted(keys[1][order], keys[0]).clip(max=len(order) - 1)]
-            same = keys[1][found] == keys[0]
-            self.at[inside] = np.where(same, out.start + found, self.at[inside])
+            nearest = order[np.searchsorted(keys[1][order], keys[0]).clip(max=len(order) - 1)]
+            same = keys[1][nearest] == keys[0]
+            self.at[inside] = np.where(same, out.start + nearest, self.at[inside])
 
     def step(self, moves: Moves, where: str) -> SlotStep:
         """A step's checked moves; in-place copies to self are dropped."""
@@ -81,9 +81,9 @@ class SlotMemory:
         return SlotStep(read[order], write[order], len(plain), self._turns(write[added]))
 
     def _check_inputs(self, m: Moves, where: str) -> None:
-        mine = m.dst_buffer == Buffer.IN
-        if mine.any():
-            i = int(np.flatnonzero(mine)[0])
+        into_input = m.dst_buffer == Buffer.IN
+        if into_input.any():
+            i = int(np.flatnonzero(into_input)[0])
             raise ScheduleError(
                 f"{where}: rank {m.dst[i]}: in[{m.dst_chunk[i]}] is written, but out of place"
                 " the input belongs to the caller"

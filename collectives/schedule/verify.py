@@ -44,8 +44,8 @@ class _Contributions:
         ranks = np.repeat(np.arange(self.layout.nranks), memory.slots.size[Buffer.IN])
         number = self._number(parts.astype(np.int64), ranks)
         word, bit = number // _WORD - low, (number % _WORD).astype(np.uint64)
-        mine = (word >= 0) & (word < width)
-        bits[at[mine], word[mine]] = np.uint64(1) << bit[mine]
+        inside = (word >= 0) & (word < width)
+        bits[at[inside], word[inside]] = np.uint64(1) << bit[inside]
         return bits
 
     def _number(self, parts: Numbers, ranks: Numbers) -> Numbers:
@@ -60,8 +60,8 @@ class _Contributions:
         left = self.count[:, None] - _WORD * np.arange(low, low + width)
         full = ~np.uint64(0)
         some = (np.uint64(1) << (left.clip(0, _WORD - 1).astype(np.uint64))) - np.uint64(1)
-        found: Words = np.where(left >= _WORD, full, some)
-        return found
+        bits: Words = np.where(left >= _WORD, full, some)
+        return bits
 
 
 def _carry_out(steps: list[SlotStep], once: Words, idempotent: bool) -> Words | None:

@@ -253,23 +253,23 @@ class Compiler:
             return self._binaries[key]
 
     def _compiled(self, source: str, options: tuple[str, ...], capability: Capability) -> bytes:
-        nvrtc, mine = self._nvrtc, 10 * capability[0] + capability[1]
+        nvrtc, own = self._nvrtc, 10 * capability[0] + capability[1]
         try:
-            known = [arch for arch in nvrtc.getSupportedArchs() if arch <= mine]
+            known = [arch for arch in nvrtc.getSupportedArchs() if arch <= own]
             program = nvrtc.createProgram(source, "busbar.cu", (), ())
         except (RuntimeError, ImportError, OSError) as error:
             raise Unavailable(f"NVRTC cannot be used: {_error_line(str(error))}") from None
         try:
             if not known:
-                raise Unavailable(f"this NVRTC compiles nothing for compute capability {mine / 10}")
-            if mine in known:
-                nvrtc.compileProgram(program, (*options, f"-arch=sm_{mine}"))
+                raise Unavailable(f"this NVRTC compiles nothing for compute capability {own / 10}")
+            if own in known:
+                nvrtc.compileProgram(program, (*options, f"-arch=sm_{own}"))
                 return bytes(nvrtc.getCUBIN(program))
             nvrtc.compileProgram(program, (*options, f"-arch=compute_{max(known)}"))
             return bytes(nvrtc.getPTX(program))
         except RuntimeError as error:
             reason = _error_line(nvrtc.getProgramLog(program)) or str(error)
-            raise Unavailable(f"our CUDA kernels do not compile for sm_{mine}: {reason}") from None
+            raise Unavailable(f"our CUDA kernels do not compile for sm_{own}: {reason}") from None
         finally:
             nvrtc.destroyProgram(program)
 

@@ -149,27 +149,27 @@ class Lane:
 
     def _listen(self) -> None:
         """End when another rank has said that it failed."""
-        for rank, said in self.world.alarms():
-            self._heard(rank, said)
+        for rank, message in self.world.alarms():
+            self._heard(rank, message)
 
-    def _heard(self, rank: int, said: Any) -> None:
-        if "failed" in said:
+    def _heard(self, rank: int, message: Any) -> None:
+        if "failed" in message:
             self._let_go()
             raise RankFailure(
-                f"rank {self.world.rank} stopped because rank {rank} failed: {said['failed']}"
+                f"rank {self.world.rank} stopped because rank {rank} failed: {message['failed']}"
             )
         # Another rank gives up waiting; this one has had its deadline's time as good as it.
         self._late({rank})
 
-    def _late(self, heard: set[int] | None = None) -> NoReturn:
+    def _late(self, late: set[int] | None = None) -> NoReturn:
         """The deadline has passed: find out who does not even wait, and name them."""
-        world, waiting = self.world, {self.world.rank} | (heard or set())
+        world, waiting = self.world, {self.world.rank} | (late or set())
         world.alarm({"late": True})
         stop = time.monotonic() + GRACE_S
         while len(waiting) < world.size and time.monotonic() < stop:
-            for rank, said in world.alarms():
-                if "failed" in said:
-                    self._heard(rank, said)
+            for rank, message in world.alarms():
+                if "failed" in message:
+                    self._heard(rank, message)
                 waiting.add(rank)
             time.sleep(_NAP_S)
         self._let_go()

@@ -229,19 +229,19 @@ def _picked(world: World, local: list[int], wishes: Wishes) -> list[str]:
 
     One rank a node looks. Raises Unsupported on all ranks where one node has no answer.
     """
-    mine: list[str] | str | None = None
+    answer: list[str] | str | None = None
     if world.rank == local[0]:
         try:
             visible()
-            mine = wishes.best_gpus(len(local))
+            answer = wishes.best_gpus(len(local))
         except Unavailable:
-            mine = []  # said, with the status for it, when the GPU is taken
+            answer = []  # said, with the status for it, when the GPU is taken
         except ProbeError as error:
-            mine = f"--gpus pick on {hostname()}: {error}"
-    everyone = world.gather(mine)
-    for answer in everyone:
-        if isinstance(answer, str):
-            raise Unsupported(answer)
+            answer = f"--gpus pick on {hostname()}: {error}"
+    everyone = world.gather(answer)
+    for picked in everyone:
+        if isinstance(picked, str):
+            raise Unsupported(picked)
     return list(everyone[local[0]])
 
 

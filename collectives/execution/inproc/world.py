@@ -132,14 +132,14 @@ class InprocWorld:
 
     def once(self, make: Callable[[], T]) -> T:
         """See `World.once`; what rank 0 raises, all raise."""
-        made: list[T] = []
+        results: list[T] = []
         error: BusbarError | None = None
         if self.rank == 0:
             try:
-                made.append(make())
+                results.append(make())
             except BusbarError as refused:
                 error = refused
-        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((made, error)))
+        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((results, error)))
         result, refusal = everyone[0]
         if refusal is not None:
             raise refusal
@@ -151,14 +151,14 @@ class InprocWorld:
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""
         everyone = self.gather([color, key])
-        mine = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
-        first = mine[0][1]
+        members = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
+        first = members[0][1]
         shared = self.shared
         # Made by the group's first rank, found by the others.
-        made = _Shared(len(mine), shared.deadline, shared) if self.rank == first else None
-        group = self.exchange(made)[first]
+        fresh = _Shared(len(members), shared.deadline, shared) if self.rank == first else None
+        group = self.exchange(fresh)[first]
         assert isinstance(group, _Shared)
-        return InprocWorld([rank for _, rank in mine].index(self.rank), group)
+        return InprocWorld([rank for _, rank in members].index(self.rank), group)
 
     def abort(self, status: int) -> None:
         """See `World.abort`: the other threads end at their next exchange."""

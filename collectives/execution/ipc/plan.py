@@ -99,8 +99,8 @@ def compile_kernels(
     kernels.require(device, dtype)
     threads, name = THREADS, "busbar_program"
     while threads >= _FEWEST_THREADS:
-        given = options(dtype, op, threads, average=average)
-        kernel = device.compile(source(), [name], given)[name]
+        arguments = options(dtype, op, threads, average=average)
+        kernel = device.compile(source(), [name], arguments)[name]
         if device.resident(kernel, threads) >= BLOCKS:
             return PassKernels(kernel, threads)
         threads //= 2
@@ -258,9 +258,9 @@ def _laid_out(
     index = tell + nranks
     first = index + len(records)
     starts = np.cumsum([first, *(len(record) for record in records)])[:-1].tolist()
-    mine = to.words[rank]
-    iterations = mine + WORD * nranks * nteams
-    header = [len(records), nranks, stride, iterations, mine, to.gone, to.claim, to.status]
+    words = to.words[rank]
+    iterations = words + WORD * nranks * nteams
+    header = [len(records), nranks, stride, iterations, words, to.gone, to.claim, to.status]
     header += [int(deadline * 1e9), tell, index]
     flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
     return np.array(flat, np.uint64)

@@ -179,8 +179,8 @@ class IpcTransport(GpuTransport):
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""
-        given: Any = buffers
-        sets: list[Any] = self.sets(given)
+        device_buffers: Any = buffers
+        sets: list[Any] = self.sets(device_buffers)
         bound = [PeerBinding.plan(self, program, each, op) for each in sets]
         itemsize = buffers[Buffer.OUT].dtype.itemsize
         moved = program.sent() * itemsize, program.received() * itemsize
@@ -198,11 +198,11 @@ class IpcTransport(GpuTransport):
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
-        given: Any = call.buffers
+        device_buffers: Any = call.buffers
         bound, graphs = zip(
             *(
                 PeerBinding.worksharing(self, replace(call, buffers=each))
-                for each in self.sets(given)
+                for each in self.sets(device_buffers)
             ),
             strict=True,
         )
@@ -219,11 +219,11 @@ class IpcTransport(GpuTransport):
         """The executor for a type and an operation, compiled and warm when first asked for."""
         key = dtype.name, "" if op is None else op.ufunc.__name__, average
         if key not in self._kernels:
-            made = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
-            self._warm(made, dtype)
-            if made.threads < THREADS:
+            kernels = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
+            self._warm(kernels, dtype)
+            if kernels.threads < THREADS:
                 self.remarks.append(
-                    f"ipc: {dtype.name}: blocks of {made.threads} threads, not"
+                    f"ipc: {dtype.name}: blocks of {kernels.threads} threads, not"
                     f" {THREADS}: no {BLOCKS} of those are resident at once"
                 )
         return self._kernels[key]
@@ -446,8 +446,8 @@ class PeerBinding:
         """Where every rank's words lie here."""
         transport = self._transport
         key, _ = transport.memory.locate(control)
-        mine = {key: transport.memory.describe(key, transport.shared)}
-        everyone = transport.gather(mine, {key}, self.kept)
+        segments = {key: transport.memory.describe(key, transport.shared)}
+        everyone = transport.gather(segments, {key}, self.kept)
         return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
 
     def _address(self, place: Place) -> int:

@@ -23,10 +23,10 @@ _MOST = 1 << 20  # of a log nobody needs more than this much at once
 
 def parse(text: str) -> dict[str, str | int]:
     """The last choice that a piece of NCCL's output reports, empty where there is none."""
-    found = _CHOICE.findall(text)
-    if not found:
+    choices = _CHOICE.findall(text)
+    if not choices:
         return {}
-    _, _, algorithm, protocol, low, high = found[-1]
+    _, _, algorithm, protocol, low, high = choices[-1]
     return {
         "algorithm": algorithm.lower(),
         "protocol": protocol.lower(),

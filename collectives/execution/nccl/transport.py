@@ -83,9 +83,9 @@ def join(world: World, nccl: Any, where: str) -> Any:
     ``where``: this rank's GPU. Raises Unavailable on all ranks where one cannot join.
     """
     # A tuple before CuPy 14, bytes since.
-    mine = nccl.get_unique_id() if world.rank == 0 else b""
-    given = world.broadcast([isinstance(mine, bytes), list(mine)])
-    unique = bytes(given[1]) if given[0] else tuple(given[1])
+    identity = nccl.get_unique_id() if world.rank == 0 else b""
+    message = world.broadcast([isinstance(identity, bytes), list(identity)])
+    unique = bytes(message[1]) if message[0] else tuple(message[1])
     try:
         comm, problem = nccl.NcclCommunicator(world.size, unique, world.rank), ""
     except RuntimeError as error:
@@ -232,8 +232,8 @@ class NcclTransport(GpuTransport):
         if library:
             self.said |= self._log.chosen()
         if self._compare:
-            found = action.overhead()
-            self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in found.items()}
+            overheads = action.overhead()
+            self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in overheads.items()}
 
     def _refused(self, what: str, why: str) -> None:
         """No graph, or no gate, although wanted: the row and its record say so."""
@@ -246,11 +246,11 @@ class NcclTransport(GpuTransport):
 
         By ncclCommSplit where CuPy has it, else by a unique id for each group.
         """
-        made = None
+        communicator = None
         if hasattr(self.comm, "commSplit"):
             # A group is known by the first of its ranks.
             color = group.broadcast(self.world.rank)
-            made = self.comm.commSplit(color, group.rank)
+            communicator = self.comm.commSplit(color, group.rank)
         part = NcclTransport(
             group,
             self.device,
@@ -260,7 +260,7 @@ class NcclTransport(GpuTransport):
             compare=self._compare,
             deadline=self.lane.deadline,
             log=self._log,
-            communicator=made,
+            communicator=communicator,
         )
         part.remarks = self.remarks
         return part
@@ -385,8 +385,8 @@ Pairs = list[tuple[DeviceArray, int]]
 
 def _without_self(b: _Binding, sends: Pairs, receives: Pairs) -> tuple[Pairs, Pairs]:
     """In place a rank's part is where it belongs already: nothing is sent from it to itself."""
-    mine = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
-    if len(mine) == 2 and mine[0] == mine[1]:
+    own = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
+    if len(own) == 2 and own[0] == own[1]:
         sends, receives = (
             [pair for pair in pairs if pair[1] != b.rank] for pairs in (sends, receives)
         )
