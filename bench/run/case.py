@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.ops import Op
 from collectives.schedule.schedule import Schedule
@@ -28,7 +28,7 @@ class Case:
     elements: Elements
     root: int
     worksharing: bool = False
-    reach: Reach | None = None
+    reach: OneSidedAccess | None = None
     nonblocking: bool = False
 
     def layout(self, nranks: int) -> Layout:

@@ -14,7 +14,7 @@ from bench.run.tuning_file import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
 from collectives.execution.registry import auto_order
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
 from collectives.schedule.catalogue import spec
@@ -49,7 +49,7 @@ class Contender:
     """
 
     holds: int = 1
-    reach: Reach | None = None
+    reach: OneSidedAccess | None = None
 
     def __init__(self, spec: Collective, options: RunOptions, choice: Choice, nranks: int) -> None:
         self.label, self._name = choice.label, choice.name

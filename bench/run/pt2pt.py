@@ -16,7 +16,7 @@ from bench.options.options import TWO_SIDED, Choice, Options, Pairing
 from bench.run.contenders import Contender, Job, RankSetup, SizeDependentContender, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.schedule.layout import Elements
 from collectives.schedule.schedule import Schedule
 from reports.records.measurement import Record
@@ -90,7 +90,7 @@ class _Exchange(Contender):
     ) -> None:
         both, alone = test == "bidirectional_bandwidth", test == "latency"
         if way.name != TWO_SIDED:
-            self.reach = Reach(way.name, trips if alone else 1)
+            self.reach = OneSidedAccess(way.name, trips if alone else 1)
         if alone and self.reach is None:
             self._made, spec = exchange(ExchangePattern(chained=True), pairs, nranks, trips)
             self.holds = 2 * trips

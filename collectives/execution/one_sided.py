@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program, Span
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer
 
@@ -21,14 +21,14 @@ class RemoteAccess(NamedTuple):
     stop: int
 
 
-class Reaching:
+class OneSidedProgram:
     """The remote accesses of one rank in a one-sided program. All ranks create it together.
 
     ``exposed``: the buffer that others reach into: where data arrives with put, where it comes from
     with get. Raises Unsupported for programs of several steps, and where something is added.
     """
 
-    def __init__(self, world: World, program: Program, how: Reach) -> None:
+    def __init__(self, world: World, program: Program, how: OneSidedAccess) -> None:
         steps = program.steps
         if len(steps) > 1 or any(r.other or r.late for step in steps for r in step.receives):
             raise Unsupported(f"{how.way} carries out one step of plain messages")

@@ -114,7 +114,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
-class Reach:
+class OneSidedAccess:
     """One rank reaches into another's memory: ``way`` is put or get, ``times`` in a row."""
 
     way: str
@@ -366,7 +366,7 @@ class Transport(ABC):
             " use --transport shm"
         )
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """Bind a program of one step of plain messages, carried out by one end of each.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's

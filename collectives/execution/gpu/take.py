@@ -14,7 +14,7 @@ from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.host import hostname
 from busbar.installation import extra
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.registry import Wishes
+from collectives.execution.registry import TransportRequest
 from collectives.execution.world import World
 from topology.model.device import canonical
 
@@ -145,7 +145,7 @@ class NoGpu(Unavailable):
     """No GPU, or no library for it; raised on all ranks alike."""
 
 
-class Taken(NamedTuple):
+class RankGpu(NamedTuple):
     """A rank's GPU, which GPU every rank has, and what the table must say of that.
 
     ``nccl``: the module of NCCL, where it was wanted.
@@ -183,7 +183,7 @@ def visible() -> tuple[Any, int]:
         ) from None
 
 
-def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
+def take(world: World, request: TransportRequest, *, library: bool) -> RankGpu:
     """This rank's GPU, by its place among the ranks of its node.
 
     ``library``: NCCL is wanted, too. Raises NoGpu where a rank has none, Unsupported where ranks
@@ -194,12 +194,12 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
         # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
         # would wait behind the very one that waits for it. Before CUDA starts, like `visible`.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    chosen = _picked(world, local, wishes) if wishes.gpus is None else []
+    chosen = _picked(world, local, request) if request.gpus is None else []
     device, nccl, problem, unsupported = None, None, "", False
     try:
         cupy, count = visible()
         here = local.index(world.rank)
-        wanted = [_numbered(cupy, count, bus) for bus in chosen] or wishes.gpus or ()
+        wanted = [_numbered(cupy, count, bus) for bus in chosen] or request.gpus or ()
         device = GpuDevice(cupy, gpu_number(here, count, wanted))
         device.use()
         nccl = load_nccl() if library else None
@@ -211,7 +211,7 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
     _agree(everyone)
     assert device is not None
     uuids = [f"{uuid} of {host}" for _, _, uuid, host, _ in everyone]
-    if not wishes.oversubscribe_gpu and (refusal := sharing_refusal(uuids)):
+    if not request.oversubscribe_gpu and (refusal := sharing_refusal(uuids)):
         raise Unsupported(refusal)
     remarks = _remarks(world, uuids)
     if len(set(uuids)) == 1:
@@ -221,10 +221,10 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
         )
     if chosen:
         remarks.append(f"GPUs as topology pick ranks them: {' '.join(chosen)}")
-    return Taken(device, uuids, remarks, nccl)
+    return RankGpu(device, uuids, remarks, nccl)
 
 
-def _picked(world: World, local: list[int], wishes: Wishes) -> list[str]:
+def _picked(world: World, local: list[int], request: TransportRequest) -> list[str]:
     """PCI addresses of the best GPUs for the ranks of this node, in the order of their ring.
 
     One rank a node looks. Raises Unsupported on all ranks where one node has no answer.
@@ -233,7 +233,7 @@ def _picked(world: World, local: list[int], wishes: Wishes) -> list[str]:
     if world.rank == local[0]:
         try:
             visible()
-            answer = wishes.best_gpus(len(local))
+            answer = request.best_gpus(len(local))
         except Unavailable:
             answer = []  # said, with the status for it, when the GPU is taken
         except ProbeError as error:

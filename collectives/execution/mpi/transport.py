@@ -36,7 +36,7 @@ from collectives.execution.transport import (
     Buffers,
     Counted,
     LibraryCall,
-    Reach,
+    OneSidedAccess,
     Transport,
 )
 from collectives.execution.world import Json
@@ -123,7 +123,7 @@ class MpiTransport(Transport):
         self.said = {**self.said, **self._segments.remark()}
         return action
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """See `Transport.one_sided`."""
         if self._windows is None:
             return super().one_sided(program, buffers, how)

@@ -1,4 +1,4 @@
-"""``show``: a schedule step by step, as a table or a drawing."""
+"""``list``, ``show`` and ``verify``: what schedules there are, their steps, their proof."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.commands import Command
-from busbar.errors import Unsupported
+from busbar.cpulist import listed
+from busbar.errors import ScheduleError, Unsupported
 from busbar.options import option, switch
 from busbar.tables import new_table
-from collectives.commands.command import ScheduleOptions, one, show, width
-from collectives.formats.load import build, draft
-from collectives.schedule.catalogue import algorithm, algorithms
+from busbar.units import parse_ranks
+from collectives.commands.command import ScheduleOptions, SchedulesOptions, one, pairs, show, width
+from collectives.formats.load import build, draft, from_file, proven
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 from collectives.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -21,6 +23,29 @@ if TYPE_CHECKING:
 
 # More ranks than this make no readable columns; their moves are listed.
 _WIDEST = 8
+
+
+def summary(collective: str, name: str) -> str:
+    """The first line of an algorithm's docstring, without the errors that it raises."""
+    doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
+    return doc[0].partition(" Raises ")[0] if doc else ""
+
+
+class ListCommand(Command):
+    """The collectives and their algorithms."""
+
+    collective: str | None = option("-c --collective  which collective")
+
+    def run(self) -> int:
+        """Print the table."""
+        wanted = collectives() if self.collective is None else [spec(self.collective).name]
+        table = new_table("", "collective", "algorithm", "cost in brief", text=3)
+        for collective in wanted:
+            for i, name in enumerate(algorithms(collective)):
+                table.add_row(collective if i == 0 else "", name, summary(collective, name))
+            table.add_section()
+        show(table)
+        return 0
 
 
 class ShowCommand(ScheduleOptions, Command):
@@ -93,3 +118,59 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
     rows = ["   ".join(padded[i : i + wide]).rstrip() for i in range(0, len(padded), wide)]
     heads = [str(number), *[""] * len(rows)]
     return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
+
+
+class VerifyCommand(SchedulesOptions, Command):
+    """Prove schedules, in and out of place."""
+
+    ranks: str = option("-n --ranks  rank counts, like 2-8,16", "1-17,32")
+
+    def run(self) -> int:
+        """Print what was proven; 1 where a schedule is wrong."""
+        from collectives.schedule.verify import verify
+
+        if from_file(self.name):
+            return self._verify_file(Path(self.name))
+        options, name, parameters = self.algorithm()
+        table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
+        status = 0
+        counts = parse_ranks(options.ranks)
+        for collective, each in pairs(options, name):
+            what = spec(collective)
+            proven, refused, failed = [], [], ""
+            for nranks in counts:
+                roots = {min(options.root, nranks - 1), nranks - 1} if what.rooted else {0}
+                try:
+                    for root in sorted(roots):
+                        schedule = build(collective, each, nranks, root=root, **parameters)
+                        for in_place in (False, True)[: 1 + what.in_place]:
+                            verify(schedule, what, root=root, in_place=in_place)
+                    proven.append(nranks)
+                except Unsupported as error:
+                    refused.append((nranks, str(error)))
+                except ScheduleError as error:
+                    failed, status = f"{nranks} ranks: {error}", 1
+                    break
+            if not proven and not failed and name != "all":
+                raise Unsupported(refused[-1][1])
+            table.add_row(
+                collective, each, _spans(proven), failed or _spans([n for n, _ in refused])
+            )
+        show(table)
+        return status
+
+    def _verify_file(self, path: Path) -> int:
+        """Prove a file in the place of NAME."""
+        try:
+            proof = proven(path)
+        except ScheduleError as error:
+            print(f"collectives: {error}", file=sys.stderr)
+            return 1
+        self.check_layout(path, proof.layout)
+        print("\n".join(proof.summary))
+        return 0
+
+
+def _spans(numbers: list[int]) -> str:
+    """1, 2, 3, 5 as ``1-3 5``."""
+    return listed(numbers).replace(",", " ") or "-"
