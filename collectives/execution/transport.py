@@ -318,8 +318,8 @@ class Transport(ABC):
     """The GPU's product name."""
     facts: Mapping[str, Json] = _NOTHING
     """Facts of the transport for records: library versions, choices."""
-    said: Mapping[str, Json] = _NOTHING
-    """What the library reported of the last action."""
+    action_facts: Mapping[str, Json] = _NOTHING
+    """Facts of the last action for its records, such as the algorithm that a library chose."""
     remarks: Sequence[str] = ()
     """Lines for the table."""
 

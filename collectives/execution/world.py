@@ -75,7 +75,7 @@ class World(Protocol):
         """Wait for the numbers that a rank sends."""
 
     def alarm(self, value: Json) -> None:
-        """Tell all other ranks something without waiting for any: that this one has failed, say."""
+        """Send a message to all other ranks without waiting, for instance that this one failed."""
 
     def alarms(self) -> list[tuple[int, Json]]:
         """The alarms of other ranks since the last call, each with its rank."""

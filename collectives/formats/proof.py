@@ -289,7 +289,7 @@ def chunk_layout(algorithm: Algorithm) -> Layout:
 
 
 def nchunksperloop(where: Layout) -> int:
-    """The format's names for the chunks of a layout: the inverse of `layout`."""
+    """The ``nchunksperloop`` of a layout: the inverse of `chunk_layout`."""
     return where.nchunks // (where.nranks if where.spec.name in _PER_RANK else 1)
 
 

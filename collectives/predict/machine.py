@@ -451,7 +451,7 @@ class Weights(NamedTuple):
     calm: float = 1.0
 
 
-#: Everything takes its whole time.
+#: No access is faster by caches.
 NONE = Weights()
 
 

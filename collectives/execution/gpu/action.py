@@ -27,24 +27,14 @@ QUEUE = 512
 
 
 def turns(nbytes: int, cache: int) -> int:
-    """Sets of buffers that together are twice the cache, but at most TURNS."""
+    """The number of sets of buffers that together fill the cache twice; at most TURNS."""
     return max(1, min(TURNS, -(-2 * cache // nbytes))) if nbytes and cache else 1
 
 
-def rotated(
-    device: GpuDevice,
-    buffers: DeviceBuffers,
-    sets: int,
-    allocate: Callable[[int], DeviceArray],
-) -> list[dict[Buffer, DeviceArray]]:
-    """The buffers and copies of them, content included; what shares memory does so in each set."""
-    copies = (_copied(device, buffers, allocate) for _ in range(1, sets))
-    return [dict(buffers), *copies]
-
-
-def _copied(
+def copied(
     device: GpuDevice, buffers: DeviceBuffers, allocate: Callable[[int], DeviceArray]
 ) -> dict[Buffer, DeviceArray]:
+    """Copies of buffers, content included; what shares memory does so in the copies."""
     result: dict[Buffer, DeviceArray] = {}
     for block in _blocks(buffers):
         low = min(array.address for _, array in block)

@@ -35,7 +35,7 @@ def _waits(receive: Receive) -> bool:
 
 
 def _room(nbytes: int) -> int:
-    """A message's share of the staging: from any place within 16 bytes, so twice a border."""
+    """Bytes of the staging for a message: rounded up, with room for any alignment in 16 bytes."""
     return -(-nbytes // _ALIGN) * _ALIGN + _ALIGN
 
 

@@ -146,7 +146,7 @@ class NoGpu(Unavailable):
 
 
 class RankGpu(NamedTuple):
-    """A rank's GPU, which GPU every rank has, and what the table must say of that.
+    """A rank's GPU, the GPUs of all ranks, and remarks on them for the table.
 
     ``nccl``: the module of NCCL, where it was wanted.
     """
@@ -163,7 +163,7 @@ class RankGpu(NamedTuple):
 
 
 def driver_here() -> bool:
-    """Whether an NVIDIA driver seems to be loaded: asked before anything large is imported."""
+    """Whether an NVIDIA driver seems to be loaded; a cheap test before CuPy is imported."""
     return any(Path(sign).exists() for sign in _SIGNS)
 
 
@@ -227,7 +227,7 @@ def take(world: World, request: TransportRequest, *, library: bool) -> RankGpu:
 def _picked(world: World, local: list[int], request: TransportRequest) -> list[str]:
     """PCI addresses of the best GPUs for the ranks of this node, in the order of their ring.
 
-    One rank a node looks. Raises Unsupported on all ranks where one node has no answer.
+    One rank of each node looks. Raises Unsupported on all ranks if a node finds none.
     """
     answer: list[str] | str | None = None
     if world.rank == local[0]:
@@ -257,7 +257,7 @@ def _numbered(cupy: Any, visible: int, bus: str) -> int:
 
 
 def _agree(everyone: list[list[Any]]) -> None:
-    """Raise what the first rank that cannot go on has found."""
+    """Raise, on all ranks, the problem of the first rank that has one."""
     for rank, (problem, unsupported, _, host, _) in enumerate(everyone):
         if problem:
             alone = any(not other[0] for other in everyone)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.execution.gpu.action import DeviceBuffers, StreamAction, copied, turns
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import Roofline
@@ -43,7 +43,7 @@ class GpuTransport(Transport):
 
     @property
     def meet(self) -> list[Call] | None:
-        """Calls after which no rank's stream goes on before all have come here; None without."""
+        """Calls that let all ranks' streams wait for each other; None where they cannot."""
         return None
 
     def allocate(self, nbytes: int) -> Any:
@@ -61,7 +61,8 @@ class GpuTransport(Transport):
         """
         own = sum(array.nbytes for array in buffers.values())
         most = max(self.world.gather(own))
-        return [*rotated(self.device, buffers, self.turns(most), self.allocate)]
+        further = range(1, self.turns(most))
+        return [buffers, *(copied(self.device, buffers, self.allocate) for _ in further)]
 
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies of so many bytes of buffers take, beside the buffers."""

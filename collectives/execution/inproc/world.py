@@ -40,7 +40,7 @@ class Mailbox:
     def get(self, src: int, dst: int, rank: int) -> object:
         """Take the next item; RankFailure after the deadline or an abort. ``rank`` is the taker."""
         queue = self._queue(src, dst)
-        if self.failed.is_set():  # a queue that was made since then has no word of it
+        if self.failed.is_set():  # a queue that was created later has no abort in it
             queue.put(_ABORT)
         try:
             item = queue.get(timeout=self.deadline)
@@ -226,7 +226,7 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
 
 
 def _first_cause(errors: dict[int, BaseException]) -> BaseException:
-    """The error that the others merely follow from."""
+    """The error that caused the others."""
     causes = [e for e in errors.values() if not isinstance(e, RankFailure)]
     if causes:
         return causes[0]

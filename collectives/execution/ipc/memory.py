@@ -41,8 +41,8 @@ class PeerMemory:
     def allocate(self, nbytes: int) -> DeviceArray:
         """An allocation of its own. Raises Unavailable when the device has too little left.
 
-        Once described to another process it is given back only by `forget`, for others may map it
-        a little longer than this rank keeps it.
+        Once it was described to another process, only `forget` frees it, since others may still
+        map it.
         """
         room = -(-max(nbytes, 1) // PAGE) * PAGE
         array = self._device.allocate(room)
@@ -59,12 +59,12 @@ class PeerMemory:
             self._retired.append(array)
 
     def unmap(self) -> None:
-        """Give back what this rank maps of others and nobody holds; before they `forget` it."""
+        """Close unused mappings of other ranks' memory; the owners call `forget` afterwards."""
         while self._unmapped:
             self._device.ipc_close(self._unmapped.pop())
 
     def forget(self) -> None:
-        """Let go of what other ranks mapped; once all of them have called `unmap`."""
+        """Free allocations that other ranks had mapped; all of them must have called `unmap`."""
         self._retired.clear()
 
     def locate(self, array: DeviceArray) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class PeerMemory:
         )
 
     def own(self, key: int) -> int:
-        """Where an allocation of this rank begins."""
+        """The address of an allocation of this rank."""
         return self._own[key][0]
 
     def keeper(self, key: int) -> object:
@@ -100,7 +100,7 @@ class PeerMemory:
         return {**description, "handle": self._device.ipc_handle(address).hex()}
 
     def attach(self, rank: int, key: int, where: Mapping[str, Any]) -> tuple[int, object]:
-        """Where another rank's allocation lies here, and what keeps it mapped (see `keeper`, too).
+        """Map another rank's allocation; gives its address here, and what keeps it mapped.
 
         Raises Unavailable where it cannot be mapped, with the remedy.
         """

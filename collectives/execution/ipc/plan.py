@@ -112,7 +112,7 @@ def compile_kernels(
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a rank's plan finds what is not in the ranks' buffers; see plan.cuh's header.
+    """Addresses that a rank's plan needs beside the buffers; see plan.cuh's header.
 
     ``words[r]``: where rank r keeps what is signalled to it. ``tell[r]``: the word in which rank r
     looks whether this rank is gone; 0 for itself. ``gone``, ``claim``, ``status``: what this rank
@@ -284,7 +284,7 @@ class _Process:
             self._fd = os.pidfd_open(pid)
 
     def ended(self) -> bool:
-        """Whether it has ended. Without a pidfd a process that took its number stands for it."""
+        """Whether it has ended. Without a pidfd, a later process of the same number hides that."""
         if self._fd >= 0:
             return bool(select.select([self._fd], [], [], 0)[0])
         try:
@@ -318,7 +318,7 @@ class PeerWatch:
         self._looked = 0.0
 
     def look(self) -> None:
-        """Stop the executor when a rank's process has ended; asked again and again, cheap."""
+        """Stop the executor if a rank's process has ended. Cheap, as it is called repeatedly."""
         now = time.monotonic()
         if now - self._looked < PATIENCE:
             return
@@ -330,7 +330,7 @@ class PeerWatch:
             self.stop()
 
     def stop(self) -> None:
-        """Let every wait on the GPU end as vain."""
+        """End every wait on the GPU; the executor reports it as failed."""
         self.status[_STOP] = 1
 
     def settle(self) -> None:

@@ -120,13 +120,13 @@ class IpcTransport(GpuTransport):
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
         self.lane = WatchedLane(device, world, self._watch, deadline)
-        self._tell, self._held = self._introduced()
+        self._tell, self._held = self._map_life_words()
         self._closed = False
         # Of the type and operation that most plans have, so that this compiles nothing more.
         self._meeting = PeerBinding.meeting(self, np.dtype(np.float32), op("sum"))
 
-    def _introduced(self) -> tuple[list[int], list[object]]:
-        """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
+    def _map_life_words(self) -> tuple[list[int], list[object]]:
+        """The address of each rank's word for "this rank has left", and what keeps it mapped."""
         world, tell, held = self.world, [0] * self.world.size, list[object]()
         key, _ = self.memory.locate(self._life)
         everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
@@ -382,9 +382,9 @@ class PeerBinding:
 
     @classmethod
     def meeting(cls, transport: IpcTransport, dtype: np.dtype[Any], op: Op | None) -> PeerBinding:
-        """Where no rank's stream goes on before all have come; by the kernels of a type.
+        """Bind a meeting: no rank's stream continues before all ranks' streams have arrived.
 
-        One launch of one block, with nothing between entering and leaving.
+        One launch of one block, by the kernels of the type and operation.
         """
         bound, world = cls(transport, dtype), transport.world
         ranks = range(world.size)
@@ -399,7 +399,7 @@ class PeerBinding:
         tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
         buffers: Mapping[Buffer, Any],
     ) -> tuple[Json, set[int]]:
-        """What other ranks must know, and the keys of the allocations that it names."""
+        """This rank's message to the others, and the keys of the allocations in it."""
         memory = self._transport.memory
         places = places_of(memory.locate, buffers, self._dtype.itemsize)
         shared = self._transport.shared
@@ -408,7 +408,7 @@ class PeerBinding:
         return {"message": tell(places), "segments": segments}, keys
 
     def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
-        """Where a rank's allocations lie here."""
+        """Addresses on this rank of a rank's allocations, by key."""
         memory, addresses = self._transport.memory, {}
         for key, where in segments.items():
             if rank == self._transport.world.rank:
@@ -443,7 +443,7 @@ class PeerBinding:
         return program(transport.kernels(self._dtype, op, average), plan, nteams)
 
     def _exchange(self, control: DeviceArray) -> list[int]:
-        """Where every rank's words lie here."""
+        """Addresses on this rank of the signal words of every rank."""
         transport = self._transport
         key, _ = transport.memory.locate(control)
         segments = {key: transport.memory.describe(key, transport.shared)}

@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, str | int]:
 class Log:
     """A file that NCCL writes to; read from where the last reading ended.
 
-    Without a path NCCL says nothing to us.
+    Without a path it stays empty.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -69,10 +69,10 @@ class Log:
 
 
 @contextmanager
-def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
+def capture_debug_log(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
     """Have NCCL write its tuning to a file of ours, if it makes its first communicator inside.
 
-    Gives a log that hears nothing where that is not ``wanted`` or the user has set NCCL_DEBUG.
+    Gives a log that stays empty where it is not ``wanted`` or the user has set NCCL_DEBUG.
     """
     if not wanted or any(name in env for name in _NAMES):
         yield Log()

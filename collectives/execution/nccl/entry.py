@@ -22,7 +22,7 @@ def _suits(world: World, request: TransportRequest) -> bool:
 def _open(world: World, request: TransportRequest) -> OpenTransports:
     """NCCL on this rank's GPU; raises as `collectives.execution.gpu.take.take` does."""
     from collectives.execution.gpu.take import correctness_remarks, nccl_variables, take
-    from collectives.execution.nccl.debug_log import listening
+    from collectives.execution.nccl.debug_log import capture_debug_log
     from collectives.execution.nccl.transport import NcclTransport
 
     taken = take(world, request, library=True)
@@ -37,7 +37,7 @@ def _open(world: World, request: TransportRequest) -> OpenTransports:
             )
         )
     graph = GRAPH.of(request.chosen)
-    with listening(world.rank == 0) as log:
+    with capture_debug_log(world.rank == 0) as log:
         transport = NcclTransport(
             world,
             taken.device,

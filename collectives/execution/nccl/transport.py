@@ -34,7 +34,6 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
-BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
 # An NCCL call puts a wait, its kernel and a record into the stream's queue, and one more at times.
 _ENTRIES = 4
@@ -44,15 +43,11 @@ _ENTRIES = 4
 _ENTRIES_BETWEEN_NODES = QUEUE // 16
 # ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
 TYPES = {
-    name: number
-    for number, name in enumerate(
-        (
-            *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
-            *("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
-        )
-    )
-}
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6,
+    "float32": 7, "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
+}  # fmt: skip
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+BYTES, FLOAT, SUM = TYPES["uint8"], TYPES["float32"], OPS["sum"]
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
 # Bytes of NCCL's buffers by protocol, channels, and connections of a channel: the defaults of its
 # public sources (NCCL_BUFFSIZE, and what follows from its constants for LL and LL128).
@@ -101,8 +96,8 @@ class NcclTransport(GpuTransport):
 
     ``graph``: replay plans from captured graphs. ``cold``: let sets of buffers take turns, so that
     no iteration finds its operands in the L2 cache.
-    ``compare``: measure also what graph and eager iterations take without a gate. ``log``: where
-    NCCL says what it chose. Raises Unavailable when a communicator cannot be made.
+    ``compare``: measure also what graph and eager iterations take without a gate. ``log``: what
+    NCCL writes its choices to. Raises Unavailable when a communicator cannot be made.
     """
 
     name = "nccl"
@@ -129,7 +124,7 @@ class NcclTransport(GpuTransport):
         self.nccl = nccl
         self._graph, self._compare = graph, compare
         self._log = log or Log()
-        self.said: dict[str, Json] = {}
+        self.action_facts: dict[str, Json] = {}
         self._actions: WeakSet[StreamAction] = WeakSet()
         self.comm = communicator
         if communicator is None:
@@ -207,7 +202,7 @@ class NcclTransport(GpuTransport):
     def _action(
         self, bound: list[Any], moved: tuple[int, int], held: object, library: str
     ) -> StreamAction:
-        self.said = {}
+        self.action_facts = {}
         self._log.skip()
         # No reference from the action to itself: its memory goes when it is closed, and not when
         # the collector of cycles comes by.
@@ -230,14 +225,16 @@ class NcclTransport(GpuTransport):
     def _connected(self, library: str, action: StreamAction) -> None:
         """After the first launch: what NCCL chose, and what graphs are worth, where asked."""
         if library:
-            self.said |= self._log.chosen()
+            self.action_facts |= self._log.chosen()
         if self._compare:
             overheads = action.overhead()
-            self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in overheads.items()}
+            self.action_facts |= {
+                f"{name}_us": round(each * 1e6, 3) for name, each in overheads.items()
+            }
 
     def _refused(self, what: str, why: str) -> None:
         """No graph, or no gate, although wanted: the row and its record say so."""
-        self.said[what] = why
+        self.action_facts[what] = why
 
     # -- groups
 
@@ -287,10 +284,10 @@ class NcclTransport(GpuTransport):
         if self.comm is not None:
             self.comm.check_async_error()
 
-    def _left(self) -> Any:
-        """The communicator, which is this transport's no more.
+    def _detach(self) -> Any:
+        """Take the communicator out of this transport.
 
-        NCCL waits for graphs to go first.
+        Actions are closed first: NCCL waits until their graphs are gone.
         """
         for action in list(self._actions):
             action.close()
@@ -299,7 +296,7 @@ class NcclTransport(GpuTransport):
 
     def give_up(self) -> None:
         """Abort the communicator: kernels that wait for another rank end."""
-        comm = self._left()
+        comm = self._detach()
         if comm is not None:
             with suppress(RuntimeError):
                 comm.abort()
@@ -309,7 +306,7 @@ class NcclTransport(GpuTransport):
         """Destroy the communicator; what was prepared here is closed."""
         if self.comm is not None:
             self.lane.wait()
-        comm = self._left()
+        comm = self._detach()
         if comm is not None:
             comm.destroy()
         self._word = self.device.wrap(0, 0, None)
