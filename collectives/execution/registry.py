@@ -89,6 +89,8 @@ class Entry:
     ``on_gpu_with``: it does where this option has another value than its default. ``turn``: where
     ``auto`` tries it, lowest first; None: never. ``suits``: whether ``auto`` takes it for a run,
     the same on all ranks. ``between``: opens it to time pairs of ranks (`topology measure`).
+    ``maps_memory``: ranks use each other's buffers in place, so that times between pairs also say
+    what its passes and mailboxes cost (`collectives.predict.maps`).
     """
 
     name: str
@@ -100,6 +102,7 @@ class Entry:
     turn: int | None = None
     suits: Callable[[World, TransportRequest], bool] = suits_every_run
     between: Callable[[World], Transport] | None = None
+    maps_memory: bool = False
 
     @property
     def makes_ranks(self) -> bool:

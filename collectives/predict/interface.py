@@ -33,7 +33,7 @@ class Operation:
     """An algorithm of a collective on so many ranks.
 
     ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``.
-    ``itemsize``: bytes of an element, as chunks are whole elements. ``given``: the schedule, where
+    ``itemsize``: bytes of an element, as chunks are whole elements. ``built``: the schedule, where
     the caller has built it already.
     """
 
@@ -43,7 +43,7 @@ class Operation:
     itemsize: int = 4
     root: int = 0
     in_place: bool = False
-    given: Schedule | None = None
+    built: Schedule | None = None
 
     @classmethod
     def of(
@@ -69,8 +69,8 @@ class Operation:
 
         A label that is a file (``x.xml``) is not looked for.
         """
-        if self.given is not None:
-            return self.given
+        if self.built is not None:
+            return self.built
         if self.algorithm in ("", LIBRARY) or from_file(self.algorithm):
             raise Unsupported(f"{self.algorithm or 'no algorithm'} has no schedule of ours")
         name, parameters = parse(self.algorithm)

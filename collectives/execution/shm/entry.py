@@ -31,4 +31,6 @@ def _between(world: World) -> Transport:
     return ShmTransport(world)
 
 
-ENTRY = Entry("shm", worlds=("mpi",), open=_open, turn=2, suits=_suits, between=_between)
+ENTRY = Entry(
+    "shm", worlds=("mpi",), open=_open, turn=2, suits=_suits, between=_between, maps_memory=True
+)
