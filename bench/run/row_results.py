@@ -105,7 +105,9 @@ class RowResults:
             arrival = self._entering.at(work.arrival, line.size, earlier)
             in_place = placement == "in"
             record = self._measure(case, in_place, work, chosen, arrival)
-            record = replace(record, **blank, placement=placement, library_facts=dict(carrier.action_facts))
+            record = replace(
+                record, **blank, placement=placement, library_facts=dict(carrier.action_facts)
+            )
             one = measured(record, self._run(spec.name))
             pair = pair._replace(in_place=one) if in_place else pair._replace(out=one)
         return pair

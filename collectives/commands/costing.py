@@ -21,8 +21,8 @@ from busbar.units import (
     parse_size,
     sweep_sizes,
 )
-from collectives.commands.command import SchedulesOptions, one, pairs, show, width
-from collectives.formats.load import from_file
+from collectives.commands.command import SchedulesOptions, pairs, parse_rank_count, show, width
+from collectives.formats.load import is_file
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 
@@ -59,7 +59,7 @@ class CostCommand(SchedulesOptions, Command):
         from collectives.predict.compare import compare_algorithms
 
         options, name, parameters = self.algorithm()
-        nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
+        nranks, sizes = parse_rank_count(options.ranks, _MOST_RANKS), _sizes(options)
         predictor: CollectivePredictor | None = None
         notes: Sequence[str] = ()
         if sizes:
@@ -143,7 +143,7 @@ def _counts(
         table.add_row("lower bound", "", str(least.rounds), "", *ends, end_section=True)
     for each in contenders:
         c = each.cost
-        label = Path(each.name).name if from_file(each.name) else each.name
+        label = Path(each.name).name if is_file(each.name) else each.name
         cells = volumes(c.total, c.out, c.into, c.reduced)
         table.add_row(label, str(c.steps), str(c.rounds), *cells)
     for name in refused:

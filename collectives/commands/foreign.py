@@ -13,9 +13,9 @@ from busbar.errors import Unsupported
 from busbar.files import write_all
 from busbar.options import option
 from busbar.units import MOST_BYTES, format_bytes
-from collectives.commands.command import ScheduleOptions, one
+from collectives.commands.command import ScheduleOptions, parse_rank_count
 from collectives.formats.export import export
-from collectives.formats.load import build, from_file, proven
+from collectives.formats.load import build, is_file, prove_file
 from collectives.formats.msccl import MOST_GPUS, PROTOCOLS, parse, write
 from collectives.formats.proof import prove
 from collectives.formats.simulators import chakra, goal, turns
@@ -40,7 +40,7 @@ class ImportCommand(Command):
 
     def run(self) -> int:
         """Print what was proven, and what the schedule costs."""
-        proof = proven(self.file)
+        proof = prove_file(self.file)
         where, schedule = proof.layout, proof.schedule()
         counts = cost(schedule, where.spec)
         room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)
@@ -88,10 +88,10 @@ class ExportCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Write the files, or the one to standard output."""
-        if self.collective is None and not from_file(self.name):
+        if self.collective is None and not is_file(self.name):
             raise Unsupported(f"export {self.name}: give its --collective")
         options, name, parameters = self.algorithm()
-        nranks, root = one(options.ranks, MOST_GPUS), options.root
+        nranks, root = parse_rank_count(options.ranks, MOST_GPUS), options.root
         what = spec(options.collective or "")
         most = _MOST_MOVES[options.format]
         about = estimate_moves(what.name, name, nranks)

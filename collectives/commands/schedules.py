@@ -13,8 +13,15 @@ from busbar.errors import ScheduleError, Unsupported
 from busbar.options import option, switch
 from busbar.tables import new_table
 from busbar.units import parse_ranks
-from collectives.commands.command import ScheduleOptions, SchedulesOptions, one, pairs, show, width
-from collectives.formats.load import build, draft, from_file, proven
+from collectives.commands.command import (
+    ScheduleOptions,
+    SchedulesOptions,
+    pairs,
+    parse_rank_count,
+    show,
+    width,
+)
+from collectives.formats.load import build, draft, is_file, prove_file
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 from collectives.schedule.schedule import Schedule
 
@@ -57,7 +64,7 @@ class ShowCommand(ScheduleOptions, Command):
     def run(self) -> int:
         """Print the steps, or draw them."""
         from busbar.figures import checked
-        from collectives.schedule.draw import described, picture
+        from collectives.schedule.draw import describe_moves, draw_schedule
 
         if self.svg is not None:
             checked(self.svg)
@@ -65,7 +72,7 @@ class ShowCommand(ScheduleOptions, Command):
         if options.collective is None:
             raise Unsupported(f"show {name}: give its --collective")
         make = build if options.placed else draft
-        nranks = one(options.ranks)
+        nranks = parse_rank_count(options.ranks)
         schedule = make(options.collective, name, nranks, root=options.root, **parameters)
         chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
         title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
@@ -79,11 +86,13 @@ class ShowCommand(ScheduleOptions, Command):
             columns = width()
             show(title, "", " step   moves", f" {'─' * (columns - 2)}")
             for number, step in enumerate(schedule.steps):
-                texts = [f"{src}{text}" for src, text in described(step.moves(), schedule.vector)]
+                texts = [
+                    f"{src}{text}" for src, text in describe_moves(step.moves(), schedule.vector)
+                ]
                 sys.stdout.write(_lines(number, texts, columns))
             show("", legend, *description)
         if options.svg is not None:
-            picture(schedule, title, options.svg)
+            draw_schedule(schedule, title, options.svg)
             print(f"drawn to {options.svg}", file=sys.stderr)
         return 0
 
@@ -98,13 +107,13 @@ def _about(collective: str, name: str) -> list[str]:
 
 def _columns(schedule: Schedule, title: str) -> Table:
     """A row a step and a column a rank."""
-    from collectives.schedule.draw import described
+    from collectives.schedule.draw import describe_moves
 
     n = schedule.nranks
     table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)
     for number, step in enumerate(schedule.steps):
         sent: list[list[str]] = [[] for _ in range(n)]
-        for src, text in described(step.moves(), schedule.vector):
+        for src, text in describe_moves(step.moves(), schedule.vector):
             sent[src].append(text)
         table.add_row(str(number), *map("\n".join, sent))
     return table
@@ -129,7 +138,7 @@ class VerifyCommand(SchedulesOptions, Command):
         """Print what was proven; 1 where a schedule is wrong."""
         from collectives.schedule.verify import verify
 
-        if from_file(self.name):
+        if is_file(self.name):
             return self._verify_file(Path(self.name))
         options, name, parameters = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
@@ -162,7 +171,7 @@ class VerifyCommand(SchedulesOptions, Command):
     def _verify_file(self, path: Path) -> int:
         """Prove a file in the place of NAME."""
         try:
-            proof = proven(path)
+            proof = prove_file(path)
         except ScheduleError as error:
             print(f"collectives: {error}", file=sys.stderr)
             return 1

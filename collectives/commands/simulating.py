@@ -25,7 +25,7 @@ from busbar.units import (
     sweep_sizes,
 )
 from collectives.commands.command import ScheduleOptions, show
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SimulateCommand(ScheduleOptions, Command):
     def run(self) -> int:
         """Simulate every algorithm at every rank count or size, and show them in tables."""
         sizes = _sizes(self)
-        names = [self.name] if from_file(self.name) else self.name.split(",")
+        names = [self.name] if is_file(self.name) else self.name.split(",")
         if self.svg is not None:
             checked(self.svg)
             if self.sweep is None and len(names) > 1:
@@ -155,7 +155,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
 
     own, name, parameters = replace(options, name=text).algorithm()
     collective = _collective(own, name)
-    if from_file(text) and nranks not in (None, int(own.ranks)):
+    if is_file(text) and nranks not in (None, int(own.ranks)):
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
         nranks = _counted(own, parameters)
@@ -195,7 +195,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
 
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     """An algorithm for every rank count that it serves."""
-    if from_file(text):
+    if is_file(text):
         raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
     counts = parse_ranks(options.ranks or "64", _MOST_RANKS)
     if len(counts) == 1:

@@ -62,7 +62,7 @@ def _naming(path: Path, what: str = "") -> Iterator[None]:
         raise Unsupported(f"{path}: {what}{error}") from None
 
 
-def proven(path: Path) -> ProvenFile:
+def prove_file(path: Path) -> ProvenFile:
     """Read and prove a file.
 
     Raises MscclError for a file of neither format, ScheduleError for an algorithm that is wrong,
@@ -111,8 +111,8 @@ def _summary(head: str, placements: str, notes: tuple[str, ...]) -> list[str]:
     return [head, proven, *(f"note: {note}" for note in notes)]
 
 
-def stated(path: Path) -> Layout:
-    """The layout of a file's collective: what it is for. Raises as `proven` does."""
+def load_layout(path: Path) -> Layout:
+    """The layout of a file's collective: what it is for. Raises as `prove_file` does."""
     parsed = _parse(path)
     with _naming(path):
         if isinstance(parsed, ExecutionPlan):
@@ -123,9 +123,9 @@ def stated(path: Path) -> Layout:
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     """A file's algorithm as a placed schedule for a collective.
 
-    Raises what `proven` does, and Unsupported where the file is for something else.
+    Raises what `prove_file` does, and Unsupported where the file is for something else.
     """
-    where = stated(path)
+    where = load_layout(path)
     for name, requested, stated_value in (
         ("collective", collective, where.spec.name),
         ("ranks", nranks, where.nranks),
@@ -133,17 +133,17 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     ):
         if requested != stated_value:
             raise Unsupported(f"{path}: it is for {name} {stated_value}, not {requested}")
-    return replace(proven(path).schedule(), name=make_printable(path.name))
+    return replace(prove_file(path).schedule(), name=make_printable(path.name))
 
 
-def from_file(name: str) -> bool:
+def is_file(name: str) -> bool:
     """Say whether a name is that of a file: it ends in .xml or .json, or has a slash."""
     return name.endswith((".xml", ".json")) or "/" in name or os.sep in name
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     """As `collectives.schedule.catalogue.parameters`; a file's algorithm has none."""
-    return {} if from_file(name) else catalogue.parameters(collective, name)
+    return {} if is_file(name) else catalogue.parameters(collective, name)
 
 
 def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
@@ -151,7 +151,7 @@ def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: o
 
     Raises what `load` does beside.
     """
-    if not from_file(name):
+    if not is_file(name):
         return catalogue.draft(collective, name, nranks, root=root, **values)
     if "pack" in values:
         raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, Unsupported
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.predict.machine import LinkCosts, Machine
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import parse, spec
@@ -71,7 +71,7 @@ class Operation:
         """
         if self.built is not None:
             return self.built
-        if self.algorithm in ("", LIBRARY) or from_file(self.algorithm):
+        if self.algorithm in ("", LIBRARY) or is_file(self.algorithm):
             raise Unsupported(f"{self.algorithm or 'no algorithm'} has no schedule of ours")
         name, parameters = parse(self.algorithm)
         parameters.pop("root", None)

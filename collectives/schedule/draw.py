@@ -16,7 +16,7 @@ COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
 
 
-def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
+def describe_moves(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
     """Senders of a step's moves, neighbouring chunks joined, and how they see them.
 
     ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
@@ -40,7 +40,7 @@ def _run(chunk: int, count: int) -> str:
     return str(chunk) if count == 1 else f"{chunk}-{chunk + count - 1}"
 
 
-def picture(schedule: Schedule, title: str, path: Path) -> None:
+def draw_schedule(schedule: Schedule, title: str, path: Path) -> None:
     """Draw ranks × steps with an arrow a message into a file, whose ending is the format.
 
     Raises what `figures.checked` does, and Unsupported for more messages than can be seen.

@@ -37,7 +37,7 @@ from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array
-from collectives.formats.load import build, from_file
+from collectives.formats.load import build, is_file
 from collectives.schedule import catalogue
 from reports.records.measurement import Record
 from reports.statistics.uncertain import mean_of, median_of
@@ -54,7 +54,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
     plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
-    if not plain and "+" not in choice.name and not from_file(choice.name):
+    if not plain and "+" not in choice.name and not is_file(choice.name):
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
     if choice.name == "auto":
