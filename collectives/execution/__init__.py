@@ -1,1 +1,1 @@
-"""How it runs: a schedule lowered to one rank's program, and the transports that carry it out."""
+"""How a schedule is run: lowered to one rank's program, which a transport executes."""

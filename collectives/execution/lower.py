@@ -23,10 +23,10 @@ Ids = NDArray[np.int64]
 
 
 class _Memory:
-    """One rank's slots, numbered through all buffers, and the copies that are put off.
+    """One rank's slots, numbered through all buffers, and its delayed copies.
 
-    ``pending[i]`` is the slot whose data slot i should hold but does not yet. In place a slot of
-    ``in`` that is also one of ``out`` goes by the latter's number.
+    ``pending[i]`` is the slot whose data slot i should hold but does not yet hold. In place, a slot
+    of ``in`` that is also one of ``out`` has the number of the latter.
     """
 
     def __init__(self, layout: Layout, rank: int, elements: Elements, in_place: bool) -> None:
@@ -34,34 +34,34 @@ class _Memory:
         sizes = [len(self.edges[b]) - 1 for b in Buffer]
         self.base = np.concatenate([[0], np.cumsum(sizes)])
         self.number = np.arange(self.base[-1])
-        # Whether a slot is the first of its buffer.
+        # True for a slot that is the first of its buffer.
         self.begins = np.isin(self.number, self.base)
         if in_place:
             out = {int(c): i for i, c in enumerate(layout.chunks(rank, Buffer.OUT))}
             for i, c in enumerate(layout.chunks(rank, Buffer.IN).tolist()):
                 self.number[i] = self.base[Buffer.OUT] + out[c] if c in out else i
         self.pending = np.full(len(self.number), _NOTHING)
-        # Which slots have a copy pending that reads a slot; entries may be out of date.
+        # For each slot, the slots with a pending copy from it; entries may be out of date.
         self.readers: dict[int, list[int]] = {}
 
     def ids(self, buffer: int, chunk: int, count: int) -> Ids:
-        """The numbers of a run of slots."""
+        """The numbers of ``count`` slots of a buffer from ``chunk`` on."""
         start = self.base[buffer] + chunk
         return self.number[start : start + count]
 
     def span(self, buffer: int, chunk: int, count: int) -> Span:
-        """The elements of a run of slots."""
+        """The elements of ``count`` slots of a buffer from ``chunk`` on."""
         edges = self.edges[Buffer(buffer)]
         return Span(Buffer(buffer), int(edges[chunk]), int(edges[chunk + count]))
 
     def span_of(self, first: int, count: int) -> Span:
-        """The elements of a run of numbered slots of one buffer."""
-        # The last buffer that starts here: those before it are empty.
+        """The elements of ``count`` slots of one buffer from slot number ``first`` on."""
+        # Several buffers may start at this number: all but the last of them are empty.
         buffer = int(np.searchsorted(self.base, first, side="right")) - 1
         return self.span(buffer, int(first - self.base[buffer]), count)
 
     def runs(self, ids: Ids, source: Ids) -> list[slice]:
-        """Maximal runs in which slots and their sources lie side by side in one buffer each."""
+        """The longest runs in which slots are adjacent, and so are their sources."""
         if len(ids) < 2:
             return [slice(0, len(ids))] if len(ids) else []
         edge = self.begins[ids[1:]] | self.begins[source[1:]]
@@ -70,9 +70,9 @@ class _Memory:
         return [slice(a, b) for a, b in pairwise(cuts) if b > a]
 
     def where(self, buffer: int, chunk: int, count: int, into: list[Local]) -> tuple[Ids, Span]:
-        """Slots and elements where all of a run's data lies in one piece.
+        """The slots and elements where the data of a run of slots lies now.
 
-        Where it is scattered, the pending copies are carried out first.
+        If the data does not lie in one piece, the run's pending copies are carried out first.
         """
         ids = self.ids(buffer, chunk, count)
         source = self.pending[ids]
@@ -84,7 +84,7 @@ class _Memory:
         return ids, self.span(buffer, chunk, count)
 
     def settle(self, ids: Ids, into: list[Local]) -> None:
-        """Carry out the copies that are pending into slots."""
+        """Carry out the pending copies into these slots."""
         todo = ids[self.pending[ids] != _NOTHING]
         source = self.pending[todo]
         for run in self.runs(todo, source):
@@ -95,14 +95,14 @@ class _Memory:
         self.pending[todo] = _NOTHING
 
     def change(self, ids: Ids, into: list[Local]) -> None:
-        """Slots are about to change: carry out the copies that still read them."""
+        """Prepare these slots for a change: carry out the pending copies that read them."""
         for i in ids.tolist():
             waiting = {r for r in self.readers.pop(i, ()) if self.pending[r] == i}
             if waiting:
                 self.settle(np.array(sorted(waiting), np.int64), into)
 
     def put_off(self, row: list[int], into: list[Local]) -> None:
-        """A local plain copy: remember it instead of doing it."""
+        """Delay a local copy: record it as pending."""
         _, _, sb, sc, db, dc, count, _ = row
         reads, writes = self.ids(sb, sc, count), self.ids(db, dc, count)
         for read, write in zip(reads.tolist(), writes.tolist(), strict=True):
@@ -110,7 +110,7 @@ class _Memory:
                 continue
             source = int(self.pending[read]) if self.pending[read] != _NOTHING else read
             self.change(np.array([write]), into)
-            if source == write:  # it comes back to where it still lies
+            if source == write:  # the copy restores data that never moved
                 self.pending[write] = _NOTHING
                 continue
             self.pending[write] = source
@@ -139,7 +139,7 @@ def _lower_step(memory: _Memory, rank: int, number: int, m: Moves) -> ProgramSte
 
 
 def _send(memory: _Memory, rows: list[list[int]], step: ProgramStep) -> set[int]:
-    """Add the sends; gives the slots that they read."""
+    """Add the step's sends; returns the slots that they read."""
     read: set[int] = set()
     for _, dst, sb, sc, _, _, count, reduce in rows:
         ids, span = memory.where(sb, sc, count, step.before)
@@ -160,8 +160,8 @@ def _receive(memory: _Memory, row: list[int], read: set[int], step: ProgramStep)
 def _local_now(
     memory: _Memory, rank: int, rows: list[list[int]], arriving: list[list[int]], step: ProgramStep
 ) -> None:
-    """Local moves that share a step with messages, or add: carried out at the step's end."""
-    # In place what is copied from ``in`` to ``out`` may be there already.
+    """Carry out local moves of a step that also has messages or additions, at the step's end."""
+    # In place a copy from ``in`` to ``out`` may already be done.
     rows = [
         row
         for row in rows
@@ -189,10 +189,10 @@ def _local_now(
 def lower(
     schedule: Schedule, layout: Layout, rank: int, elements: Elements, *, in_place: bool = False
 ) -> Program:
-    """A placed schedule as one rank's program.
+    """Lower a placed schedule to one rank's program.
 
-    ``elements``: as in `Layout.bounds`. In place the program may name ``in`` and ``out`` for the
-    same memory. Raises ScheduleError for a step that reads inside a rank what it also writes.
+    ``elements``: as in `Layout.bounds`. With ``in_place``, ``in`` and ``out`` of the program share
+    memory. Raises ScheduleError for a step that reads inside a rank what it also writes.
     """
     if schedule.vector:
         raise ScheduleError("lower: the schedule is in vector form; place it first")
@@ -210,7 +210,7 @@ def lower(
 
 
 def _scratch_used(steps: list[ProgramStep]) -> int:
-    """Elements of scratch up to the last one that anything touches."""
+    """Elements of scratch that the steps use, counted to the last one."""
     spans: list[Span] = []
     for step in steps:
         spans += [send.span for send in step.sends]

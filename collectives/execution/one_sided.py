@@ -1,4 +1,4 @@
-"""One-sided programs: puts and gets of one step of messages."""
+"""One-sided programs: the messages of one step as puts or gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collectives.schedule.moves import Buffer
 
 
 class RemoteAccess(NamedTuple):
-    """Elements of this rank, and of the buffer that ``peer`` exposes."""
+    """This rank's elements (``own``), and those that ``peer`` exposes (``start`` to ``stop``)."""
 
     peer: int
     own: Span
@@ -24,8 +24,8 @@ class RemoteAccess(NamedTuple):
 class OneSidedProgram:
     """The remote accesses of one rank in a one-sided program. All ranks create it together.
 
-    ``exposed``: the buffer that others reach into: where data arrives with put, where it comes from
-    with get. Raises Unsupported for programs of several steps, and where something is added.
+    ``exposed``: the buffer that other ranks access: the output for put, the input for get. Raises
+    Unsupported for programs of several steps or with additions.
     """
 
     def __init__(self, world: World, program: Program, how: OneSidedAccess) -> None:

@@ -33,11 +33,12 @@ def memory(program: Program, transport: Transport, itemsize: int, in_place: bool
 
 
 class Plan(Wrapper):
-    """Run with ``plan()``; a context manager that frees what it took.
+    """A schedule bound to buffers. Run it with ``plan()``; a context manager that closes it.
 
-    ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
-    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the
-    rank's, where the schedule is lowered already. ``action``: what the transport made of it.
+    ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory).
+    Scratch is allocated here. ``op`` is None for collectives that do not reduce. ``program``: the
+    rank's program, if the schedule is already lowered. ``action``: the action that the transport
+    prepared.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class Plan(Wrapper):
         self.program = program
         self._target, self._nranks = target, schedule.nranks
         self.action: Action = transport.prepare(program, buffers, op)
-        # Where the transport divides an average itself, nothing is left to do here.
+        # The average is divided here unless the transport's action does it.
         self._mean = op is not None and op.mean and not self.action.divides
 
     def __call__(self) -> None:
-        """Carry the collective out once."""
+        """Run the collective once."""
         self.action()
         if self._mean:
             scale(self._target, self._nranks)
@@ -84,7 +85,7 @@ class Plan(Wrapper):
             scale(self._target, self._nranks)
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`. Timed from Python where an average still has to be divided here."""
+        """See `Action.spans`. Timed from Python if an average is divided here."""
         return super().spans(n, start) if self._mean else self.action.spans(n, start)
 
     def __enter__(self) -> Plan:

@@ -1,8 +1,8 @@
 """One rank's part of a schedule, lowered from chunks to elements, without needless copies.
 
-A program is what transports execute. For each step it has the messages that this rank sends, those
-that it receives and stores or adds, and copies inside the rank. It names buffers and element ranges
-only. It knows neither the algorithm nor how bytes are moved.
+A program is what transports execute. Each step has the messages that this rank sends, those that it
+receives and stores or adds, and copies inside the rank. A program has only buffers and element
+ranges: it is independent of the algorithm and of how bytes are moved.
 
 `collectives.execution.lower` makes programs.
 """
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A message to ``peer``; ``reduce`` says that the peer adds it."""
+    """A message to ``peer``; ``reduce``: the peer adds it."""
 
     peer: int
     span: Span
@@ -39,9 +39,9 @@ class Send(NamedTuple):
 class Receive(NamedTuple):
     """A message from ``peer``.
 
-    With ``other``, ``span`` becomes ``other`` + message (``other`` is ``span`` itself where the
-    schedule's own slot is the operand); without, it becomes the message. ``late``: the span is
-    also read by this step's sends, so it may change only after they have left.
+    With ``other``, ``span`` becomes ``other`` + message; if the schedule adds to the span itself,
+    ``other`` equals ``span``. Without ``other``, ``span`` becomes the message. ``late``: this
+    step's sends also read the span, so it may change only after they have left.
     """
 
     peer: int
@@ -51,7 +51,7 @@ class Receive(NamedTuple):
 
 
 class Local(NamedTuple):
-    """Inside the rank: ``span`` becomes ``source``, or gains it when ``reduce``."""
+    """A move inside the rank: copy ``source`` to ``span``, or add it there (``reduce``)."""
 
     span: Span
     source: Span
@@ -62,7 +62,7 @@ class Local(NamedTuple):
 class ProgramStep:
     """One step of one rank: ``before``, then all messages at once, then ``after``.
 
-    ``number`` is the schedule's own count of steps, the same for all ranks.
+    ``number``: the step's number in the schedule, the same for all ranks.
     """
 
     number: int = 0

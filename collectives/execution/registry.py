@@ -1,6 +1,6 @@
-"""The registry of transports: every folder here that has an ``entry`` module is one.
+"""The registry of transports: each subfolder with a module ``entry`` is a transport.
 
-Entries are light: a transport is loaded only when it is opened.
+Entries are small: the transport itself is imported only when it is opened.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command line that belongs to transports.
+    """A command-line option of transports.
 
-    ``parse``: checks a text and gives it in one form, where there are no ``choices``; raises
-    Unsupported. ``title``: what it stands under in the help.
+    ``parse`` checks and normalises a value if there are no ``choices``; it raises Unsupported.
+    ``title``: the option's heading in the help.
     """
 
     flag: str
@@ -38,11 +38,11 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Its name, as in ``add_order`` for ``--add-order``."""
+        """The name as an identifier: ``add_order`` for ``--add-order``."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     def of(self, chosen: Mapping[str, str]) -> str:
-        """Its value where these were chosen, by name."""
+        """The option's value in ``chosen``, or its default."""
         return chosen.get(self.name, self.default)
 
 
@@ -52,9 +52,9 @@ class TransportRequest:
 
     ``name``: a transport, or ``auto``. ``deadline``: seconds until a rank that waits gives up.
     ``chosen``: values of transports' own options that were given, by name. ``gpus``: CUDA's numbers
-    of the GPUs to take, none for all, None for the best ones; those are what ``best_gpus`` gives
-    for so many ranks, as PCI addresses. ``asks_for_gpus``: a run without GPUs is not what was asked
-    for. ``pairs``: pairs of ranks are measured; ``reached``: by put and get, too.
+    of the GPUs to use; empty for all, None for the best ones. ``best_gpus(n)``: PCI addresses of
+    the best n GPUs. ``asks_for_gpus``: the run fails if it can use no GPUs. ``pairs``: pairs of
+    ranks are measured; ``reached``: by put and get, too.
     """
 
     name: str
@@ -69,14 +69,14 @@ class TransportRequest:
 
 
 class OpenTransports(NamedTuple):
-    """A transport, and the one whose library it is compared with, perhaps the same."""
+    """A run's transport, and the transport whose library is the baseline (maybe the same)."""
 
     transport: Transport
     baseline: Transport
 
 
 def suits_every_run(world: World, request: TransportRequest) -> bool:
-    """Requirements that every run meets."""
+    """True: the transport suits every run."""
     return True
 
 
@@ -84,11 +84,12 @@ def suits_every_run(world: World, request: TransportRequest) -> bool:
 class Entry:
     """The properties of a transport that are known without loading it.
 
-    ``worlds``: whose ranks it joins, by `World.name`. ``open`` opens it, on all ranks together; all
-    raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of GPUs;
-    ``on_gpu_with``: it does where this option has another value than its default. ``turn``: where
-    ``auto`` tries it, lowest first; None: never. ``suits``: whether ``auto`` takes it for a run,
-    the same on all ranks. ``between``: opens it to time pairs of ranks (`topology measure`).
+    ``worlds``: the worlds (`World.name`) whose ranks it connects. ``open`` opens it, on all ranks
+    together; all raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of
+    GPUs. ``on_gpu_with``: it does if this option does not have its default value. ``turn``: its
+    place in the order in which ``auto`` tries transports; None: never. ``suits``: whether ``auto``
+    uses it for a run, the same on all ranks. ``between``: opens it to time pairs of ranks
+    (`topology measure`).
     ``maps_memory``: ranks use each other's buffers in place, so that times between pairs also say
     what its passes and mailboxes cost (`collectives.predict.maps`).
     """
@@ -106,12 +107,12 @@ class Entry:
 
     @property
     def makes_ranks(self) -> bool:
-        """Whether its ranks are threads, which it starts itself."""
+        """True if its ranks are threads that it starts itself."""
         return self.worlds == ("inproc",)
 
 
 def transports() -> Mapping[str, Entry]:
-    """Every transport by the name that ``--transport`` knows."""
+    """All transports, by the name that ``--transport`` accepts."""
     entries: dict[str, Entry] = {}
     for folder in iter_modules(execution.__path__):
         place = f"{execution.__name__}.{folder.name}"
@@ -122,9 +123,9 @@ def transports() -> Mapping[str, Entry]:
 
 
 def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
-    """The transports of ranks of a world, by its name, in the order in which ``auto`` tries them.
+    """The transports of a world (by its name) in the order in which ``auto`` tries them.
 
-    ``on_gpu``: those of GPUs are among them.
+    ``on_gpu``: include those of GPUs.
     """
     fitting = (one for one in transports().values() if world in one.worlds)
     order = [(one.turn, one) for one in fitting if one.turn is not None]
@@ -132,10 +133,10 @@ def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
 
 
 def open_transports(world: World, request: TransportRequest) -> OpenTransports:
-    """The transports of a run, on all ranks together.
+    """Open the transports of a run, on all ranks together.
 
-    Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. What
-    ``auto`` cannot open is left out with a note, unless GPUs were asked for.
+    Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. A
+    transport that ``auto`` cannot open is skipped with a note, unless GPUs were asked for.
     """
     if request.name != "auto":
         named = transports().get(request.name)

@@ -1,4 +1,4 @@
-"""The memory roofline of this host for these ranks and sizes, which shm is compared with.
+"""The memory roofline of this host for these ranks and sizes, with which shm is compared.
 
 All ranks sweep their own buffers at once, and each sweep ends when all have ended, as in a
 collective. docs/measuring-limit.md has the definition and its reasons.
@@ -19,9 +19,9 @@ from collectives.schedule.moves import Buffer
 
 @dataclass(frozen=True)
 class Least:
-    """Bytes that all ranks together must read and write at the least, whatever the algorithm.
+    """The fewest bytes that all ranks together must read and write, whatever the algorithm.
 
-    ``together``: what is written lies where it was read (an all-reduce in place).
+    ``together``: written bytes replace those that were read (an all-reduce in place).
     """
 
     reads: int
@@ -31,10 +31,10 @@ class Least:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bytes per second of all ranks together, each the best of cached and streaming stores.
+    """Bytes per second of all ranks together; the faster of cached and streaming stores.
 
-    ``copy`` and ``update`` count a byte that is read and written once: from one buffer to
-    another, and in its place.
+    ``copy`` and ``update`` count a byte that is read and written once: copied to another buffer, or
+    updated in place.
     """
 
     read: float
@@ -43,7 +43,7 @@ class Roofline:
     update: float
 
     def seconds(self, bytes_: Least) -> float:
-        """The least time for so many bytes: as much as possible copied, the rest read or stored."""
+        """The shortest time to move these bytes: as many as possible are copied."""
         both = min(bytes_.reads, bytes_.writes)
         paired = both / (self.update if bytes_.together else self.copy)
         return paired + (bytes_.reads - both) / self.read + (bytes_.writes - both) / self.write
@@ -52,8 +52,8 @@ class Roofline:
 def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> Least:
     """The bytes that a collective must read and write: every input once, every output once.
 
-    In place, an output that is the rank's own input unchanged (its part of an all-gather) is
-    neither read for its sake nor written.
+    In place, an output that equals the rank's own input (its part of an all-gather) is neither read
+    nor written.
     """
     reads = writes = 0
     for rank in range(layout.nranks):
@@ -70,10 +70,10 @@ Sweep = Callable[[str, bool], NDArray[np.float64]]
 
 
 def probe(sweep: Sweep, world: World, nbytes: int) -> Roofline:
-    """Rates from sweeps over ``nbytes`` on every rank; medians, as of what is compared with them.
+    """Measure the rates with sweeps over ``nbytes`` on every rank; medians, as for rows.
 
-    Sweeps that took more than twice the least are left out: something else had the core. All ranks
-    call this together.
+    Sweeps that took more than twice the shortest time are left out: another process had the core.
+    All ranks call this together.
     """
 
     def best(kind: str, *streams: bool) -> float:

@@ -1,7 +1,7 @@
-"""The interface of the data plane: what a transport offers, and all that plans use of it.
+"""The interface of the data plane: transports, and the actions that they prepare.
 
-What every transport must do is abstract. What it may do has a default that says no. No caller uses
-`getattr` on a transport or an action.
+Methods that every transport must have are abstract. Optional ones have a default that says no. No
+caller uses `getattr` on a transport or an action.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _NOTHING: Mapping[str, Json] = MappingProxyType({})
 
 
 def unwatched(iteration: int) -> None:
-    """Ignore the number of an iteration: nobody watches the progress."""
+    """Ignore an iteration's number; the default of `Start.arrived`."""
 
 
 class Start(NamedTuple):
     """How iterations begin; `bench.timing` makes one for every batch.
 
     ``barrier`` returns when every rank has called it. ``at``: the time of ``clock`` at which each
-    iteration begins; empty: each begins behind a barrier. ``loop``: the iterations run back to
-    back and are timed as one. ``every``: whether iterations that are timed from Python have a
-    barrier each, or only the first. ``slower``: lengthen what is timed by this share of itself,
-    for checks of comparisons. ``arrived``: called with the number of each iteration that is timed
-    from Python, before it waits.
+    iteration begins; empty: each begins after a barrier. ``loop``: the iterations run back to back
+    and are timed as one. ``every``: iterations that are timed from Python have a barrier each, or
+    only the first has one. ``slower``: lengthen measured times by this fraction, to check
+    comparisons. ``arrived``: called with the number of each iteration that is timed from Python,
+    before it waits.
     """
 
     barrier: Callable[[], None]
@@ -57,14 +57,14 @@ class Start(NamedTuple):
 
     @property
     def by_host_clock(self) -> bool:
-        """Whether ``clock`` is the one that C++ reads too, and not an emulated one."""
+        """True if ``clock`` is the host's clock, which C++ can read, and not an emulated one."""
         return self.clock is time.perf_counter
 
 
 class Spans(NamedTuple):
     """When iterations began and ended, in seconds of `Start.clock`; one of each for a loop.
 
-    ``absolute``: False where only the differences ``ends - begins`` mean anything.
+    ``absolute``: False if only the differences ``ends - begins`` are meaningful.
     """
 
     begins: Floats
@@ -73,15 +73,15 @@ class Spans(NamedTuple):
 
     @property
     def seconds(self) -> Floats:
-        """How long each iteration took, or all iterations of a loop."""
+        """Seconds that each iteration took, or all iterations of a loop together."""
         return self.ends - self.begins
 
 
 class TracedMessage(NamedTuple):
-    """A message of one rank: ``way`` is to or from a peer, ``step`` of the schedule.
+    """A message of one rank: ``way`` is "to" or "from" the peer, ``step`` of the schedule.
 
-    ``start`` and ``end`` by ``time.perf_counter``: a send ends when its memory may be used again,
-    a receive begins when the rank is ready for it.
+    ``start`` and ``end`` by ``time.perf_counter``: a send ends when its memory may be reused, a
+    receive begins when the rank is ready for it.
     """
 
     way: str
@@ -97,11 +97,11 @@ Tell = Callable[[TracedMessage], None]
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """A library's own collective: what, between which buffers, by which operation.
+    """A library's own collective with its buffers and operation.
 
     ``buffers``: arrays of the transport's memory. ``elements`` of each part, as in `Layout`.
-    ``in_place``: ``in`` and ``out`` share memory as the specification says. ``nonblocking``: in
-    the form that is begun and waited for (`Transport.has_nonblocking`).
+    ``in_place``: ``in`` and ``out`` share memory as the specification says. ``nonblocking``: use
+    the non-blocking form (`Transport.has_nonblocking`).
     """
 
     spec: Collective
@@ -115,27 +115,27 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class OneSidedAccess:
-    """One rank reaches into another's memory: ``way`` is put or get, ``times`` in a row."""
+    """A one-sided operation: ``way`` is put or get, ``times`` is how often in a row."""
 
     way: str
     times: int = 1
 
 
 class Action(ABC):
-    """A prepared operation that is run many times, and counts the bytes that it moves."""
+    """A prepared operation that runs many times and counts the bytes that it moves."""
 
     divides: bool = False
-    """Whether the transport divides an average itself, on a GPU say."""
+    """Whether the transport itself divides an average, for example on a GPU."""
 
     one_by_one: bool = False
-    """Whether `between` does something, for which a window of time has no room."""
+    """Whether `between` does something, so that iterations cannot share a time window."""
 
     @abstractmethod
     def __call__(self) -> None:
-        """Carry the operation out once; returns when this rank's part is complete."""
+        """Run the operation once. Returns when this rank's part is complete."""
 
     def between(self) -> None:
-        """Do what follows an iteration, outside the clock: nothing by default."""
+        """Run work that follows an iteration and is not timed; by default nothing."""
         return
 
     @property
@@ -152,45 +152,45 @@ class Action(ABC):
         """Run n iterations and time them. All ranks call this together.
 
         Transports that time their own iterations override this: the extension's plans run without
-        the interpreter, and GPUs are timed by events. An override calls this method where it
-        cannot begin iterations as ``start`` says.
+        the interpreter, and GPUs are timed by events. An override calls this method if it cannot
+        begin iterations as ``start`` says.
         """
         return spans_from_python(self, n, start)
 
     def traced(self, tell: Tell) -> None:
-        """Run once and call ``tell`` with each message, where messages can be seen."""
+        """Run once and call ``tell`` with each message, if the transport can trace messages."""
         self()
 
     def over(self, work: Callable[[], None]) -> None:
-        """Begin the operation, do the work, and wait for its end: one iteration.
+        """Start the operation, do the work, and wait for the operation: one iteration.
 
-        Raises Unsupported where it cannot be begun without being ended.
+        Raises Unsupported if the operation has no non-blocking form.
         """
         raise Unsupported("this operation has no non-blocking form")
 
     def begun(self) -> int:
-        """The iterations that have begun so far, also those inside `spans`.
+        """The number of iterations begun so far, including those inside `spans`.
 
-        The watchdog's thread reads it while they run. 0 where the transport does not count them.
+        The watchdog's thread reads it meanwhile. 0 if the transport does not count iterations.
         """
         return 0
 
     def waiting(self) -> int | None:
-        """The rank whose message this rank waits for; None: for none, or it cannot be told.
+        """The rank whose message this rank waits for; None if there is none or it is unknown.
 
-        Another thread, the watchdog's, asks.
+        The watchdog's thread calls this.
         """
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Free the memory and the handles; the action is not run again."""
+        """Free memory and handles. The action cannot run again."""
 
 
 def spans_from_python(action: Action, n: int, start: Start) -> Spans:
-    """Run an action n times and time it here; see `Action.spans`.
+    """Run an action n times and time it from Python; see `Action.spans`.
 
-    Nothing but the action runs between two readings of the clock.
+    Between two readings of the clock only the action runs.
     """
     read = start.clock
     count = 1 if start.loop else n
@@ -222,7 +222,7 @@ def spans_from_python(action: Action, n: int, start: Start) -> Spans:
 
 
 class Wrapper(Action):
-    """An action around another one, which counts the bytes and iterations and is closed with it."""
+    """An action around another action, whose counts it passes on and which it closes."""
 
     action: Action
 
@@ -250,7 +250,7 @@ class Wrapper(Action):
 
 
 class Counted(Action):
-    """An action that sends and receives the same bytes in every iteration.
+    """An action that sends and receives the same number of bytes in every iteration.
 
     A subclass adds its iterations to ``_runs``.
     """
@@ -274,7 +274,7 @@ class Counted(Action):
 
 
 class CallList(Counted):
-    """Calls without arguments, carried out in turn; ``held`` is kept alive until `close`."""
+    """Calls without arguments, made in order; ``held`` is kept alive until `close`."""
 
     def __init__(
         self, calls: Sequence[Callable[[], Any]], sent: int, received: int, held: object = None
@@ -294,59 +294,59 @@ class CallList(Counted):
 
 
 class Transport(ABC):
-    """How bytes travel between ranks. All ranks make one together."""
+    """Moves bytes between ranks. All ranks create theirs together."""
 
     name: str
-    """The name that ``--transport`` knows."""
+    """The name that ``--transport`` accepts."""
     shares_memory: bool = False
-    """Whether every rank maps the memory of all, so that there is `worksharing`."""
+    """Whether every rank maps the memory of all ranks, so that `worksharing` is possible."""
     has_library: bool = False
     """Whether `library` is implemented."""
     library_executor: str | None = None
-    """What calls the library: ``native``, the extension, or ``python``."""
+    """What calls the library: ``native`` (the extension) or ``python``."""
     has_nonblocking: bool = False
-    """Whether `library` also has the non-blocking forms."""
+    """Whether `library` also has non-blocking forms."""
     average_ulps: int = 0
-    """By how many units in the last place the library's averages of floats may be off."""
+    """Permitted error of the library's averages of floats, in units in the last place."""
     device_uuid: str | None = None
-    """This rank's GPU as NVML writes it (``GPU-…``), where the transport moves a GPU's memory."""
+    """UUID of this rank's GPU as NVML writes it (``GPU-…``), if the transport moves GPU memory."""
     device_busid: str | None = None
-    """Its PCI address (``0000:1b:00.0``)."""
+    """PCI address of this rank's GPU (``0000:1b:00.0``)."""
     device_index: int | None = None
-    """Its number in this process."""
+    """Number of this rank's GPU in this process."""
     device_name: str | None = None
-    """The GPU's product name."""
+    """Product name of this rank's GPU."""
     facts: Mapping[str, Json] = _NOTHING
-    """Facts of the transport for records: library versions, choices."""
+    """Facts for records: versions of libraries, and choices."""
     action_facts: Mapping[str, Json] = _NOTHING
     """Facts of the last action for its records, such as the algorithm that a library chose."""
     remarks: Sequence[str] = ()
-    """Lines for the table."""
+    """Remarks below the table."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it moves the memory of GPUs."""
+        """True if the transport moves GPU memory."""
         return (self.device_uuid or self.device_busid) is not None
 
     @property
     def library_version(self) -> str:
-        """The library whose collectives `library` gives; empty where that is the world's MPI."""
+        """The version of the library that `library` uses; empty if that is the world's MPI."""
         return ""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Allocate memory that this transport is fastest on."""
+        """Allocate memory on which this transport is fastest."""
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that preparing the program takes beside its buffers.
+        """Bytes that preparing the program needs in addition to its buffers.
 
-        Late messages are put aside: at most those of the step that has most of them.
+        By default late messages are staged: those of the step that has most of them.
         """
         return program.late() * itemsize
 
     @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """Bind one rank's program to its buffers; it is bound once and run often."""
+        """Bind one rank's program to its buffers, to run it many times."""
 
     def library(self, call: LibraryCall) -> Action:
         """Bind the library's own collective, the baseline. Raises Unsupported without one."""
@@ -356,10 +356,10 @@ class Transport(ABC):
         )
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """Bind the collective with its work shared among all processes, whichever rank's it is.
+        """Bind a collective whose work is shared among all processes, independent of ranks.
 
-        No schedule is carried out: this is the best that the ranks' common memory allows. Raises
-        Unsupported where ranks have no memory in common.
+        No schedule is used: this is the fastest that the ranks' shared memory allows. Raises
+        Unsupported if ranks share no memory.
         """
         raise Unsupported(
             f"worksharing needs memory that all ranks share, and --transport {self.name} has none;"
@@ -367,11 +367,11 @@ class Transport(ABC):
         )
 
     def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
-        """Bind a program of one step of plain messages, carried out by one end of each.
+        """Bind a program of one step of plain messages as puts or gets.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's
-        (get), ``how.times`` times an iteration; the other end takes no part. All ranks call this
-        together. Raises Unsupported where no rank reaches another's memory.
+        memory (get), ``how.times`` times per iteration; the other rank takes no part. All ranks
+        call this together. Raises Unsupported if ranks cannot access each other's memory.
         """
         raise Unsupported(
             f"--transport {self.name} has no {how.way}: no rank reaches another's memory; use"
@@ -379,14 +379,15 @@ class Transport(ABC):
         )
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """The rates of this memory, from n sweeps of each kind; None where they are not known.
+        """Measure the rates of this memory with n sweeps of each kind; None if they are not known.
 
-        ``target`` loses its content. Raises Unsupported with the reason where it is missing here.
+        ``target`` is overwritten. Raises Unsupported, with the reason, if they cannot be measured
+        here.
         """
         return None
 
     def copy_rate(self, nbytes: int, n: int) -> float | None:
-        """Bytes per second of the best of n copies inside this rank's device; None without one.
+        """Bytes per second of the fastest of n copies inside this rank's device, or None.
 
         All ranks call this together, and copy at once.
         """
@@ -397,24 +398,24 @@ class Transport(ABC):
         return None
 
     def rotation(self, nbytes: int) -> int:
-        """Bytes of the further sets of buffers that take turns with buffers of so many bytes."""
+        """Bytes of the additional sets of buffers that are used in rotation with the first set."""
         return 0
 
     def trim(self) -> None:
-        """Free memory that nothing uses any more. All ranks call this together."""
+        """Free memory that is no longer used. All ranks call this together."""
         return
 
     def split(self, group: World) -> Transport | None:
-        """A transport for the ranks of a group, whose world is given; None: make one anew."""
+        """A transport for the ranks of ``group``; None if the caller must open a new one."""
         return None
 
     def give_up(self) -> None:
-        """End the waits of this rank, which has failed, and let the others know."""
+        """End this rank's waits after it has failed, and notify the other ranks."""
         return
 
     def close(self) -> None:
-        """Free what the transport holds.
+        """Free all resources.
 
-        All ranks call this, and none uses another's memory then.
+        All ranks call this, when no rank uses another's memory any more.
         """
         return

@@ -1,4 +1,4 @@
-"""The control plane: who the ranks are, and how they agree on small things.
+"""The control plane: the ranks of a run, and how they exchange small values.
 
 Messages here are JSON, never pickled objects, and are never timed.
 """
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class State(NamedTuple):
-    """How far a rank is: a row, an iteration of it, and the rank whose message it waits for.
+    """A rank's progress: its row, the iteration, and the rank whose message it waits for.
 
-    ``waits_for``: -1 where it waits for none, or cannot tell.
+    ``waits_for``: -1 if it waits for none, or this is unknown.
     """
 
     row: int
@@ -39,7 +39,7 @@ class World(Protocol):
 
     @property
     def rank(self) -> int:
-        """The number of the rank that asks."""
+        """The number of this rank."""
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ class World(Protocol):
 
     @property
     def states(self) -> dict[int, State]:
-        """How far ranks have said they are; those of other processes are not among them."""
+        """The last reported progress of ranks in this process, by rank."""
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
         """The root's value, on every rank."""
@@ -63,13 +63,13 @@ class World(Protocol):
         """Elementwise rank 0's value, or a reduction of all ranks', on every rank."""
 
     def barrier(self) -> None:
-        """Return when every rank is here."""
+        """Return when every rank has called this."""
 
     def rest(self) -> None:
-        """Return when every rank is here; sleep until then, so that others have the core."""
+        """Return when every rank has called this; sleep meanwhile, so that the core is free."""
 
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
-        """Send a few numbers to a rank, which is to `receive` as many."""
+        """Send a few numbers to a rank, which must `receive` the same number."""
 
     def receive(self, peer: int, into: NDArray[np.float64]) -> None:
         """Wait for the numbers that a rank sends."""
@@ -78,27 +78,27 @@ class World(Protocol):
         """Send a message to all other ranks without waiting, for instance that this one failed."""
 
     def alarms(self) -> list[tuple[int, Json]]:
-        """The alarms of other ranks since the last call, each with its rank."""
+        """The alarms of other ranks since the last call, as (rank, message)."""
 
     def once(self, make: Callable[[], T]) -> T:
-        """The result of ``make``, which ranks of one process share. All ranks call this."""
+        """The result of ``make``, made once for all ranks of a process. All ranks call this."""
 
     def threads(self) -> ThreadLevel | None:
-        """MPI's thread level, by which some libraries choose their collectives; None without."""
+        """MPI's thread level, on which some libraries' choices depend; None without MPI."""
 
     def split(self, color: int, key: int) -> World:
-        """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""
+        """A world of the ranks with the same colour, ordered by ``key``. All ranks call this."""
 
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""
 
 
-#: Why a rank waits in vain, by the numbers of native/src/watch.hpp and native/cuda/plan.cuh.
+#: Why a wait failed, with the numbers of native/src/watch.hpp and native/cuda/plan.cuh.
 DIED, LEFT, LATE = 1, 2, 3
 
 
 def lost(me: int, peer: int, reason: int, deadline: float) -> RankFailure:
-    """The error of a rank that waits in vain for another; ``deadline``: seconds that it waited."""
+    """The error of a rank whose wait for another failed; ``deadline``: seconds that it waited."""
     if reason == LATE:
         return RankFailure(f"rank {me} waited {deadline:g} s for rank {peer}, which did not arrive")
     what = "died" if reason == DIED else "has left"

@@ -1,19 +1,19 @@
 """Simulation with buffered sends, as over sockets: a message counts as sent once it is buffered.
 
-A rank goes on to its next step while its buffered messages are still in flight, so messages of
+A rank continues with its next step while its buffered messages are still in flight, so messages of
 several steps share its links. The receiver need not have reached the step. MPI sends over TCP in
 this way: a send is complete when its last byte fits into the socket. Messages of a pair of ranks
 follow one another, as the bytes of one connection.
 
-Messages travel as frames, and a link passes frames in the order in which they come. So a link has
-no shares: the frames of several senders alternate in it because they arrive in turn. Of one
-sender's connections each has at most `QUEUED` bytes in its first link (Linux's TCP small queues,
+Messages travel as frames, and a link passes frames in the order of their arrival. So a link is not
+divided into shares: the frames of several senders alternate in it because they arrive in turn. Each
+connection of a sender has at most `QUEUED` bytes in its first link (Linux's TCP small queues,
 net/ipv4/tcp_output.c), so short messages leave whole, in the order in which they were posted, and
 long ones alternate.
 
 A link may be a token bucket (tbf(8)). It fills at the link's rate while nothing flows, up to its
-depth, and as many bytes pass at once. Iterations of a benchmark follow each other, so buckets begin
-as the iteration before left them.
+depth, and as many bytes can pass at once. Iterations of a benchmark follow each other, so buckets
+begin in the state in which the iteration before left them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from collectives.predict.engines import PARTS, Clocks, Problem
 
 Amounts = NDArray[np.float64]
 
-#: Bytes of one connection in its sender's first link: two segments, which are of two frames at the
+#: Most bytes of one connection in its sender's first link: two segments, each of two frames at the
 #: rates of emulated ports (tcp_tso_autosize).
 QUEUED = 1 << 15
-# Bytes of a frame, and how many frames there are at most: of more bytes frames are larger.
+# Bytes of a frame, and the most frames of a simulation: with more bytes frames are larger.
 _FRAME, _MOST_FRAMES = 9000, 200_000
 
 
 @dataclass
 class _Message:
-    """A message in flight. ``posted``: when, with the parts of that time in ``chain``.
+    """A message in flight. ``posted``: the time of posting; ``chain``: the parts of that time.
 
-    ``unsent``: bytes that are not yet in the first link; ``missing``: that have not arrived.
+    ``unsent``: bytes that are not yet in the first link; ``missing``: bytes that have not arrived.
     """
 
     step: int
@@ -61,7 +61,7 @@ class _Connection:
     """State of one sender and receiver: messages that wait, and bytes handed over so far.
 
     ``handed``, ``arrived``: bytes since the start. ``held``: messages whose sender waits until they
-    fit into the buffer, with the bytes that must have arrived by then.
+    fit into the buffer, with the bytes that must have arrived before.
     """
 
     waiting: deque[_Message] = field(default_factory=deque)
@@ -81,15 +81,15 @@ class _Buffered:
         self.waits = [0] * n
         self.parts, self.chain = (np.zeros((n, len(PARTS))) for _ in range(2))
         self.connections: dict[tuple[int, int], _Connection] = {}
-        # By step and row: messages that arrived before their receivers had come to the step.
+        # Messages that arrived before their receiver entered the step, by (step, row).
         self.early: dict[tuple[int, int], tuple[float, Amounts]] = {}
         self.rate = problem.rate.tolist()
-        # By link: when its bucket is empty if all frames so far leave as soon as they may.
+        # For each link, when its bucket is empty if all frames so far leave as soon as they may.
         self.empty = empty.tolist()
         total = sum(float(_amounts(problem, step).sum()) for step in range(len(problem.steps)))
         self.frame = max(_FRAME, total / _MOST_FRAMES)
         self.window = max(buffer, QUEUED, self.frame)
-        # What happens when: a message is posted, or a frame has left a link of its route.
+        # Events by time: a message is posted, or a frame has left a link of its route.
         self.events: list[tuple[float, int, _Message, float, int]] = []
         self.numbers = count()
 
@@ -124,7 +124,7 @@ class _Buffered:
             self.chain[rank] = self.parts[rank]
             self.chain[rank, 0] += timed.post[rank]
             sends = np.flatnonzero(stage.src == rank)
-            # Each its next rank's first, as `collectives.execution.mpi` sends.
+            # Start with the next rank's message, as `collectives.execution.mpi` does.
             sends = sends[np.argsort((stage.dst[sends] - rank) % len(self.step), kind="stable")]
             self.waits[rank] = sum(self._post(step, row, posted) for row in sends.tolist())
             for row in np.flatnonzero(stage.dst == rank).tolist():
@@ -174,7 +174,7 @@ class _Buffered:
             self._at(now + message.latency, message, nbytes, hop)
             return
         link = message.links[hop]
-        # What comes from another link comes at its rate: it need not be there whole.
+        # Bytes from another link arrive at its rate, so the frame need not be there as a whole.
         depth = max(self.depth, nbytes) if hop else self.depth
         rate = self.rate[link]
         empty = max(self.empty[link], now - depth / rate) + nbytes / rate
@@ -210,12 +210,13 @@ class _Buffered:
             self._enter(rank)
 
     def _parts(self, message: _Message, now: float) -> Amounts:
-        """The parts of a time at which a message has arrived, or fits into the buffer."""
+        """The parts of the time at which a message has arrived or fits into the buffer."""
         timed = self.problem.stages[self.problem.steps[message.step]]
         chain: Amounts = message.chain.copy()
         taken = now - message.posted
         latency = min(message.latency, taken)
-        # What fits into the buffer, or has passed at once, takes less.
+        # A message that fits into the buffer, or passes at once, takes less than its time on the
+        # wire.
         wire = min(float(timed.wire[message.row]), taken - latency)
         chain[1:4] += latency, wire, taken - latency - wire
         return chain
@@ -234,7 +235,7 @@ class _Buffered:
         timed = self.problem.stages[self.problem.steps[self.step[rank]]]
         self.entered[rank] = self.done[rank] + timed.local[rank]
         self.parts[rank] = self.chain[rank]
-        # What is left of the time is what was added since the chain's last message.
+        # The rest of the time is additions since the chain's last message.
         self.parts[rank, 4] += self.entered[rank] - self.parts[rank].sum()
 
 
@@ -251,7 +252,7 @@ def run_buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
     ``buffer``: bytes from one rank to another that count as sent before they have left. ``burst``:
     the depth of every link's bucket in bytes, 0 for none.
     """
-    # Buckets that have been idle for ever are full.
+    # The first iteration begins with full buckets.
     first = _Buffered(problem, buffer, burst, np.full(len(problem.rate), -np.inf))
     clocks = first.run()
     if not burst:

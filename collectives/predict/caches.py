@@ -1,6 +1,6 @@
-"""The cache that holds each chunk, as far as the schedule's reads and writes determine it.
+"""Which chunks are in another core's cache, from the schedule's reads and writes.
 
-Among ranks that share memory, data that another core has just written must be fetched from it.
+If ranks share memory, data that another core has just written must be fetched from its cache.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 
 Flags = NDArray[np.bool_]
-# More ranks x chunks than this are not kept one by one.
+# With more ranks x chunks than this, flags are kept per rank only.
 _MOST_CHUNKS = 1 << 22
 
 
 class Caches:
     """Flags of a rank's data: written in this collective, and read by other ranks.
 
-    By rank and chunk for schedules in vector form; for others, and where that would be too much to
-    keep, by rank alone, with ``in`` never written.
+    The flags are by rank and chunk for schedules in vector form. For others, and for too many
+    chunks, they are by rank alone, and ``in`` is never written.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -44,17 +44,18 @@ class Caches:
             table[rank, 0] = True
 
     def fresh(self, m: Moves) -> Flags:
-        """Flags of the moves whose first chunk was written before it is read."""
+        """True for moves whose first chunk was written in this collective before it is read."""
         if self._each:
             return np.asarray(self._written[m.src, m.src_chunk])
         known = self._written[m.src, 0]
         return np.asarray(known if self._vector else known & (m.src_buffer != Buffer.IN))
 
     def shared(self, m: Moves) -> Flags:
-        """Flags of the moves whose first written chunk is read by other ranks afterwards.
+        """True for moves whose first written chunk is read by other ranks afterwards.
 
-        Since collectives are repeated, it must be taken from their caches before it can be written.
-        Out of place: what a rank sends before it has written it lies in ``in``, and stays there.
+        Since collectives are repeated, the chunk must be taken from their caches before it is
+        written. Out of place, data that a rank sends before writing it lies in ``in``, and stays
+        there.
         """
         if self._each:
             return np.asarray(self._sent[m.dst, m.dst_chunk])

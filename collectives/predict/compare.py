@@ -19,15 +19,15 @@ from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule, runs_of
 
 Amounts = NDArray[np.float64]
-#: A schedule of more moves than this is left out: it would take long.
+#: Schedules with more moves than this are left out, because they would take long.
 MOST_MOVES = 50_000_000
-# Predictions nearer than this are the same sum in another order.
+# Relative differences below this are rounding errors.
 _EQUAL = 1e-9
 
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm on so many ranks; ``seconds``: predicted, shape (sizes,), None without costs."""
+    """An algorithm on some ranks; ``seconds``: predicted, shape (sizes,); None without costs."""
 
     name: str
     schedule: Schedule
@@ -37,7 +37,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Crossover:
-    """From ``size`` bytes on, ``better`` is predicted to be faster than ``than``."""
+    """A size in bytes from which ``better`` is predicted to be faster than ``than``."""
 
     size: int
     than: str
@@ -45,9 +45,10 @@ class Crossover:
 
 
 def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) -> float:
-    """Estimate the moves of a schedule, 0 up to 512 ranks, without building it.
+    """Estimate the number of moves of a schedule without building it; 0 up to 512 ranks.
 
-    ``every``: of all steps; else of steps that differ. Raises Unsupported as `draft` does.
+    ``every``: count all steps; otherwise only steps that differ. Raises Unsupported as `draft`
+    does.
     """
     if nranks <= LEAST_ESTIMATED or is_file(name):
         return 0.0
@@ -64,11 +65,11 @@ def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) 
 
 
 def port_volume(operation: Operation) -> float:
-    """Units of the collective's size that go through the busiest port, step after step.
+    """Bytes through the busiest port, summed over steps, for a collective of one byte.
 
-    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
+    This is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
     do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
-    A port sends and receives at once, so of its two directions the busier one counts.
+    A port sends and receives at once, so only the busier of its two directions counts.
     """
     schedule, ranks = operation.schedule, operation.ranks
     total = 0.0
@@ -89,10 +90,10 @@ def compare_algorithms(
     parameters: Mapping[str, object] | None = None,
     strict: bool = False,
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Cost and predict algorithms. Also returns, by name, why others do not run on so many ranks.
+    """Count and predict algorithms. Also returns, by name, why others do not run on so many ranks.
 
-    ``parameters``: of the algorithms. ``strict``: raise Unsupported for the first that does not
-    run, instead of leaving it out.
+    ``parameters``: of the algorithms. ``strict``: raise Unsupported for the first algorithm that
+    does not run, instead of leaving it out.
     """
     contenders: list[Contender] = []
     refused: dict[str, str] = {}
@@ -100,7 +101,7 @@ def compare_algorithms(
     what = spec(collective)
     for name in names:
         try:
-            # A parameter such as a grid may fit this rank count alone.
+            # A parameter such as a grid may fit only this number of ranks.
             small = chosen or nranks <= MOST_RANKS
             every = predictor is not None
             about = 0.0 if small else estimate_moves(collective, name, nranks, every)
@@ -129,9 +130,9 @@ def find_crossovers(
     predictor: CollectivePredictor,
     sizes: Sequence[int],
 ) -> list[Crossover]:
-    """Find the sizes at which the best of the candidates changes, within about 2 %.
+    """Find the sizes at which the fastest candidate changes, within about 2 %.
 
-    Of two that are equal the one before stays the best.
+    If two are equally fast, the earlier one stays the fastest.
     """
     timed = [c for c in candidates if c.seconds is not None]
     if not timed:

@@ -29,7 +29,7 @@ Points = NDArray[np.float64]
 
 
 def _levels(machine: Network) -> NDArray[np.int64]:
-    """Distance in links of every node from the nearest place of a rank."""
+    """The distance of every node from the nearest rank, in links."""
     level: NDArray[np.int64] = np.full(machine.nnodes, -1)
     level[: machine.nranks] = 0
     here = 0
@@ -43,10 +43,10 @@ def _levels(machine: Network) -> NDArray[np.int64]:
 
 
 def positions(machine: Network) -> tuple[Points, bool]:
-    """The place of every node, shape (nodes, 2), and whether cables may go round the edge.
+    """The position of every node, shape (nodes, 2), and whether cables may go round the edge.
 
-    A torus is drawn as its grid. Without switches, or where a level is wired within itself, nodes
-    stand in circles, ranks outside; else in rows, ranks below.
+    A torus is drawn as its grid. A network without switches, or with cables inside a level, is
+    drawn in circles, ranks outside. Any other is drawn in rows, ranks at the bottom.
     """
     if len(machine.grid) > 1 and machine.nranks == machine.nnodes:
         return _grid(machine.grid), True
@@ -68,7 +68,7 @@ def positions(machine: Network) -> tuple[Points, bool]:
 
 
 def _grid(sides: tuple[int, ...]) -> Points:
-    """The first two dimensions as a plane, further ones as planes beside each other."""
+    """Draw the first two dimensions as a plane, and further ones as planes beside each other."""
     rank = np.arange(math.prod(sides))
     x, y = rank % sides[0], rank // sides[0] % sides[1]
     plane = rank // (sides[0] * sides[1])
@@ -76,7 +76,7 @@ def _grid(sides: tuple[int, ...]) -> Points:
 
 
 def _lines(machine: Network, result: SimulationResult) -> tuple[Points, NDArray[np.float64]]:
-    """Every cable as a line, shape (cables, 2, 2), and its busier way's share of busy time."""
+    """Every cable as a line, shape (cables, 2, 2), and its busier direction's busy fraction."""
     links = machine.links
     busy = result.link_bytes / links.rate / (result.seconds or 1.0)
     low, high = np.minimum(links.tail, links.head), np.maximum(links.tail, links.head)
@@ -88,7 +88,7 @@ def _lines(machine: Network, result: SimulationResult) -> tuple[Points, NDArray[
     place, around = positions(machine)
     ends = np.stack([place[cables // machine.nnodes], place[cables % machine.nnodes]], axis=1)
     if around:
-        # Cables round the edge leave it on both sides instead of crossing everything.
+        # Draw a cable round the edge as two stubs, instead of a line across the grid.
         far = np.abs(ends[:, 0] - ends[:, 1]).max(axis=1) > 1.6
         way = np.sign(ends[far, 1] - ends[far, 0]) * 0.5
         stubs = [np.stack([ends[far, i], ends[far, i] + s * way], 1) for i, s in ((0, -1), (1, 1))]
@@ -173,7 +173,8 @@ def draw_scaling(
 ) -> None:
     """Draw a sweep: time and busbw. ``points``: (algorithm, ranks or bytes, seconds, bytes/s).
 
-    ``over`` is n or b; ``title``: what was swept, and where. Raises what `checked` does.
+    ``over``: "n" if points are by ranks, "b" if by bytes; ``title``: what was swept, and where.
+    Raises what `checked` does.
     """
     checked(path)
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
-"""What a simulation takes in memory and work, estimated before it begins.
+"""Estimates of the memory and work of a simulation, made before it begins.
 
-The constants are bytes and operations as counted on the algorithms of the catalogue; a test holds
-the estimate to within a factor of `FACTOR` of the memory that is measured.
+The constants are bytes and operations as counted on the algorithms of the catalogue. A test checks
+that the measured memory is within a factor of `FACTOR` of the estimate.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from collectives.formats.load import draft, is_file
 from collectives.predict.flows import Flows, SymmetryClasses, Traffic, traffic_of
 from collectives.predict.machine import Network
 
-#: Simulations that would take more are refused: bytes, and operations as in `Effort`.
+#: Larger simulations are refused: bytes, and operations as in `Effort`.
 MOST_BYTES, MOST_WORK = 8 << 30, 4e8
-#: The memory that is measured is within this factor of the estimate.
+#: Measured memory is within this factor of the estimate.
 FACTOR = 2.0
 _SAMPLES = (32, 64, 128, 256)
-#: Up to so many ranks nothing is extrapolated.
+#: Counts are extrapolated only for more ranks than this.
 LEAST_ESTIMATED = 2 * _SAMPLES[-1]
 _ROUTED = 1024
 
 
 class Counts(NamedTuple):
-    """Messages of a schedule.
+    """Numbers of messages of a schedule.
 
-    ``messages``: of distinct sets of pairs, each set routed once; ``volumes``: of distinct steps.
+    ``messages``: counted once for each distinct set of pairs, as each set is routed once.
+    ``volumes``: counted once for each distinct step.
     """
 
     messages: float
@@ -39,16 +40,16 @@ class Counts(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """``nbytes`` of memory beside the program's own, and ``work``.
+    """The memory of a simulation in bytes (beyond the program's own), and its work.
 
-    A message that is read from a step is one of work, one that is routed five.
+    Reading a message from a step counts as one unit of work, routing a message as five.
     """
 
     nbytes: float
     work: float
 
     def check(self, what: str) -> None:
-        """Raise Unsupported if it is more than is simulated."""
+        """Raise Unsupported if this is more than the limits."""
         if self.nbytes > MOST_BYTES:
             raise Unsupported(
                 f"{what} would take about {format_bytes(self.nbytes)} of memory to simulate; at"
@@ -62,16 +63,16 @@ class Effort(NamedTuple):
 
 
 def counted(traffic: Traffic) -> Counts:
-    """The counts of traffic that is known."""
+    """The counts of known traffic."""
     return Counts(traffic.messages, traffic.volumes)
 
 
 def extrapolate(
     collective: str, name: str, nranks: int, parameters: Mapping[str, Any]
 ) -> Counts | None:
-    """The counts of an algorithm on many ranks, from 32 to 256 of them.
+    """Estimate the counts of an algorithm on many ranks, from its counts on 32 to 256 ranks.
 
-    None up to 512 ranks, for files, and where the parameters fit one rank count alone.
+    None up to 512 ranks, for files, and if the parameters fit only one number of ranks.
     """
     if nranks <= LEAST_ESTIMATED or is_file(name):
         return None
@@ -90,7 +91,7 @@ def grown(count: Callable[[int], Sequence[float]], nranks: int) -> list[float]:
     small = np.array([count(n) for n in _SAMPLES], float)
     basis = np.array([[1, n, n * log2(n), n * n] for n in (*_SAMPLES, nranks)])
     weights = np.linalg.solve(basis[:-1], small)
-    # What is less than rounding is no n².
+    # A weight that is only a rounding error must not grow with n².
     weights[np.abs(weights) < 1e-9 * np.abs(weights).max(axis=0, initial=0.0)] = 0.0
     large: list[float] = np.maximum(basis[-1] @ weights, small[-1]).tolist()
     return large
@@ -98,18 +99,18 @@ def grown(count: Callable[[int], Sequence[float]], nranks: int) -> list[float]:
 
 def estimate(counts: Counts, nranks: int, machine: Network) -> Effort:
     """The effort of reading and routing a schedule's messages and finding classes."""
-    width = 0.0  # of routes that are few
+    width = 0.0  # mean length of routes; not needed for few routes
     if counts.messages > _ROUTED:
         random = np.random.default_rng(0)
         ends = random.integers(0, min(nranks, machine.nranks), (2, _ROUTED))
-        # What a route keeps: a number a link, or three numbers a dimension.
+        # A route is stored as one number per link, or three numbers per dimension.
         width = machine.routes(*ends).work / _ROUTED
     nbytes = 60 * len(machine.links) + 160 * nranks + counts.messages * (100 + 8 * width)
     return Effort(nbytes, counts.volumes + 5 * counts.messages)
 
 
 def estimate_engine(flows: Flows, traffic: Traffic, classes: SymmetryClasses) -> float:
-    """Bytes that the stages of all patterns and the engine take beside what there is already."""
+    """Bytes that the stages of all patterns and the engine need in addition to existing data."""
     ranks, rows = (int(of.max(initial=-1)) + 1 for of in (classes.rank, classes.message))
     share = rows / max(1, len(flows))
     cells = [flows.routes.cells(flows.rows(e)) for e in range(len(traffic.exchanges))]

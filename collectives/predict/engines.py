@@ -1,11 +1,11 @@
-"""The engines of the simulator: the times at which ranks enter their steps.
+"""The engines of the simulator: they compute the times at which ranks enter their steps.
 
-`run_lockstep` goes step by step, for schedules in which no two steps share a link at one time. The
-times of a step depend only on the differences between the times at which ranks enter it, so a step
-that comes again with the same differences takes the same time. The engine detects messages of
-different steps on one link and stops, with the last step before which everything had ended.
+`run_lockstep` goes step by step, for schedules in which no two steps use a link at the same time.
+The times of a step depend only on the differences between the times at which ranks enter it, so a
+step that is repeated with the same differences takes the same time. If messages of different steps
+meet on a link, the engine stops; it returns the last step before which all messages had ended.
 `run_free` lets every class of ranks enter its steps at its own time. It is exact for any schedule
-and network. Events of one time, or with a slack of nearly one time, are handled together.
+and network. Events at the same time, or with a slack at nearly the same time, are handled together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTS = ("posting", "latency", "wire", "sharing", "adding")
 
 @dataclass(frozen=True)
 class TimedStage:
-    """A stage in bytes and seconds."""
+    """A stage in bytes and seconds; see `collectives.predict.flows.Stage`."""
 
     stage: Stage
     nbytes: Amounts
@@ -41,7 +41,7 @@ class TimedStage:
 
     @classmethod
     def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> TimedStage:
-        """A stage with chunks of ``chunk`` bytes; ``adds``: seconds of adding what a row brings."""
+        """A stage with chunks of ``chunk`` bytes; ``adds``: seconds to add a row's messages."""
         nbytes = stage.chunks * chunk
         return cls(
             stage,
@@ -54,7 +54,7 @@ class TimedStage:
 
     @cached_property
     def ends(self) -> tuple[Numbers, Numbers, Amounts]:
-        """By rank class, ascending: the classes, the rows they send or receive, what they add."""
+        """(rank classes, ascending; the rows that each sends or receives; seconds to add them)."""
         stage = self.stage
         rows = np.arange(len(stage.src))
         rank = np.concatenate([stage.dst, stage.src])
@@ -65,11 +65,11 @@ class TimedStage:
 
     @cached_property
     def waits(self) -> Numbers:
-        """Number of rows that each rank class sends or receives; one to itself counts twice."""
+        """Number of rows that each rank class sends or receives; a row to itself counts twice."""
         return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
 
     def rows_of(self, ranks: Numbers) -> Numbers:
-        """The rows that some of these rank classes sends or receives, ascending."""
+        """The rows that any of these rank classes sends or receives, ascending."""
         if 4 * len(ranks) > len(self.post):
             new = np.zeros(len(self.post), bool)
             new[ranks] = True
@@ -86,8 +86,9 @@ class TimedStage:
     def sent(self, rate: Amounts, slack: float) -> Bytes:
         """The messages for `Fluid`.
 
-        ``slack``: the share of its time by which one may begin and end earlier or later, half of it
-        to either side. Its time is what it takes if all messages of the step flow at once.
+        ``slack``: the fraction of its time by which a message may begin and end earlier or later,
+        half of it to either side. Its time is the time it takes if all messages of the step flow at
+        once.
         """
         s = self.stage
         if slack not in self._sent:
@@ -103,7 +104,7 @@ class TimedStage:
 
     @cached_property
     def starts(self) -> Numbers:
-        """The place in `ends` at which each rank class begins."""
+        """The index in `ends` at which each rank class begins."""
         rank = self.ends[0]
         return (
             np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
@@ -112,7 +113,7 @@ class TimedStage:
 
 @dataclass(frozen=True)
 class Problem:
-    """Stages in seconds, the order of steps, rates of links, and how many classes of ranks."""
+    """A simulation's input: stages, the order of steps, link rates, number of rank classes."""
 
     stages: Sequence[TimedStage]
     steps: Numbers
@@ -125,7 +126,7 @@ class Clocks:
     """The times at which classes of ranks enter their next step, and the parts of these times.
 
     ``now``: shape (classes,). ``parts``: shape (classes, len(PARTS)), along the chain of messages
-    that the class waited for; they add up to ``now``.
+    that the class waited for; their sum is ``now``.
     """
 
     now: Amounts
@@ -133,11 +134,11 @@ class Clocks:
 
     @classmethod
     def begin(cls, nranks: int) -> Clocks:
-        """Clocks of the start, all at 0."""
+        """Clocks at the start, all 0."""
         return cls(np.zeros(nranks), np.zeros((nranks, len(PARTS))))
 
 
-_MOST_KEPT = 1 << 26  # bytes of clocks that are remembered
+_MOST_KEPT = 1 << 26  # bytes of remembered moves
 
 
 class Checkpoint(NamedTuple):
@@ -150,8 +151,9 @@ class Checkpoint(NamedTuple):
 class _Move(NamedTuple):
     """The effect of a step, which depends only on the differences between clocks.
 
-    The earliest moves on by ``shift``, the differences become ``later``. A class's chain comes from
-    class ``before`` and gains ``parts``. Links are busy from ``first`` to ``last``.
+    The earliest clock moves by ``shift``, the differences become ``later``. A class's chain
+    continues that of class ``before`` and gains ``parts``. Links are busy from ``first`` to
+    ``last``.
     """
 
     shift: float
@@ -163,7 +165,7 @@ class _Move(NamedTuple):
 
 
 def _both(one: _Move, other: _Move) -> _Move | None:
-    """The effect of a step and then another; None where the other is on a link too early."""
+    """The combined effect of two steps; None if the second needs a link before it is free."""
     if _overlap(other.first + one.shift, one.last):
         return None
     return _Move(
@@ -177,7 +179,7 @@ def _both(one: _Move, other: _Move) -> _Move | None:
 
 
 def _repeated(move: _Move, times: int) -> _Move | None:
-    """The effect of ``times`` equal moves, one or more, by squaring; None as for `_both`."""
+    """The effect of ``times`` (1 or more) equal moves, by squaring; None as for `_both`."""
     result: _Move | None = None
     while True:
         if times & 1:
@@ -192,7 +194,7 @@ def _repeated(move: _Move, times: int) -> _Move | None:
 
 
 def _overlap(first: Amounts, busy: Amounts) -> bool:
-    """Whether some link is needed before it is free."""
+    """True if any link is needed before it is free."""
     return bool(len(busy) and (first < busy - EXACT * np.abs(busy)).any())
 
 
@@ -205,11 +207,11 @@ class _Lockstep:
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.remembered_bytes = 0
         self.together: dict[int, Amounts] = {}
-        # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
+        # A power of 2, so that sums of grains are exact and repeated values are equal bit for bit.
         self.grain = 2.0 ** np.floor(np.log2(EXACT * self._shortest()))
 
     def _shortest(self) -> float:
-        """The shortest time that is not 0, of a message or of a rank's own."""
+        """The shortest nonzero time of a message or of a rank's own work."""
         columns = [
             times
             for timed in self.problem.stages
@@ -219,12 +221,12 @@ class _Lockstep:
         return min((time for time in shortest if time < np.inf), default=1.0)
 
     def grains(self, times: Amounts) -> Amounts:
-        """Round times to whole multiples of a grain."""
+        """Round times to multiples of a grain."""
         rounded: Amounts = np.rint(times / self.grain) * self.grain
         return rounded
 
     def move(self, number: int, later: Amounts) -> _Move:
-        """The step of a stage from clocks that differ by ``later``."""
+        """The effect of a stage if clocks differ by ``later``."""
         key = (number, later.tobytes())
         move = self.known.get(key)
         if move is None:
@@ -236,7 +238,7 @@ class _Lockstep:
         return move
 
     def cycle(self, moves: Sequence[_Move], times: int) -> _Move | None:
-        """Moves one after the other, all that so often; None where they cannot be put together."""
+        """The effect of moves in sequence, ``times`` times; None if they cannot be combined."""
         whole: _Move | None = moves[0]
         for move in moves[1:]:
             whole = whole and _both(whole, move)
@@ -296,9 +298,9 @@ class _Lockstep:
 
 
 def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
-    """By class: when all messages are added, the chain's class, and the row it waited for.
+    """When each class has added all messages, the class whose chain it continues, and the row.
 
-    Additions of a rank follow one another in the order in which messages arrive. Row −1: none.
+    A rank adds messages one after another in the order of arrival. Row −1: it waited for no row.
     """
     done, before = posted.copy(), np.arange(len(posted))
     row = np.full(len(posted), -1)
@@ -309,14 +311,14 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
     if timed.adds.any():
         order = np.lexsort((ready, rank))
         rows, adds, ready = rows[order], adds[order], ready[order]
-        # From a message's arrival on, it and all later ones are still to be added.
+        # When a message arrives, it and all later messages are still to be added.
         ahead = np.cumsum(adds)
         last = np.append(timed.starts[1:], len(rank)) - 1
         rest = np.repeat(ahead[last], np.diff(np.append(timed.starts, len(rank)))) - ahead + adds
         ready = ready + np.where(adds > 0, rest, 0.0)
     most = np.maximum.reduceat(ready, timed.starts)
     who = rank[timed.starts]
-    # The first row of a class that it had to wait for.
+    # The first of the rows for which a class had to wait.
     hit = ready == np.repeat(most, np.diff(np.append(timed.starts, len(rank))))
     place = np.where(hit, np.arange(len(rank)), len(rank))
     row[who] = rows[np.minimum.reduceat(place, timed.starts)]
@@ -328,7 +330,7 @@ def run_lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
     """Simulate as many steps as possible; ``most``: the limit of work, as for `compute_ends`."""
     walk = _Walk(problem, _Lockstep(problem, most))
     steps = problem.steps
-    # Runs of steps of one stage.
+    # Ranges of steps that have the same stage.
     ends = [*(np.flatnonzero(steps[1:] != steps[:-1]) + 1).tolist(), len(steps)]
     try:
         for end in ends if len(steps) else ():
@@ -339,11 +341,11 @@ def run_lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
 
 
 class _OutOfStep(Exception):
-    """Raised where messages of different steps would be on one link at one time."""
+    """Raised if messages of different steps would be on one link at the same time."""
 
 
 class _Walk:
-    """The clocks while steps are taken; ``cut``: the last step before which all had ended."""
+    """Clocks during the simulation; ``cut``: the last step before which all messages had ended."""
 
     def __init__(self, problem: Problem, engine: _Lockstep) -> None:
         self._steps, self._engine = problem.steps, engine
@@ -354,13 +356,13 @@ class _Walk:
         self.cut = Checkpoint(0, Clocks.begin(problem.nranks))
 
     def clocks(self) -> Clocks:
-        """The clocks now."""
+        """The present clocks."""
         return Clocks(self._base + self._later, self._parts.copy())
 
     def until(self, end: int) -> None:
-        """Take the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
+        """Simulate the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
 
-        Once a move comes again, so do all that were made since, and are made together.
+        If a move is repeated, so are all moves since then, and they are applied together.
         """
         moves: list[_Move] = []
         seen: dict[int, int] = {}
@@ -402,7 +404,7 @@ class _Free:
         self.step = np.full(n, first - 1)
         self.posted, self.done = np.zeros(n), np.zeros(n)
         self.waits = np.zeros(n, np.int64)
-        # The parts of the chain that a class's step waits for so far.
+        # The parts of the chain that each class's step has waited for so far.
         self.chain = self.parts.copy()
         self.fluid = Fluid(problem.rate)
 
@@ -421,7 +423,7 @@ class _Free:
         return Clocks(self.entered, self.parts)
 
     def _next_step(self, ranks: Numbers) -> Numbers:
-        """The next step in which each of the ranks does something, or the number of steps."""
+        """The next step in which each of the ranks takes part, or the number of steps if none."""
         steps = self.problem.steps
         steps_of = self.step[ranks] + 1
         open_ = np.arange(len(ranks))
@@ -433,7 +435,7 @@ class _Free:
     def _enter(self, ranks: Numbers) -> None:
         """Let ranks enter their next steps, each when it has completed the one before.
 
-        That may be later than now, since nothing depends on it before its messages begin.
+        The time of entry may be later than now: nothing depends on it before its messages begin.
         """
         while len(ranks):
             steps = self._next_step(ranks)
@@ -446,7 +448,7 @@ class _Free:
             ranks = np.concatenate(idle) if idle else ranks[:0]
 
     def _enter_step(self, step: int, ranks: Numbers) -> Numbers:
-        """Let ranks enter a step; return those that have nothing to wait for."""
+        """Let ranks enter a step; returns the ranks that wait for nothing in it."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
         self.posted[ranks] = self.entered[ranks] + timed.post[ranks]
@@ -467,7 +469,7 @@ class _Free:
         return idle
 
     def _arrived(self, when: Amounts, step: int, rows: Numbers) -> Numbers:
-        """Note that messages have arrived; return the ranks that completed the step with them."""
+        """Record that messages have arrived; returns the ranks that thereby complete the step."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
         if self.slack:
@@ -486,7 +488,7 @@ class _Free:
         return ready
 
     def _lead(self, now: Amounts, step: int, rows: Numbers, ranks: Numbers) -> None:
-        """Attribute the waiting of ranks that have nothing else to do to these messages."""
+        """For ranks that only wait, let these messages be the last of their chain."""
         idle = self.done[ranks] <= now
         rows, ranks, now = rows[idle], ranks[idle], now[idle]
         timed = self.problem.stages[self.problem.steps[step]]
@@ -502,7 +504,7 @@ class _Free:
         )
         gained[:, 3] = now - begin - timed.wire[rows]
         # Written backwards, so that of several messages at one time the first counts, as in
-        # lockstep; with a slack they stand as they arrive, and the last counts.
+        # lockstep. With a slack, messages are in order of arrival, and the last one counts.
         turn = slice(None, None, None if self.slack else -1)
         self.chain[ranks[turn]] = (self.parts[origin] + gained)[turn]
 
@@ -513,7 +515,7 @@ class _Free:
         done = self.done[ranks] + timed.local[ranks]
         self.entered[ranks] = done
         chain = self.chain[ranks]
-        # What is left of the time is what was added since the chain's last message.
+        # The rest of the time is additions since the chain's last message.
         chain[:, 4] += done - chain.sum(axis=1)
         self.parts[ranks] = chain
 
@@ -521,7 +523,7 @@ class _Free:
 def run_free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
     """Simulate from the clocks at step ``first``, before which every message has ended.
 
-    ``slack``: the share of its time by which a message may begin and end earlier or later than it
-    would, so that more happens at once; see `Timed.sent`. With 0 all is exact.
+    ``slack``: the fraction of its time by which a message may begin and end earlier or later, so
+    that more events are handled at once; see `TimedStage.sent`. With 0 the result is exact.
     """
     return _Free(problem, first, clocks, slack).run()

@@ -1,7 +1,7 @@
 """Curves fitted to measured times by least relative error, and fits as files.
 
 The relative error of a time t and its prediction f is f/t − 1, so that 8 bytes weigh as much as 8
-GB. A fit is versioned JSON that reads back equal; anything else is refused.
+GB. A fit is versioned JSON; any other file is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topology.model.measured import BURST, TRIPS, Swept
 
 Amounts = NDArray[np.float64]
 MOST_EDGES = 4
-# A range has at least so many sizes, or its two parameters would pass through any.
+# A range has at least so many sizes; its two parameters would fit fewer sizes trivially.
 _FEWEST = 3
 _RESAMPLES = 200
 _SEED = 20070
@@ -39,14 +39,14 @@ def _sums(m: Amounts, t: Amounts) -> Amounts:
 
 
 def _lines(s: Amounts) -> tuple[Amounts, Amounts, Amounts]:
-    """(alpha, beta, sum of squared errors) of the best lines, by sums of shape (6, …).
+    """(alpha, beta, sum of squared errors) of the best lines, from sums of shape (6, …).
 
-    With two parameters the best pair that is not negative is the free one, or lies on an axis.
+    Neither parameter may be negative: the best such pair is the unconstrained one, or has a zero.
     """
     aa, ab, bb, ya, yb, n = s
     with np.errstate(all="ignore"):
-        # Of one size alone, alpha takes it all; scaled so that bytes and seconds do not drown
-        # 1e-12.
+        # For a single size alpha is the whole time. The test is relative, because bytes and seconds
+        # differ by orders of magnitude.
         det = aa * bb - ab**2
         regular = det > 1e-12 * aa * bb
         alpha = np.where(regular, (ya * bb - yb * ab) / det, -1.0)
@@ -64,7 +64,7 @@ def _lines(s: Amounts) -> tuple[Amounts, Amounts, Amounts]:
 def _split(sums: Amounts, most: int) -> tuple[list[list[int]], list[float]]:
     """Cut sizes into 1, 2, … ranges with the least squared error, by dynamic programming.
 
-    ``sums``: those of each size, shape (6, sizes). A way is the list of its cuts.
+    ``sums``: those of each size, shape (6, sizes). Returns the cuts and the error for each number.
     """
     n = sums.shape[1]
     edge = np.concatenate([np.zeros((6, 1)), np.cumsum(sums, axis=1)], axis=1)
@@ -83,13 +83,13 @@ def _split(sums: Amounts, most: int) -> tuple[list[list[int]], list[float]]:
 
 
 def fit_curve(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> Curve:
-    """The curve of least relative error through the medians of blocks of times.
+    """Fit the curve of least relative error through the medians of blocks of times.
 
     ``sizes``: bytes, shape (n,), rising; ``times``: seconds, shape (blocks, n), NaN where a block
-    has none. Each number of ranges is cut in the best places; of the numbers the one with the least
-    Schwarz (1978) criterion is taken, n·ln(error/n) + parameters·ln n, of three parameters a range.
-    Intervals are the 2.5 and 97.5 percentiles over whole blocks drawn with replacement, cuts kept;
-    the draws are seeded. Raises ValueError without a positive time at two sizes.
+    has none. The best cuts are found for each number of ranges; the number with the least Schwarz
+    (1978) criterion is chosen, n·ln(error/n) + parameters·ln n, with three parameters per range.
+    Intervals are the 2.5 and 97.5 percentiles over whole blocks drawn with replacement, with fixed
+    cuts; the draws are seeded. Raises ValueError without a positive time at two sizes.
     """
     m, t = np.asarray(sizes, float), np.asarray(times, float)
     t = np.where(np.isfinite(t) & (t > 0), t, np.nan)
@@ -106,7 +106,7 @@ def fit_curve(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> 
     ]
     cuts = ways[int(np.argmin(scores))]
     alpha, beta = _ranges(whole, cuts)
-    # Halfway between two sizes, as their ratio goes: the change is somewhere between them.
+    # An edge is the geometric mean of two sizes: the change is somewhere between them.
     edges = tuple(float(np.sqrt(m[c - 1] * m[c])) for c in cuts)
     curve = Curve(tuple(alpha.tolist()), tuple(beta.tolist()), edges)
     off = np.abs(curve(m) / t - 1)
@@ -128,7 +128,7 @@ def _intervals(m: Amounts, t: Amounts, cuts: Sequence[int]) -> tuple[Interval, .
     if len(t) < 2:
         return ()
     draw, middle, resampled = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
-    each = np.nanmedian if np.isnan(t).any() else np.median  # which takes a tenth of the time
+    each = np.nanmedian if np.isnan(t).any() else np.median  # np.median takes a tenth of the time
     for _ in range(_RESAMPLES):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of a size that no drawn block has
@@ -146,16 +146,16 @@ _MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Fit:
-    """Costs measured with several numbers of ranks; ``name``: where they were read from."""
+    """Costs measured with one or more numbers of ranks; ``name``: the file they are from."""
 
     costs: tuple[Costs, ...]
     name: str = "fit"
 
     def for_ranks(self, nranks: int) -> Costs:
-        """Costs measured with that many ranks, else with the nearest number and a note on it.
+        """The costs measured with ``nranks`` ranks, or with the nearest number and a note on it.
 
-        Ranks that share cores or memory hinder each other, so costs are best taken as the run will
-        be.
+        Ranks that share cores or memory slow each other down, so costs should be measured with as
+        many ranks as the run will have.
         """
         best = min(self.costs, key=lambda c: abs(log(max(1, c.ranks) / nranks)))
         if best.ranks == nranks:
@@ -165,7 +165,7 @@ class Fit:
 
     @property
     def sources(self) -> frozenset[str]:
-        """SHA-256 of all files that it was fitted on."""
+        """SHA-256 of all files on which the costs were fitted."""
         return frozenset(source for costs in self.costs for source in costs.sources)
 
 
@@ -180,7 +180,7 @@ def dump_fit(costs: Sequence[Costs]) -> str:
 
 
 def read_fit(path: Path) -> Fit:
-    """The fit of a file. Raises Unsupported naming the file and what is wrong with it."""
+    """Read the fit in a file. Raises Unsupported with the file's name and the problem."""
     text = read_text(path, _MOST_BYTES)
     try:
         return replace(load_fit(text), name=str(path))
@@ -189,7 +189,7 @@ def read_fit(path: Path) -> Fit:
 
 
 def load_fit(text: str) -> Fit:
-    """The fit of a JSON text. Raises Unsupported saying what is wrong with it."""
+    """Read the fit in a JSON text. Raises Unsupported with the problem."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -221,7 +221,7 @@ def _costs(one: Mapping[str, Any]) -> Costs:
 
 
 def _made(kind: Any, value: Any) -> Any:
-    """A JSON value as the type that an annotation names; fields with a default may be missing."""
+    """Convert a JSON value to the annotated type; fields with a default may be missing."""
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]
@@ -237,7 +237,7 @@ def _made(kind: Any, value: Any) -> Any:
     return kind(value)
 
 
-#: Messages that a rank sends in an iteration of each kind.
+#: Number of messages that a rank sends in an iteration of each kind.
 _SENDS = {"trip": TRIPS, "burst": BURST * TRIPS, "still": 1, "sum": 1}
 _FEWEST_SIZES = 2
 
@@ -248,9 +248,10 @@ def fit_shared_memory(
     nranks: int,
     cores: int,
 ) -> Shared | None:
-    """The costs of one class of link; None where the sweep lacks sizes on either side.
+    """The costs of one class of link; None if the sweep has too few eager or too few larger sizes.
 
-    ``fit``: a curve through samples. ``nranks`` on ``cores`` took part: it decides the windows.
+    ``fit``: makes a curve from samples. ``nranks`` on ``cores``: those of the sweep; they determine
+    the size of windows.
     """
     small = {kind: _part(kinds.get(kind, ()), each, True) for kind, each in _SENDS.items()}
     large = {kind: _part(kinds.get(kind, ()), each, False) for kind, each in _SENDS.items()}
@@ -268,10 +269,11 @@ def _part(samples: Sequence[Swept], each: int, small: bool) -> list[Swept]:
 
 
 def _alone(one: Swept, window: int) -> Swept:
-    """A trip of several windows, corrected as if hops did not overlap.
+    """Correct a trip of several windows to the time without overlapping hops.
 
     In an iteration of h hops over w windows, h + w − 1 rounds follow each other
-    (docs/shared-memory.md), in each of which a hop moves one window; alone it would take w.
+    (docs/shared-memory.md), in each of which a hop moves one window; without overlap a hop takes w
+    rounds.
     """
     hops, windows = 2 * TRIPS, -(-one.nbytes // window)
     share = hops * windows / (hops + windows - 1)

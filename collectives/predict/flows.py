@@ -35,7 +35,7 @@ Amounts = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Exchange:
-    """Pairs of ranks between which messages go at once, ``times`` equal ones from src to dst."""
+    """Pairs of ranks that exchange messages at once, ``times`` equal ones from src to dst."""
 
     src: Ids
     dst: Ids
@@ -45,15 +45,16 @@ class Exchange:
         return len(self.src)
 
     def digest(self) -> bytes:
-        """The same for equal exchanges."""
+        """A digest that is the same for equal exchanges."""
         return _digest(self.src, self.dst, self.times)
 
 
 class Volumes(NamedTuple):
-    """What an exchange carries in one pattern, a value a row of the exchange.
+    """The data of an exchange in one pattern, one value per row of the exchange.
 
-    A message carries ``carried`` chunks; it takes the time of ``chunks`` chunks, and adding them
-    that of ``added``: fewer where caches help (`Weights`). Columns of one value take no memory.
+    A message carries ``carried`` chunks. It takes the time of ``chunks`` chunks, and adding it the
+    time of ``added`` chunks: fewer if caches help (`Weights`). A column of equal values takes no
+    memory.
     """
 
     exchange: int
@@ -64,9 +65,9 @@ class Volumes(NamedTuple):
 
 @dataclass(frozen=True)
 class Pattern:
-    """The messages of a step: exchanges without a pair in common, and what they carry.
+    """The messages of a step, as exchanges that have no pair in common, with their volumes.
 
-    ``local``: chunks that each of ``local_ranks`` adds to its own.
+    ``local``: chunks that each of ``local_ranks`` adds inside the rank.
     """
 
     parts: tuple[Volumes, ...]
@@ -74,7 +75,7 @@ class Pattern:
     local: Amounts
 
     def digest(self) -> bytes:
-        """The same for equal patterns, of one list of exchanges."""
+        """A digest that is the same for equal patterns over one list of exchanges."""
         numbers = np.array([part.exchange for part in self.parts])
         columns = (_value(column) for part in self.parts for column in part[1:])
         return _digest(numbers, self.local_ranks, self.local, *columns)
@@ -82,7 +83,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The different patterns of a schedule's steps, and which one every step has."""
+    """The different patterns of a schedule's steps, and the pattern's number of every step."""
 
     nranks: int
     exchanges: tuple[Exchange, ...]
@@ -109,19 +110,19 @@ def _digest(*columns: NDArray[np.generic]) -> bytes:
 
 
 def _compact(column: Amounts) -> Amounts:
-    """The same column; one of equal values as a view of its first."""
+    """Replace a column of equal values by a view of its first value."""
     if len(column) > 1 and (column == column[0]).all():
         return np.broadcast_to(column[:1].copy(), len(column))
     return column
 
 
 def _value(column: Amounts) -> Amounts:
-    """The only value of a compact column, as an array of one; any other column as it is."""
+    """A compact column as an array of its only value; any other column unchanged."""
     return column[:1] if column.strides == (0,) else column
 
 
 def _joint(columns: Sequence[Amounts]) -> Amounts:
-    """Concatenate columns; the one that there is, is not copied, nor are equal values."""
+    """Concatenate columns, without copying a single column or equal values."""
     if len(columns) == 1:
         return columns[0]
     first = [_value(column) for column in columns]
@@ -131,13 +132,13 @@ def _joint(columns: Sequence[Amounts]) -> Amounts:
 
 
 def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
-    """The different keys, ascending, and the sum of every weight over the equal ones."""
+    """The different keys, ascending, and the sum of each weight for each key."""
     keys, which = np.unique(key, return_inverse=True)
     return keys, [np.asarray(np.bincount(which, w, len(keys)), float) for w in weights]
 
 
 def _is_several(parts: Sequence[Moves], nranks: int) -> bool:
-    """Whether some pair of ranks exchanges more than one message."""
+    """True if any pair of ranks exchanges more than one message."""
     if sum(map(len, parts)) < 2:
         return False
     if len(parts) == 1 and np.bincount(parts[0].src).max() == 1:
@@ -148,7 +149,7 @@ def _is_several(parts: Sequence[Moves], nranks: int) -> bool:
 
 
 class _Reader:
-    """Reads steps, and knows the exchanges and patterns so far."""
+    """Reads steps, and collects the exchanges and patterns so far."""
 
     def __init__(self, schedule: Schedule, weights: Weights) -> None:
         self._nranks, self._packed, self._weights = schedule.nranks, schedule.packed, weights
@@ -159,9 +160,9 @@ class _Reader:
         self._known_exchanges: dict[bytes, int] = {}
 
     def read(self, step: Step) -> tuple[int | None, bool]:
-        """The number of a step's pattern, None if it has no messages; whether pairs have several.
+        """The number of a step's pattern, and whether any pair exchanges several messages in it.
 
-        A pair has several where it exchanges more than one message in the step.
+        The number is None if the step has no messages.
         """
         whole = self.caches is not None or not step.parts
         made = [step.moves()] if whole else [leaf.moves() for leaf in _leaves(step)]
@@ -183,7 +184,7 @@ class _Reader:
         return number, several
 
     def _volumes(self, away: Moves, several: bool) -> Volumes:
-        """Messages as an exchange, kept once, and what it carries here."""
+        """The data of these messages; their exchange is stored if it is new."""
         packed = several and self._packed
         if several and not packed:
             away = away.joined()
@@ -193,8 +194,7 @@ class _Reader:
         columns = [away.src, away.dst, away.count, away.reduce, fresh, shared]
         times: Ids = np.broadcast_to(np.int32(1), len(away))
         if several and not packed:
-            # Equal messages of a pair get equal shares on their whole route, so one row stands for
-            # them.
+            # Equal messages of a pair get equal rates on their whole route, so they become one row.
             table, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
             columns, times = list(table), counts.astype(np.int32)
         src, dst = (column.astype(np.int32) for column in columns[:2])
@@ -206,7 +206,7 @@ class _Reader:
             pair, (chunks, added, carried) = _grouped(pair, chunks, added, carried)
             src, dst = (end.astype(np.int32) for end in np.divmod(pair, self._nranks))
             times = np.broadcast_to(np.int32(1), len(src))
-        # In one order, so that an exchange the other way round is the same if ranks swap.
+        # Sorted, so that an exchange in the reverse direction is equal if ranks are swapped.
         order = np.lexsort((dst, src)) if (src[1:] < src[:-1]).any() else slice(None)
         exchange = Exchange(src[order], dst[order], times[order])
         chunks, added, carried = (column[order] for column in (chunks, added, carried))
@@ -235,8 +235,8 @@ def _divided(m: Moves) -> tuple[Moves, Moves]:
 def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     """The messages of a schedule, in vector form or placed.
 
-    Slots that lie side by side at both ends travel as one message, as do all of a pair in a packed
-    schedule. Steps in which nothing is sent or added are left out.
+    Slots that are adjacent at both ends travel as one message, as do all slots of a pair in a
+    packed schedule. Steps without messages or additions are left out.
     """
     reader = _Reader(schedule, weights)
     tags: dict[Hashable, int] = {}
@@ -251,7 +251,7 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
             continue
         for i, step in enumerate(steps):
             number, several = reader.read(step)
-            # Where a pair exchanges several, which of them join depends on the chunks' numbers.
+            # If a pair exchanges several messages, the chunks' numbers decide which of them join.
             alike = signature is not None and not several
             if number is not None:
                 numbers.append(number)
@@ -264,9 +264,9 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     return Traffic(schedule.nranks, tuple(reader.exchanges), tuple(reader.patterns), steps_of)
 
 
-# Sums of rates that differ by less are equal: what a few additions of floats may be off.
+# Sums of rates that differ by less are equal, up to rounding errors of a few additions.
 _EXACT = 1e-12
-# More entries of routes than these are not looked through for links that others stand for.
+# Routes with more entries than these are not searched for redundant links.
 _MOST_SORTED = 4_000_000
 _MOST_MERGED = 4_000_000
 _MOST_NESTED = 2_000_000
@@ -277,8 +277,8 @@ class Flows:
     """Messages of all exchanges; exchange e has rows ``first[e]`` to ``first[e + 1]``.
 
     ``patterns``: the exchanges of every pattern. ``routes``: over links that are numbered as in
-    ``rate``; only those that can hold something up are in it. ``latency`` and ``cap``: of the whole
-    route. ``carried``: chunks that every link of the machine carries in all steps.
+    ``rate``, without links that never limit a flow. ``latency`` and ``cap``: of the whole route.
+    ``carried``: chunks that every link of the machine carries in all steps.
     """
 
     first: Numbers
@@ -301,7 +301,7 @@ class Flows:
 
 
 def flows_of(traffic: Traffic, machine: Network) -> Flows:
-    """Route all messages. Raises Unsupported where the network has too few places."""
+    """Route all messages. Raises Unsupported if the network has too few places."""
     exchanges = traffic.exchanges
     src, dst, times = (
         np.concatenate([*map(attrgetter(name), exchanges), np.empty(0, np.int32)])
@@ -341,7 +341,6 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
 
 
 def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
-    """Keep only some of the links."""
     number: Ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     return replace(
         flows, routes=flows.routes.renumbered(number, int(keep.sum())), rate=flows.rate[keep]
@@ -361,10 +360,10 @@ def _slowest(flows: Flows) -> NDArray[np.bool_]:
 
 
 def _nested(flows: Flows) -> NDArray[np.bool_]:
-    """Mark links whose messages all come from, or all go to, one other link that is no faster.
+    """Mark links whose neighbour on all their routes is one other link that is no faster.
 
-    They are never full before that one is. No two links have the same messages any more, so of two
-    such links one has the other's and more.
+    Such a link is never full before the other. No two links have the same messages at this point,
+    so one of two such links has all the messages of the other and more.
     """
     links = flows.routes.table()
     none = len(flows.rate)
@@ -386,9 +385,9 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
     """Mark links whose load could exceed their rate if every message had its ``cap``.
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
-    time. So what a link carries is at most the sum, over the senders, of the most that each gives
-    it in one step; and as much over the receivers. With buffers messages of all steps may meet, and
-    what a link lets pass at once depends on all that it carries.
+    time. So a link carries at most the sum, over the senders, of the most that each sends over it
+    in one step; the same holds for the receivers. With buffers, messages of all steps may meet, and
+    all that a link carries decides what it lets pass, so all used links are marked.
     """
     if buffered:
         return used
@@ -409,13 +408,13 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
 
 
 def _of_one(flows: Flows) -> NDArray[np.bool_]:
-    """Mark links that only one sender's, or only one receiver's, messages cross."""
+    """Mark links that carry messages of only one sender, or to only one receiver."""
     nranks = int(max(flows.src.max(initial=0), flows.dst.max(initial=0))) + 1
     tags = np.random.default_rng(0).integers(1, 1 << 63, nranks, np.uint64)
     count = flows.routes.gather(np.ones(len(flows), np.uint64))
     of_one = np.zeros(len(count), bool)
     for end in (flows.src, flows.dst):
-        # n equal numbers, and hardly any others, have n times the sum of their squares as the
+        # n numbers are all equal, with near certainty, if n times the sum of their squares is the
         # square of their sum.
         tag = tags[end]
         once, square = flows.routes.gather(tag), flows.routes.gather(tag * tag)
@@ -426,7 +425,7 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
 def _bounded(
     flows: Flows, weight: Amounts, within: NDArray[np.bool_], limit: Amounts
 ) -> NDArray[np.bool_]:
-    """Mark those of the given links that are never full by the bound over senders or receivers."""
+    """Mark links among ``within`` that are never full by the bound over senders or receivers."""
     cleared = np.zeros(len(within), bool)
     if not within.any():
         return cleared
@@ -470,7 +469,7 @@ class SymmetryClasses(NamedTuple):
 
 
 def _mix(x: Colours) -> Colours:
-    """A hash of every number (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
+    """Hash numbers (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Colours = x ^ (x >> np.uint64(31))
@@ -512,10 +511,10 @@ def _numbered(colours: Colours) -> Numbers:
 
 
 class _Partition:
-    """Classes of things, which are split by what they have seen.
+    """Classes of elements, split by what the elements have seen of their neighbours.
 
-    ``split``: classes that their neighbours have not seen yet. Of the fragments of a class that
-    they have seen, the largest need not be shown: what is not in the others is in that (Hopcroft
+    ``split``: classes that neighbours have not seen yet. Of the new fragments of a class that they
+    have seen, the largest need not be shown: its members are those not in the others (Hopcroft
     1971).
     """
 
@@ -525,17 +524,17 @@ class _Partition:
         self.split = np.ones(len(self.size), bool)
 
     def shown(self) -> Numbers:
-        """The members of the classes that neighbours have not seen; they have now."""
+        """The members of the classes that neighbours had not seen; they count as seen now."""
         members = np.flatnonzero(self.split[self.number]) if self.split.any() else _NOBODY
         self.split[:] = False
         return members
 
     def colours(self, members: Numbers) -> Colours:
-        """A hash of the class of each of these."""
+        """A hash of each member's class."""
         return _mix(self.number[members].astype(np.uint64) + np.uint64(1))
 
     def refine(self, members: Numbers, seen: Colours) -> None:
-        """Split classes by what these members, each named once, have seen; others saw nothing."""
+        """Split classes by what these members (no duplicates) have seen; others saw nothing."""
         if not len(members):
             return
         classes = len(self.size)
@@ -546,10 +545,10 @@ class _Partition:
         new[1:] = (of[1:] != of[:-1]) | (seen[1:] != seen[:-1])
         first = np.flatnonzero(new)
         size, parent = np.diff(first, append=len(of)), of[first]
-        # A fragment that is all of its class is no news; members that saw nothing stay.
+        # A fragment that is a whole class is not new; members that saw nothing stay.
         news = size < self.size[parent]
         left = self.size - np.bincount(parent, size, classes).astype(np.int64)
-        # Where nobody stays, the first fragment keeps the number of its class.
+        # If no member stays, the first fragment keeps the number of its class.
         lead = np.ones(len(parent), bool)
         lead[1:] = parent[1:] != parent[:-1]
         named = news & ~(lead & (left[parent] == 0))
@@ -571,7 +570,7 @@ class _Partition:
 
 
 _NOBODY: Numbers = np.empty(0, np.int64)
-# What a message is to one of its ends, and one of its ends to it.
+# Tags of the relations of a message with its ranks and links.
 _SENDS, _RECEIVES, _CROSSES = (np.uint64(tag) for tag in (11, 13, 17))
 
 
@@ -583,9 +582,9 @@ class _Refinement:
         self.messages = _Partition(_own(flows, traffic))
 
     def round(self) -> bool:
-        """Split messages by their ends, then ranks and links by their messages; False: no change.
+        """Split messages by their ranks and links, then those by messages. False: no change.
 
-        Only what was split in the last round is looked at.
+        Only classes that were split in the last round are examined.
         """
         self._messages()
         shown = self.messages.shown()
@@ -622,7 +621,7 @@ class _Refinement:
 
 
 def _seen(colours: Colours) -> tuple[Numbers, Colours]:
-    """Those that have seen something, and what."""
+    """The members that have seen something, and what they have seen."""
     members = np.flatnonzero(colours)
     return members, colours[members]
 
@@ -640,7 +639,7 @@ def classes_of(flows: Flows, traffic: Traffic) -> SymmetryClasses:
 
 
 def separate_classes(flows: Flows, traffic: Traffic) -> SymmetryClasses:
-    """Every rank, link and message a class of its own."""
+    """Put every rank, link and message into a class of its own."""
     return SymmetryClasses(
         np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows))
     )
@@ -651,10 +650,10 @@ class Stage:
     """A pattern between classes; a row of the columns is a class of messages.
 
     ``into`` messages from class ``src`` reach each rank of class ``dst``. Each has ``chunks``
-    chunks, of which the receiver adds ``added``. ``links``: classes of links on the
-    route, shape (rows, most links), padded with the number of classes; ``load``: how many messages
-    of the row share such a link. By class of ranks: ``local`` chunks are added inside, ``posts``
-    messages are sent and received. ``alone``: however its messages meet, no link holds any up.
+    chunks, of which the receiver adds ``added``. ``links``: classes of links on the route, shape
+    (rows, most links), padded with the number of classes; ``load``: how many messages of the row
+    share such a link. By class of ranks: ``local`` chunks are added inside, ``posts`` messages are
+    sent and received. ``alone``: no link limits these messages, however they meet.
     """
 
     src: Numbers
@@ -672,12 +671,12 @@ class Stage:
 
     @property
     def takes_part(self) -> NDArray[np.bool_]:
-        """Flags of the classes of ranks that send, receive or add."""
+        """True for classes of ranks that send, receive or add."""
         return (self.posts > 0) | (self.local > 0)
 
 
 def _joined(links: Ids, load: Amounts, none: int) -> tuple[Ids, Amounts]:
-    """Routes in which links of one class are one entry, with the sum of their loads."""
+    """Merge entries of links of one class in each route, with the sum of their loads."""
     if not links.shape[1]:
         return links, load
     order = np.argsort(links, axis=1, kind="stable")
@@ -693,7 +692,7 @@ def _joined(links: Ids, load: Amounts, none: int) -> tuple[Ids, Amounts]:
 
 
 class _Rows(NamedTuple):
-    """One row a class of messages of an exchange; columns as in `Stage`, ``out`` as ``into``."""
+    """One row per class of an exchange's messages; columns as in `Stage`, ``out`` like ``into``."""
 
     heads: Numbers
     src: Numbers
@@ -707,7 +706,7 @@ class _Rows(NamedTuple):
 
 
 def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amounts]:
-    """The rows of every exchange, and the rate of a link of every class."""
+    """The rows of every exchange, and the rate of each class of links."""
     nranks, nlinks = (int(of.max(initial=-1)) + 1 for of in (classes.rank, classes.link))
     rank_size = np.bincount(classes.rank, minlength=nranks)
     link_size = np.append(np.bincount(classes.link, minlength=nlinks), 1)
@@ -726,10 +725,10 @@ def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amoun
     for a, b in pairwise(np.searchsorted(head, flows.first)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
-        # NO_LINK is the last of the classes.
+        # NO_LINK becomes the last class.
         routes = link_class[flows.routes.table(rows)]
         load = np.where(routes < nlinks, total[:, None] / link_size[routes], 0.0)
-        # Where every link is its own class, routes are as they were.
+        # If every link is its own class, routes stay as they are.
         links, load = (
             (routes, load) if nlinks == len(classes.link) else _joined(routes, load, nlinks)
         )
@@ -740,7 +739,7 @@ def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amoun
 
 
 def _padded(tables: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:
-    """Tables of rows one below the other, as wide as the widest; one alone is not copied."""
+    """Concatenate tables, padded to the widest; a single table is not copied."""
     if len(tables) == 1:
         return tables[0]
     width = max((table.shape[1] for table in tables), default=0)
@@ -753,7 +752,7 @@ def _padded(tables: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:
 def stages_of(
     flows: Flows, classes: SymmetryClasses, traffic: Traffic
 ) -> tuple[tuple[Stage, ...], Amounts]:
-    """The stage of every pattern, and the rate of a link of every class."""
+    """The stage of every pattern, and the rate of each class of links."""
     rows, rate = _rows_of(flows, classes)
     return tuple(_stage(p, flows, classes, rows, rate) for p in traffic.patterns), rate
 

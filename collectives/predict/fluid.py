@@ -1,7 +1,7 @@
 """Bytes that flow over shared links at max-min fair rates.
 
-Rates are max-min fair when no message can get more without taking from another that has no more
-already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor steps.
+Rates are max-min fair if no message can get more without taking from another that has no more
+already (Bertsekas, Gallager 1992, section 6.5). This module knows neither ranks nor steps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Numbers = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Amounts = NDArray[np.float64]
 
-# Shares and times that differ by less are equal: what a few additions of floats may be off.
+# Shares and times that differ by less are equal, up to rounding errors of a few additions.
 EXACT = 1e-12
-# A link is full when more is wanted of it than this above its rate. What is wanted is kept by
-# adding and subtracting, so it may be off by more than one addition is.
+# A link is full if the demand exceeds its rate by this fraction. Demand is updated by adding and
+# subtracting, so it may have more than one rounding error.
 _FULL = 1e-10
-# So often messages are looked through for those that a change reaches, before all are taken; not at
-# all where they have more links than _WIDE.
+# The search for messages that a change affects ends after so many rounds, and then all messages
+# count as affected; it is skipped if they have more links than _WIDE.
 _MOST_SCANS = 6
 _WIDE = 1 << 18
 _LEAST_ROWS = 256
@@ -39,7 +39,7 @@ def compute_fair_rates(links: Ids | Numbers, load: Amounts, cap: Amounts, rate: 
 
     Row i stands for messages that all get one rate of at most ``cap[i]``; ``load[i, j]`` of them
     cross each link ``links[i, j]``, padded with len(rate), which has no limit. All links that are
-    the tightest of all their messages are filled at once.
+    the tightest links of all their messages are filled at once.
     """
     rates: Amounts = cap.copy()
     row, column = np.nonzero(links < len(rate))
@@ -47,7 +47,7 @@ def compute_fair_rates(links: Ids | Numbers, load: Amounts, cap: Amounts, rate: 
     free = rate.copy()
     least = np.empty(len(rate))
     while len(row):
-        # Entries stand row by row; `first`: where each row that is left begins.
+        # Entries are ordered by row; `first`: where each remaining row begins.
         first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
         left = row[first]
         share = free[link] / np.bincount(link, load, len(rate))[link]
@@ -90,13 +90,13 @@ class Bytes:
 class Fluid:
     """The state of all flows: messages with a start time ahead, and messages in flight.
 
-    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at
-    nearly one time changes rates at one: at the latest when the first of what is due has used up
-    its slack, and what is due by then, less its slack, does with it. When a message begins and ends
-    is still what its rates give.
+    `add` messages, `settle`, `advance` to `next`, and so on. With a slack above 0, events at nearly
+    the same time change rates together: at the latest when the first of them has used up its slack,
+    and with it all events that are due by then, less their slack. The begin and end times of
+    messages still follow from their rates.
 
-    A message has a row from when it is added until it has ended; rows of ended ones are taken
-    again. What is left of a message is known for when its speed last changed.
+    A message has a row until it has ended; then the row is used again. The remaining bytes of a
+    message are stored for the time at which its rate last changed.
     """
 
     def __init__(self, rate: Amounts) -> None:
@@ -106,10 +106,10 @@ class Fluid:
         self._wanted = np.zeros(none + 1)
         self._full, self._dirty = np.zeros(none + 1, bool), np.zeros(none + 1, bool)
         self._key: Numbers = np.zeros((2, 0), np.int64)
-        # left, since, cap, speed, when it begins or ends, slack
+        # bytes left, since when, cap, rate, time of begin or end, slack
         self._state: Amounts = np.zeros((6, 0))
         self._waits = np.zeros(0, bool)
-        # Links of messages in flight, and of all.
+        # links of messages in flight, and of all messages
         self._links: Numbers = np.zeros((0, 0), np.int64)
         self._ways: Numbers = np.zeros((0, 0), np.int64)
         self._load: Amounts = np.zeros((0, 0))
@@ -122,7 +122,7 @@ class Fluid:
         return self._held
 
     def add(self, key: Numbers, begin: Amounts, what: Bytes) -> None:
-        """Add messages with their times of beginning; ``key``: two numbers each, (2, messages)."""
+        """Add messages with their start times; ``key``: two numbers each, shape (2, messages)."""
         new, width = len(begin), what.links.shape[1]
         self._grow(new, width)
         rows = np.array(self._room[len(self._room) - new :], np.int64)
@@ -136,7 +136,7 @@ class Fluid:
         self._held += new
 
     def _grow(self, new: int, width: int) -> None:
-        """Make room for so many more rows, with so many links each."""
+        """Make room for ``new`` more rows, with ``width`` links each."""
         rows, wide = self._links.shape
         if len(self._room) < new:
             self._resize(np.arange(rows), max(new, rows // 2), max(0, width - wide))
@@ -170,7 +170,8 @@ class Fluid:
             links = np.where(self._full[links], links, len(self._rate))
             left, since, cap, speed, *_ = self._state[:, reached]
             fresh = compute_fair_rates(links, self._load[reached], cap, self._rate)
-            # One that has begun since has had its rate from its beginning, before or after now.
+            # A message that has begun since then has had its rate from its start, before or after
+            # now.
             fixed = np.where(new[reached], since, self.now)
             left = np.maximum(left - speed * (fixed - since), 0.0)
             self._state[0, reached], self._state[1, reached] = left, fixed
@@ -240,9 +241,9 @@ class Fluid:
 def compute_ends(
     begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
 ) -> tuple[Amounts, int]:
-    """Compute when messages end that begin at known times and meet no others; also the work.
+    """The end times of messages with known start times; also returns the work in links.
 
-    Raises TooMuch for more work than ``most``, in links that were looked at.
+    No other messages may share their links. Raises TooMuch for more work than ``most``.
     """
     ends = np.empty(len(begin))
     fluid = Fluid(rate)

@@ -1,6 +1,6 @@
-"""What predictors are asked, and the interface that they share.
+"""The interface of all predictors, and the operations that they predict.
 
-A predictor answers for one `Machine`. It says why it does not cover an operation, or predicts its
+A predictor is made for one `Machine`. It says why it does not cover an operation, or predicts its
 seconds at many sizes at once.
 """
 
@@ -24,13 +24,13 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
 Amounts = NDArray[np.float64]
-#: The label of a library's own algorithm, which has no schedule here.
+#: The label of a library's own algorithm, for which there is no schedule.
 LIBRARY = "library"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An algorithm of a collective on so many ranks.
+    """An algorithm of a collective on a number of ranks.
 
     ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``.
     ``itemsize``: bytes of an element, as chunks are whole elements. ``built``: the schedule, where
@@ -55,7 +55,7 @@ class Operation:
         root: int = 0,
         in_place: bool = False,
     ) -> Operation:
-        """The operation that a schedule carries out."""
+        """The operation that a schedule implements."""
         return cls(collective, "", schedule.nranks, itemsize, root, in_place, schedule)
 
     @property
@@ -65,9 +65,9 @@ class Operation:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The schedule, built once. Raises Unsupported where the label names none.
+        """The schedule, built once. Raises Unsupported if the label names none.
 
-        A label that is a file (``x.xml``) is not looked for.
+        A label that is a file (``x.xml``) is refused, too.
         """
         if self.built is not None:
             return self.built
@@ -92,12 +92,12 @@ class CollectivePredictor(ABC):
 
     @abstractmethod
     def _seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
-        """Seconds of an operation that is covered, shape (sizes,)."""
+        """Predicted seconds of an operation that is covered, shape (sizes,)."""
 
     def seconds(self, operation: Operation, sizes: Sequence[int]) -> Amounts:
         """Predicted seconds at each size of the collective, shape (sizes,).
 
-        ``sizes`` are those of the size column, in bytes. Parts of all-to-all-v are taken as equal.
+        ``sizes`` are those of the size column, in bytes. Parts of all-to-all-v count as equal.
         Raises Unsupported with `refusal` for an operation that is not covered.
         """
         reason = self.refusal(operation)
@@ -106,11 +106,11 @@ class CollectivePredictor(ABC):
         return self._seconds(operation, sizes)
 
     def lower_bound(self, collective: str, ranks: int, sizes: Sequence[int]) -> Amounts | None:
-        """Seconds that no algorithm can beat at each size, None where no bound is known.
+        """Seconds that no algorithm can beat at each size, None if no bound is known.
 
         The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest
-        rate (Chan et al. 2007), on the machine's best links and in their best case; additions are
-        left out.
+        rate (Chan et al. 2007), on the machine's best links and in their best case, without
+        additions.
         """
         machine, bounds, what = self.machine, bound(collective, ranks), spec(collective)
         if bounds is None or machine.classes is None:
@@ -120,7 +120,7 @@ class CollectivePredictor(ABC):
             return np.full(len(sizes), machine.start)
         n = np.asarray([_total(what, ranks, size) for size in sizes], float)
         volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
-        # However the volume is cut into messages, a byte takes no less than in the best of them.
+        # However the volume is cut into messages, no byte takes less time than in the best message.
         spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
         grid = np.unique(np.concatenate([spread, np.maximum(1.0, volume)]))
         best = np.min([_best(link, grid) for link in used], axis=0)
@@ -138,7 +138,7 @@ def schedule_refusal(operation: Operation) -> str:
 
 
 def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """Least seconds of a message of each size: alone or among others, fresh data or not."""
+    """The least seconds of a message of each size: alone or with others, fresh data or not."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))

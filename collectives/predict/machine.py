@@ -21,21 +21,21 @@ from busbar.errors import Unsupported
 from topology.model.measured import BURST
 from topology.model.topology import Device, Kind, Level, Topology
 
-# MPI's least eager limit on a host: Open MPI's sm takes 4 KiB, MPICH 5 lies between 4 and 16.
+# The least eager limit of MPI libraries on a host: Open MPI's sm has 4 KiB, MPICH 4 to 16 KiB.
 EAGER_BYTES = 4096
 NETWORK = "network"
-#: Classes from near to far. NVLinks are classed by their number, as NV4 or NV18.
+#: Classes from near to far. NVLinks are classified by their number, as NV4 or NV18.
 CLASSES = ("core complex", "socket", "node", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", NETWORK)
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class RankClasses:
-    """Ranks on equal nodes: rank r is device r mod k of node r div k, where a node has k devices.
+    """Ranks on equal nodes: rank r is device r mod k of node r div k, if a node has k devices.
 
-    ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two
-    devices of a node have between them, as an index. ``across``: the class between nodes.
-    ``devices`` names what ranks are.
+    ``classes``: the names of the classes of links. ``table``: the index of the class between two
+    devices of a node, shape (k, k). ``across``: the class between nodes. ``devices``: the devices'
+    ids.
     """
 
     classes: tuple[str, ...]
@@ -50,11 +50,11 @@ class RankClasses:
         return np.where(same, self.table[src % k, dst % k], self.across)
 
     def nodes(self, nranks: int) -> int:
-        """The number of nodes that so many ranks take."""
+        """The number of nodes for ``nranks`` ranks."""
         return -(-nranks // len(self.table))
 
     def between(self, nranks: int) -> list[int]:
-        """The classes that so many ranks have between them, as indices in order."""
+        """The indices of the classes between ``nranks`` ranks, ascending."""
         k = len(self.table)
         inside = self.table[: min(k, nranks), : min(k, nranks)]
         used = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
@@ -62,15 +62,15 @@ class RankClasses:
 
 
 def one_class(name: str = NETWORK) -> RankClasses:
-    """Classes of ranks that all have the same link to each other."""
+    """Rank classes for ranks that all have the same link to each other."""
     return RankClasses((name,), np.zeros((1, 1), np.int64), 0)
 
 
 def rank_classes_of(topology: Topology) -> RankClasses:
     """Classes of a topology's ranks: its measured ranks, else its GPUs, else its cores, by index.
 
-    More ranks than that are further nodes of the same kind. Raises ValueError for a topology
-    that has none of them.
+    Further ranks are on further nodes of the same kind. Raises ValueError for a topology without
+    ranks, GPUs and cores.
     """
     devices = topology.of(Kind.RANK) or topology.gpus or topology.of(Kind.CORE)
     if not devices:
@@ -99,11 +99,11 @@ def distance(name: str) -> int:
 
 
 class LinkClassifier:
-    """Classes of pairs of devices of one topology.
+    """Classifies pairs of devices of one topology.
 
-    GPUs have their matrix cell, with SYS where nothing is known; ranks and cores have the nearest
-    thing that all the CPUs of both are in. Ranks share a core complex when one last-level cache
-    serves all the CPUs that both may run on.
+    Between GPUs it is the level in the matrix, SYS if nothing is known. Between ranks or cores it
+    is the smallest unit that contains all CPUs of both. Ranks share a core complex if one
+    last-level cache serves all the CPUs on which both may run.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -160,10 +160,9 @@ Interval = tuple[float, float]
 class Curve:
     """Seconds by size: ``alpha[k] + beta[k]·m`` for ``edges[k−1] < m ≤ edges[k]``; none negative.
 
-    Where one range ends above the beginning of the next, the next stays at that height until its
-    own line has reached it: a curve never falls. ``intervals``: of every alpha and then every beta,
-    95 % by bootstrap, empty where nothing was fitted. ``error``: the median relative error of the
-    points.
+    A curve never falls: if one range ends above the beginning of the next, the next stays at that
+    height until its own line reaches it. ``intervals``: of every alpha and then every beta, 95 % by
+    bootstrap, empty if nothing was fitted. ``error``: the median relative error of the points.
     """
 
     alpha: tuple[float, ...]
@@ -188,7 +187,7 @@ class Curve:
         return cls((alpha,), (beta,))
 
     def __call__(self, nbytes: ArrayLike) -> Amounts:
-        """Seconds for sizes of any shape; 0 for no bytes, since then no message is sent."""
+        """Seconds for sizes of any shape; 0 for 0 bytes, since then no message is sent."""
         m = np.asarray(nbytes, np.float64)
         alpha, beta, edges = map(np.asarray, (self.alpha, self.beta, self.edges))
         at = np.searchsorted(edges, m)
@@ -201,11 +200,10 @@ class Curve:
 class Shared:
     """Costs of the shared-memory executor between two ranks, for eager and direct messages.
 
-    Through mailboxes: ``hop``, one way alone; ``mail``, a message each way behind a barrier;
-    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` messages each way. Where
-    messages lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as
-    `LinkCosts.still`;
-    ``join``, as `LinkCosts.sum`.
+    Through mailboxes: ``hop``, one way alone; ``mail``, a message each way after a barrier;
+    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` messages each way. Direct
+    access: ``pull``, one way alone, of data just written, one message at a time; ``warm``, like
+    `LinkCosts.still`; ``join``, like `LinkCosts.sum`.
     """
 
     hop: Curve
@@ -222,11 +220,11 @@ class LinkCosts:
     """Costs of a class of links; each curve is one kind of measurement.
 
     ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``:
-    as swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these,
-    what is sent has just been written; ``still`` is a swap of data that nobody has written, so that
-    caches may hold it already, and ``sum`` the same with an addition. ``source``: where the figures
-    are from, in a few words. A curve that is None was not measured. ``shared``: where ranks share
-    memory, what passes and eager messages cost, from the same measurements.
+    a swap in which received data is added. ``burst``: a swap with `BURST` messages each way. In
+    these, sent data has just been written. ``still``: a swap of data that no rank has written, so
+    that caches may already hold it. ``sum``: the same with an addition. ``source``: the origin of
+    the figures, in a few words. A curve that is None was not measured. ``shared``: the costs of
+    passes and eager messages if ranks share memory, from the same measurements.
     """
 
     trip: Curve
@@ -240,7 +238,7 @@ class LinkCosts:
 
     @classmethod
     def assumed(cls, alpha: float, beta: float, source: str, gamma: float = 0.0) -> LinkCosts:
-        """A link of one range whose two directions do not hinder each other, as on most networks.
+        """A link with one range, whose two directions do not slow each other down.
 
         Additions take ``gamma`` seconds per byte. Messages share a port one after the other.
         """
@@ -250,16 +248,16 @@ class LinkCosts:
     def alone(self, nbytes: Amounts, both: Flags, fresh: Flags | None = None) -> Amounts:
         """Seconds of a message that is the only one at its ports.
 
-        ``both``: beside one back. ``fresh``: what is sent was written in this collective; all is
-        where it is None. A swap is never taken to be faster than a trip, as each of its messages is
-        one, and data that was left alone never to be slower.
+        ``both``: True if another message goes in the other direction. ``fresh``: True if the data
+        was written in this collective; None means all of it. A swap counts as no faster than a
+        trip, since each of its messages is one, and unwritten data as no slower than fresh data.
         """
         trip = self.trip(nbytes)
         seconds = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
         return seconds if fresh is None else seconds * self._share(nbytes, fresh)
 
     def _share(self, nbytes: Amounts, fresh: Flags) -> Amounts:
-        """The time of unmodified data over that of fresh data, at most 1."""
+        """The time of unwritten data divided by that of fresh data, at most 1."""
         if self.still is None:
             return np.ones(np.shape(nbytes))
         swap = np.maximum(self.trip(nbytes), self.swap(nbytes))
@@ -268,9 +266,9 @@ class LinkCosts:
         return np.where(fresh, 1.0, np.minimum(1.0, share))
 
     def further(self, nbytes: Amounts, both: Flags, fresh: Flags | None = None) -> Amounts:
-        """Seconds that one more message adds at a port that has another already.
+        """Seconds that one more message adds at a port that already has one.
 
-        From bursts, where they were measured; else as much as a message alone, as in the
+        From bursts if they were measured; otherwise the time of a message alone, as in the
         single-port model of Chan et al. 2007. Never more than that. Flags as for `alone`.
         """
         alone = self.alone(nbytes, both, fresh)
@@ -282,10 +280,10 @@ class LinkCosts:
         return np.clip(extra, 0.0, alone)
 
     def posted(self, nbytes: Amounts) -> Amounts:
-        """Seconds that each end of an eager message is busy with it; NaN where it is not eager.
+        """Seconds that an eager message occupies each of its ends; NaN if it is not eager.
 
-        Half of a message's share of a burst, whose ranks send and receive as many. Eager are
-        messages of up to `EAGER_BYTES`, where bursts were measured.
+        Half of a message's share of a burst, in which each rank sends and receives equally many.
+        Messages up to `EAGER_BYTES` are eager if bursts were measured.
         """
         if self.burst is None:
             return np.full(np.shape(nbytes), np.nan)
@@ -293,9 +291,10 @@ class LinkCosts:
         return np.where(nbytes <= EAGER_BYTES, np.minimum(share, self.trip(nbytes)), np.nan)
 
     def added(self, nbytes: Amounts, shared: Flags | None = None) -> Amounts:
-        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number.
+        """Seconds that adding a message takes in addition to receiving it (γ·m if γ is one number).
 
-        ``shared``: others read the sum; all do where it is None. If not, it is not dearer.
+        ``shared``: True if other ranks read the sum; None means all sums. A sum that others do not
+        read never costs more.
         """
         both = np.ones(np.shape(nbytes), bool)
         fresh_seconds = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
@@ -310,11 +309,11 @@ class Costs:
     """Costs of a machine's classes of links.
 
     ``start``: seconds that every measured collective takes beyond its schedule (leaving a barrier,
-    calling). ``ranks``: how many ranks took part when it was measured, all at once or, if
-    ``alone``, a pair at a time; 0 where nothing was. ``transport``: what moved the bytes.
-    ``sources``: SHA-256 of the files that it was fitted on. ``notes``: what a reader should know.
-    ``table``: which class the measured ranks have between each other, a row a rank. ``cores``: the
-    one CPU that each of them ran on; empty where they were free to move.
+    calling). ``ranks``: the number of ranks in the measurement, all at once or, if ``alone``, one
+    pair at a time; 0 without a measurement. ``transport``: the transport that was measured.
+    ``sources``: SHA-256 of the files with the measurements. ``notes``: remarks for a reader.
+    ``table``: the class between each two measured ranks, one row per rank. ``cores``: the one CPU
+    on which each of them ran; empty if ranks were not pinned.
     """
 
     links: Mapping[str, LinkCosts]
@@ -352,7 +351,7 @@ def close_gaps(links: Ids) -> Ids:
 
 
 class RankRoutes:
-    """The routes of messages over ``nlinks`` links; ``links`` as `table` gives them."""
+    """The routes of messages over ``nlinks`` links; ``links``: a table like that of `table`."""
 
     def __init__(self, links: Ids, nlinks: int) -> None:
         self._links, self.nlinks = links, nlinks
@@ -362,17 +361,17 @@ class RankRoutes:
 
     @property
     def work(self) -> int:
-        """Numbers that a computation over all routes reads."""
+        """How many numbers a computation over all routes reads."""
         return self._links.size
 
     def cells(self, rows: slice = slice(None)) -> int:
-        """Numbers that `table` gives for these routes, or more."""
+        """How many numbers `table` returns for these routes, or more."""
         return self._links[rows].size
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
-        """Link numbers in the order of the route, NO_LINK behind: shape (messages, most links).
+        """Link numbers in the order of the route, then NO_LINK: shape (messages, most links).
 
-        Raises Unsupported for more than memory should hold.
+        Raises Unsupported if the table would be too large for memory.
         """
         links: Ids = self._links[rows]
         return links
@@ -406,10 +405,10 @@ class RankRoutes:
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
         """The sum of the messages' weights for every link.
 
-        ``part``: of these messages, whose weights alone are given.
+        ``part``: only these messages; ``weights`` has only theirs.
         """
         links, sums = self._links[part], np.zeros(self.nlinks + 1)
-        # A sum over all links a slice: not for slices that have far fewer messages.
+        # Each slice sums over all links, so slices must not be much smaller than that.
         for block in message_slices(len(links), self.nlinks // 4):
             index = links[block].ravel().astype(np.int64) + 1
             each = np.repeat(weights[block], links.shape[1])
@@ -425,7 +424,7 @@ class RankRoutes:
         return sums[:-1]
 
     def renumbered(self, number: Ids, nlinks: int) -> RankRoutes:
-        """The routes with links by new numbers; links that have none (−1) are left out."""
+        """The routes with new numbers of links; links with the number −1 are left out."""
         number = np.append(number, np.int32(NO_LINK))
         parts = [close_gaps(number[self._links[block]]) for block in message_slices(len(self))]
         width = max((part.shape[1] for part in parts), default=0)
@@ -435,16 +434,16 @@ class RankRoutes:
         return RankRoutes(table, nlinks)
 
 
-# (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
-# (see `RankRoutes.table`), or what knows them without a table.
+# A router takes senders and receivers. It returns their routes: a table of link numbers, with one
+# row per message in the order of the route (see `RankRoutes.table`), or a `RankRoutes`.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
 class Weights(NamedTuple):
-    """Relative times of accesses that caches serve, where ranks share memory.
+    """Relative times of accesses that caches serve, if ranks share memory.
 
-    ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time
-    of additions whose sum nobody else reads.
+    ``still``: relative time of bytes that no rank has written in the collective. ``calm``: relative
+    time of additions whose sum no other rank reads.
     """
 
     still: float = 1.0
@@ -456,7 +455,7 @@ NONE = Weights()
 
 
 class BufferDependentRates(NamedTuple):
-    """The ``rate`` of all links and the fields of `Network` that depend on a buffer's size."""
+    """The rates of all links, and other fields of `Network` that depend on a buffer's size."""
 
     rate: Amounts
     gamma: float
@@ -481,7 +480,7 @@ class Links:
 
 
 def cables(a: Numbers, b: Numbers, rate: float | Amounts, latency: float | Amounts) -> Links:
-    """Links both ways: link i goes from ``a[i]`` to ``b[i]``, link len(a) + i goes back."""
+    """Links in both directions: link i from ``a[i]`` to ``b[i]``, link len(a) + i back."""
     size = len(a)
     rates, latencies = (np.broadcast_to(np.asarray(v, float), size) for v in (rate, latency))
     return Links(
@@ -493,7 +492,7 @@ def cables(a: Numbers, b: Numbers, rate: float | Amounts, latency: float | Amoun
 
 
 def join_hops(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
-    """Routes from one column of link numbers a hop; a message to its own rank takes no link."""
+    """Routes from one column of link numbers per hop; a message to its own rank takes no link."""
     route = np.stack(hops, axis=1)
     return np.where((src != dst)[:, None], route, NO_LINK).astype(np.int32)
 
@@ -502,13 +501,13 @@ def join_hops(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
 class Network:
     """Places for ``nranks`` ranks, links between ``nnodes`` nodes, and a router.
 
-    ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
-    rank takes to add a byte; ``buffer``: bytes from one rank to another that count as sent when
-    they are handed over (`collectives.predict.buffered`); ``burst``: bytes that a link passes at
-    once after a pause, where there is a ``buffer``. ``names``: of the nodes; without them they go
-    by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
-    spare. ``rates_at``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
-    where they were measured and depend on that; see `at`.
+    ``overhead``: seconds that each message costs each of its two ranks. ``gamma``: seconds to add a
+    byte. ``buffer``: bytes from one rank to another that count as sent when they are handed over
+    (`collectives.predict.buffered`). ``burst``: bytes that a link passes at once after a pause, if
+    there is a ``buffer``. ``names``: names of the nodes; without them, nodes are named by their
+    numbers. ``grid``: the sides of a torus, for drawings. ``weights``: times that caches save.
+    ``rates_at``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, if
+    they were measured and depend on that; see `at`.
     """
 
     name: str
@@ -526,7 +525,7 @@ class Network:
     rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
 
     def at(self, nbytes: float) -> Network:
-        """The network with the rates for ranks whose ``in`` and ``out`` take ``nbytes`` each."""
+        """The network with the rates for ranks whose ``in`` and ``out`` have ``nbytes`` each."""
         if self.rates_at is None:
             return self
         rates = self.rates_at(nbytes)
@@ -534,7 +533,7 @@ class Network:
         return replace(self, links=links, gamma=rates.gamma, weights=rates.weights, rates_at=None)
 
     def adding(self, gamma: float) -> Network:
-        """The network with additions of ``gamma`` seconds a byte instead of measured ones."""
+        """The network with additions of ``gamma`` seconds per byte instead of measured ones."""
         known = self.rates_at
 
         def fixed(nbytes: float) -> BufferDependentRates:
@@ -545,7 +544,7 @@ class Network:
         return replace(self, gamma=gamma, rates_at=fixed if known else None)
 
     def routes(self, src: Numbers, dst: Numbers) -> RankRoutes:
-        """The routes of messages. Raises Unsupported for a rank that has no place."""
+        """The routes of messages. Raises Unsupported for a rank without a place."""
         top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
         if top >= self.nranks:
             raise Unsupported(
@@ -555,7 +554,7 @@ class Network:
         if isinstance(routes, RankRoutes):
             whole = self.router(src.astype(np.int64), dst.astype(np.int64))
             return cast(RankRoutes, whole)
-        # A router takes many times what its result does.
+        # In slices, because a router needs many times the memory of its result.
         table = np.empty((len(src), routes.shape[1]), np.int32)
         for block in message_slices(len(src)):
             part = self.router(src[block].astype(np.int64), dst[block].astype(np.int64))
@@ -594,13 +593,13 @@ class NcclGraph:
 
     @property
     def nvlink(self) -> bool:
-        """Whether all paths inside a node are NVLink."""
+        """True if all paths inside a node are NVLink."""
         return self.within == "NVL"
 
 
 @dataclass(frozen=True)
 class NcclSystem:
-    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
+    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` equal nodes.
 
     ``graphs``: by algorithm; one that has none is not available. CPUs are taken as Intel's.
     """
@@ -612,7 +611,7 @@ class NcclSystem:
 
     @property
     def architecture(self) -> str:
-        """The row of the tables."""
+        """The row of this GPU in NCCL's tables."""
         for least, name in ((100, "blackwell"), (90, "hopper"), (80, "ampere")):
             if self.sm >= least:
                 return name
@@ -620,19 +619,19 @@ class NcclSystem:
 
     @property
     def column(self) -> int:
-        """The column of the tables: 1, 2, or more nodes."""
+        """The column of this system in NCCL's tables: 0 for 1 node, 1 for 2 nodes, 2 for more."""
         return min(self.nodes, 3) - 1
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What predictors know of a machine; each predictor needs one of its parts.
+    """What is known of a machine; each predictor needs one of its parts.
 
-    ``classes`` says which class of link two ranks have between them, ``costs`` has the costs of
-    each class, in the same order. ``start``: seconds that every collective takes beyond its
-    schedule. ``cores``: the CPU of each measured rank, empty where ranks were not pinned.
-    ``network``: nodes and directed links. ``nccl``: what NCCL's own model needs. ``notes``: where
-    the costs are from, a line each.
+    ``classes``: the class of link between any two ranks. ``costs``: the costs of each class, in the
+    same order. ``start``: seconds that every collective takes beyond its schedule. ``cores``: the
+    CPU of each measured rank, empty if ranks were not pinned. ``network``: nodes and directed
+    links. ``nccl``: the input of NCCL's own model. ``notes``: the origin of the costs, one line
+    each.
     """
 
     classes: RankClasses | None = None

@@ -1,7 +1,7 @@
-"""Machines from files: a measured map, a topology, a fit, or nothing at all.
+"""Machines from files: a measured map, a topology, a fit, or no file at all.
 
-What was not measured is assumed: latencies are the hop latencies of NCCL 2.30's tuner for a ring
-with the Simple protocol, rates of NVLink and PCIe are what `topology.model.rates` plans with. Every
+Values that were not measured are assumed: latencies are the hop latencies of NCCL 2.30's tuner for
+a ring with the Simple protocol, rates of NVLink and PCIe are those of `topology.model.rates`. Every
 assumption is listed in the notes.
 """
 
@@ -49,11 +49,11 @@ _ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
 
 
 def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
-    """Fit costs to a measured map; ``source``: SHA-256 of its file, to be remembered.
+    """Fit costs to a measured map; ``source``: SHA-256 of its file, for `Costs.sources`.
 
-    Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
-    note. ``again``: maps of the same ranks, measured again; their sweeps are further blocks. Raises
-    Unsupported where nothing was measured between ranks.
+    The sweep is fitted. A map without one gives the line through its latency and bandwidth, with a
+    note. ``again``: maps of repeated measurements of the same ranks; their sweeps are further
+    blocks. Raises Unsupported if nothing was measured between ranks.
     """
     sweep = [one for each in (topology, *again) for one in swept(each)]
     notes: list[str] = []
@@ -94,13 +94,13 @@ def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
 
 
 def _cpus(topology: Topology) -> list[Sequence[int]]:
-    """The CPUs that each rank might run on."""
+    """The CPUs on which each rank might run."""
     ranks = topology.of(Kind.RANK)
     return [members(str(rank.get("cpu_affinity") or "")) or () for rank in ranks]
 
 
 def _start(links: Mapping[str, LinkCosts], behind: Sequence[float]) -> float:
-    """The extra time of a swap behind a barrier over one that follows another swap."""
+    """How much longer a swap takes after a barrier than after another swap."""
     if not behind:
         return 0.0
     return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))
@@ -131,7 +131,7 @@ KINDS = SWEPT.keys() - {"first"}
 
 
 def _link(kinds: Mapping[str, Sequence[Swept]], source: str) -> LinkCosts:
-    """Costs of one class; a kind that was not measured is replaced by the nearest one."""
+    """Costs of one class; a kind that was not measured is replaced by the most similar one."""
     curves = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = curves.get("trip") or curves["swap"]
     swap = curves.get("swap") or trip
@@ -158,7 +158,7 @@ def _curve(samples: Sequence[Swept]) -> Curve:
 def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
     """Lines through the median latency and bandwidth of each class's pairs, by class.
 
-    Where both directions at once were measured, that is the swap.
+    The swap is from the bandwidth of both directions at once, if that was measured.
     """
     find = LinkClassifier(topology)
     cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}
@@ -189,8 +189,8 @@ def resolve_costs(
 ) -> tuple[list[LinkCosts], list[str]]:
     """Costs of every class, and a note for each that names their source.
 
-    A fit comes first, then what the topology has measured, then its rates, then assumptions. A
-    class that the fit lacks gets the fit's nearest other one.
+    A fit comes first, then the topology's measurements, then its link rates, then assumptions. A
+    class that is not in the fit gets the costs of the nearest class there.
     """
     near = costs.links if costs is not None else costs_from_two_points(topology) if topology else {}
     links, notes = [], []
@@ -208,7 +208,7 @@ def resolve_costs(
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """The next farther known class, to avoid optimistic times, else the farthest one."""
+    """The nearest class that is farther away (to avoid optimistic times), else the farthest one."""
     far = sorted(known, key=distance)
     beyond = (one for one in far if distance(one) >= distance(name))
     return next(beyond, far[-1] if far else None)
@@ -247,7 +247,7 @@ def _network(topology: Topology | None) -> tuple[float, str]:
 
 
 def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, str] | None:
-    """The median bandwidth measured for the class, else the least rate that links promise in it."""
+    """The median measured bandwidth of the class, else the least rate of its links."""
     at, devices = classes.classes.index(name), classes.devices
     pairs = [
         (a, b)
@@ -266,7 +266,7 @@ def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, s
 def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) -> Machine:
     """Load the machine that files describe, with costs for ``nranks`` ranks and notes on them.
 
-    Without a topology all ranks are of one class: the nearest that the fit has, or an assumed
+    Without a topology all ranks are of one class: the nearest class of the fit, or an assumed
     network. Raises Unsupported for files that cannot be used, naming them.
     """
     costs = None if fit is None else read_fit(fit).for_ranks(nranks)
@@ -290,7 +290,7 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
 
 
 def assumed_machine() -> Machine:
-    """The machine of which nothing is known: all ranks on an assumed network."""
+    """A machine without any information: all ranks on an assumed network."""
     classes = one_class()
     links, notes = resolve_costs(classes, None, None)
     return Machine(
@@ -299,7 +299,7 @@ def assumed_machine() -> Machine:
 
 
 def machine_from_fit(costs: Costs, nranks: int) -> Machine:
-    """Machine of a fit, rank by rank; with more ranks all are of the fit's first class."""
+    """The machine of a fit, rank by rank; with more ranks all are of the fit's first class."""
     if nranks <= len(costs.table):
         devices = [f"RANK{rank}" for rank in range(len(costs.table))]
         classes = build_rank_classes(costs.table, devices)
@@ -321,8 +321,8 @@ def _lines(notes: Sequence[str], costs: Costs | None) -> tuple[str, ...]:
 def fit_maps(files: Sequence[str]) -> list[Costs]:
     """Fit measured maps: one `Costs` for each number of ranks, from all maps of that number.
 
-    Raises Unsupported naming the file that has none, or where maps of as many ranks do not go
-    together.
+    Raises Unsupported, with the file, for a map without measurements, and for maps of the same
+    number of ranks that differ in transport or in pairs at once.
     """
     groups: dict[int, list[tuple[str, Topology]]] = {}
     for name in files:
@@ -356,7 +356,7 @@ LATENCY_US = 0.5
 def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
     """The network of a file that ``python -m topology --from`` reads.
 
-    Raises Unsupported for one that cannot be read, or that has neither GPUs nor measured ranks.
+    Raises Unsupported for a file that cannot be read, or that has neither GPUs nor measured ranks.
     """
     try:
         return network_from_map(gather([name])[0], name, latency_us)
@@ -367,15 +367,14 @@ def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
 def network_from_map(
     topology: Topology, name: str = "map", latency_us: float = LATENCY_US
 ) -> Network:
-    """The network of a map: measured ranks where it has them, else its GPUs.
+    """The network of a map: of its measured ranks, or else of its GPUs.
 
-    GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
-    map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
-    its own route with the measured latency and bandwidth; where both directions at once were
-    measured to be slower than twice one, they share that. A sweep of sizes in the map gives rates
-    by the size of a rank's buffers, of messages that have just been written as a collective's have,
-    and the rate of additions, which take no time without one. Raises Unsupported without ranks or
-    GPUs.
+    GPU i is the place of rank i. Messages take `Topology.route`; a hop has the map's bandwidth in
+    each direction, and ``latency_us``. Between measured ranks every pair has its own route with the
+    measured latency and bandwidth; if both directions at once were measured to be slower than twice
+    one, they share that bandwidth. A sweep of sizes in the map gives rates by the size of a rank's
+    buffers (of just written messages, as in a collective) and the rate of additions, which are free
+    without a sweep. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -390,7 +389,7 @@ def _measured(topology: Topology, rank: Device) -> bool:
 
 
 class _Wires:
-    """Links in the order in which routes use them, and the route of every pair."""
+    """Collects links in the order in which routes use them, and the route of every pair."""
 
     def __init__(self, places: tuple[str, ...]) -> None:
         self.nodes = {id: number for number, id in enumerate(places)}
@@ -444,7 +443,7 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
 
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Network:
     wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
-    # By link: the pair that it is for, and what its rate was measured as.
+    # For each link, the pair that it connects, and the kind of measurement of its rate.
     measured: dict[int, _Timed] = {}
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
@@ -476,17 +475,17 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
     return replace(network, rates_at=rates_at, gamma=sweep.gamma(np.inf))
 
 
-# Two ranks, and what was timed between them.
+# Two ranks, and the kind of measurement between them.
 _Timed = tuple[frozenset[str], str]
 
 
 class _Sweep:
     """Costs by buffer size from a map's sweep; false without a sweep.
 
-    A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
-    memory gives a collective with buffers of that size, whatever its messages are. Between sizes
-    seconds per byte go with the logarithm of the size; beyond the ends they stay. Times of a pair
-    hold for either direction.
+    A message of m bytes was timed between buffers of m bytes that stay the same, so it tells the
+    speed of memory for a collective with buffers of that size, whatever its messages are. Between
+    sizes, seconds per byte are interpolated over the logarithm of the size; beyond the ends they
+    are constant. Times of a pair hold for either direction.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -501,16 +500,17 @@ class _Sweep:
         return bool(self._times)
 
     def beta(self, what: _Timed, nbytes: float) -> float | None:
-        """Seconds per byte, beyond the latency, of a message with buffers of so many bytes."""
+        """Seconds per byte, beyond the latency, of a message with buffers of ``nbytes`` bytes."""
         latency = self._latency.get(what[0], 0.0)
         times = self._times.get(what, {})
         each = {m: (t - latency) / m for m, t in times.items() if t > latency}
         return _between(each, nbytes) if each else None
 
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
-        """Seconds per byte that adding a message takes beyond receiving it; the median over pairs.
+        """Seconds per byte to add a message, in addition to receiving it; the median over pairs.
 
-        That is what a swap with additions takes beyond one without; 0 where neither was timed.
+        This is the time of a swap with additions minus that of one without; 0 if either was not
+        timed.
         """
         costs = []
         for pair in self._latency:

@@ -1,7 +1,7 @@
 """Networks by name, like ``fattree:32x32:taper=2:gbs=50``: generators with parameters.
 
-Routes on rings and tori are stretches of circles of links, given by their beginnings and lengths.
-So a sum over all links of a route is the difference of two prefix sums, however long the route is.
+Routes on rings and tori are arcs of circles of links, given by their beginnings and lengths. So a
+sum over all links of a route is the difference of two prefix sums, however long the route is.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ Hashes = NDArray[np.uint64]
 Amounts = NDArray[np.float64]
 
 _MOST_HOPS = 1 << 27  # 512 MiB of link numbers
-# So many different rates or latencies are counted one by one; more are looked up link by link.
+# Up to so many different rates or latencies are counted one by one; more are looked up per link.
 _FEW = 8
 
 
 class Circle(NamedTuple):
-    """Stretches of circles of ``side`` links, one a message, of as many links as ``hops`` says.
+    """Arcs on circles of ``side`` links: one arc of ``hops`` links for each message.
 
     The links of a message's circle are numbered from ``zero`` on. The route takes link ``first`` of
-    it first and goes upwards, or downwards for a negative number of hops.
+    the circle first and goes upwards, or downwards for a negative number of hops.
     """
 
     side: int
@@ -59,7 +59,7 @@ class Circle(NamedTuple):
     zero: Ids
 
     def links(self, rows: Numbers | slice) -> Ids:
-        """Link numbers in the order of the route, NO_LINK behind."""
+        """Link numbers in the order of the route, then NO_LINK."""
         first, hops, zero = self.first[rows], self.hops[rows], self.zero[rows]
         longest = int(np.abs(hops).max(initial=0))
         table = np.full((len(first), longest), NO_LINK, np.int32)
@@ -73,7 +73,7 @@ class Circle(NamedTuple):
         return table
 
     def ends(self, part: slice) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Two ranges of link numbers a message, [a, b) and, past the end of the circle, [c, d)."""
+        """Two ranges of link numbers per message: [a, b) and, beyond the circle's end, [c, d)."""
         hops, zero = self.hops[part].astype(np.int64), self.zero[part].astype(np.int64)
         low = self.first[part] + np.where(hops < 0, hops + 1, 0)
         low += np.where(low < 0, self.side, 0)
@@ -87,9 +87,9 @@ class Circle(NamedTuple):
 
 
 class Circles(RankRoutes):
-    """Routes that are made of one stretch of a circle for every dimension.
+    """Routes that consist of one arc for every dimension.
 
-    ``number``: by which number each link of the circles goes, −1 for none.
+    ``number``: the number of each link of the circles, −1 for none.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Circles(RankRoutes):
         return sums
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """The different values, descending, with each route's links of each; None if many."""
+        """The different values, descending, with each route's links of each value; None if many."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None
@@ -172,7 +172,7 @@ class Circles(RankRoutes):
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
         """See `RankRoutes`."""
-        # Whole numbers, so that what is taken away again leaves nothing: the sum is below 2⁶².
+        # In integers, so that additions and subtractions cancel exactly: the sum is below 2⁶².
         scale = 61 - np.frexp(max(float(weights.sum()), np.finfo(float).tiny))[1]
         whole = np.rint(np.ldexp(weights, scale)).astype(np.int64)
         sums = self._spread(whole.view(np.uint64), part).view(np.int64)
@@ -210,8 +210,9 @@ _MOST_FULL = 2048
 def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Network:
     """A torus of any number of dimensions; rank r stands at x = r mod X, y = r div X mod Y, ….
 
-    ``gbs``: of one link one way. Routing goes dimension by dimension, x first, the shorter way
-    round, upwards where both are as long. A side of 1 has no links, a side of 2 two cables.
+    ``gbs``: rate of one link in one direction. Routing goes dimension by dimension, x first, the
+    shorter way round, upwards if both are equally long. A side of 1 has no links, a side of 2 two
+    cables.
     """
     sides = tuple(grid)
     n = prod(sides)
@@ -231,8 +232,8 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
         here = at // unit[d] % sides[d]
         return at + ((here + by) % sides[d] - here) * unit[d]
 
-    # Upwards, the circles of a dimension follow one another; a cable goes by the place of its lower
-    # end in its circle. Its route back has the same number and half as many as there are on top.
+    # Upwards, the circles of a dimension follow one another; a cable is numbered by the place of
+    # its lower end in its circle. The link back has the same number plus ``half``.
     half = len(real) * n
     tails = [np.empty(0, np.int64)]
     for d in real:
@@ -303,8 +304,8 @@ def dgx1(
 ) -> Network:
     """DGX-1 with V100s: a hybrid cube mesh of NVLinks, PCIe for pairs without one.
 
-    ``gbs``: of one NVLink one way (NCCL plans 20, of PCIe 12, between sockets 10). A pair with
-    NVLinks takes them, others go up the PCIe tree to where it joins.
+    ``gbs``: rate of one NVLink in one direction (NCCL assumes 20, for PCIe 12, between sockets 10).
+    A pair with NVLinks uses them; others go up the PCIe tree to their common node.
     """
     lines = [*_NVLINKS, *_PCIE, *_UP, (12, 13)]
     rates = [count * gbs for count in _NVLINKS.values()]
@@ -352,7 +353,8 @@ def nvswitch(
 ) -> Network:
     """Nodes of GPUs on one NVSwitch each; each GPU has a NIC on one network switch without limits.
 
-    ``gbs``: a GPU's NVLinks one way (18 of NVLink 4: 450); ``net_gbs``: a NIC one way.
+    ``gbs``: rate of a GPU's NVLinks in one direction (18 links of NVLink 4: 450); ``net_gbs``: of a
+    NIC.
     """
     n = _checked("nvswitch", gpus, nodes)
     gpu = np.arange(n)
@@ -385,8 +387,8 @@ def rail(
 
     Within a node messages go over the NVSwitch, along a rail over its switch. To another node and
     another rail they go, with ``pxn`` 1, over NVLink to the GPU of their own node that is on the
-    receiver's rail and leave there, as NCCL's PXN does; with 0 from rail to rail over the spine
-    that the receiver's node chooses. Spine links have rate ``net_gbs``.
+    receiver's rail and leave there, as NCCL's PXN does; with ``pxn`` 0 from rail to rail over the
+    spine that the receiver's node chooses. Spine links have rate ``net_gbs``.
     """
     n = _checked("rail", gpus, nodes)
     if taper < 1 or nodes % taper:
@@ -408,7 +410,7 @@ def rail(
         away = src // gpus != dst // gpus
         cross = away & (src % gpus != dst % gpus)
         chosen = dst // gpus % spines
-        # Where PXN leaves the node: the GPU of the sender's node that is on the receiver's rail.
+        # With PXN, the node is left by the GPU of the sender's node that is on the receiver's rail.
         relay = np.where(cross & (pxn == 1), src // gpus * gpus + dst % gpus, src)
         over = cross & (pxn == 0)
         near, hop = ~away | (relay != src), np.where(away, relay, dst)
@@ -435,8 +437,8 @@ def fattree(
     A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
     up: with ``taper`` 1 there is full bisection. ``gbs`` and ``latency_us`` are those of every
     link. Routing is D-mod-k (Zahavi et al. 2010): on the way up the receiver's number chooses among
-    the links, so all routes to a receiver join in one tree. ``4x4`` is 16 ranks below 4 leaf
-    switches and 4/taper spines.
+    the links, so all routes to a receiver form one tree. ``4x4`` is 16 ranks below 4 leaf switches
+    and 4/taper spines.
     """
     sizes = tuple(down)
     n = prod(sizes)
@@ -466,7 +468,7 @@ def fattree(
 
     def router(src: Numbers, dst: Numbers) -> Ids:
         columns: list[Numbers] = []
-        # Every route goes up to one level and down again; the planes that it takes follow from dst.
+        # Every route goes up to one level and down again; its planes follow from dst.
         plane = np.zeros_like(dst)
         apart = src != dst
         for level, up in enumerate(parents):
@@ -493,10 +495,10 @@ def dragonfly(
 ) -> Network:
     """``g`` groups of ``a`` routers with ``p`` ranks and ``h`` global links each; 0: a·h+1 groups.
 
-    Every two routers of a group have a cable, every two groups ⌊a·h/(g−1)⌋; port k of a group
-    leads to the group 1 + k mod (g−1) places on. Global links have rate ``gbs``/``taper``. Routing
-    is minimal: to the router with a cable to the receiver's group, over it, to the receiver's
-    router; among several cables the receiver's number chooses.
+    Every two routers of a group have a cable, every two groups ⌊a·h/(g−1)⌋; port k of a group leads
+    to the group 1 + k mod (g−1) places on. Global links have rate ``gbs``/``taper``. Routing is
+    minimal: to the router with a cable to the receiver's group, over it, to the receiver's router;
+    among several cables the receiver's number chooses.
     """
     g = a * h + 1 if g == 0 else g
     if min(p, a, g) < 1 or h < 0 or taper <= 0 or p * a * g > MOST_PLACES:
@@ -512,7 +514,8 @@ def dragonfly(
     pairs = len(low)
     group = np.repeat(np.arange(g), pairs)
     local = (n + group * a + np.tile(low, g), n + group * a + np.tile(high, g))
-    # Cable (G, port) leads `port mod (g−1) + 1` groups on; half of the ports say each cable once.
+    # Port `port` of a group leads `port mod (g−1) + 1` groups on; half of the ports list each cable
+    # once.
     start, port = np.divmod(np.arange(g * each * (g - 1)), max(1, each * (g - 1)))
     offset, layer = port % max(1, g - 1) + 1, port // max(1, g - 1)
     end = (start + offset) % max(1, g)
@@ -524,7 +527,7 @@ def dragonfly(
     rate[n + g * pairs :] /= taper
     links = cables(ends[0], ends[1], rate, latency_us * 1e-6)
     half = len(ends[0])
-    # Numbers: of the local link between places of a group, of the global link out of each port.
+    # Numbers of the local links between places of a group, and of the global link at each port.
     inside = np.full((a, a), NO_LINK)
     inside[low, high] = np.arange(pairs)
     inside[high, low] = half + np.arange(pairs)
@@ -579,7 +582,7 @@ def _square(n: int, parameters: Parameters) -> Parameters:
 
 
 def _two_levels(n: int, parameters: Parameters) -> Parameters:
-    """About as many leaf switches as ranks on each."""
+    """As many leaf switches as ranks on each, about."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
     return {} if "down" in parameters else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 
@@ -610,8 +613,8 @@ GENERATORS: Mapping[str, Generator] = {
     "fattree": (fattree, _two_levels),
     "dragonfly": (dragonfly, _balanced),
 }
-# Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold,
-# what a link passes at once after a pause.
+# Parameters of every machine: seconds per message and rank, rate of additions, size of socket
+# buffers, and bytes that a link passes at once after a pause.
 _COMMON = {
     key: inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation="float")
     for key in ("overhead_us", "add_gbs", "buffer_kib", "burst_kib")
@@ -619,15 +622,15 @@ _COMMON = {
 
 
 def build_network(text: str, nranks: int) -> Network:
-    """Build the network of a text: a generator's name, and parameters ``key=value`` behind colons.
+    """Build the network of a text: a generator's name, and parameters ``key=value`` after colons.
 
-    The first parameter needs no key: ``torus:8x8``. What gives the number of places may be left
-    out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
-    ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
-    none. Every network takes ``overhead_us``, ``add_gbs``, the rate of additions in GB/s (without
-    it they take what the file's sweep says, else no time), ``buffer_kib``, what is taken for sent
-    before it has left, and with it ``burst_kib``, what a link passes at once after a pause.
-    Raises Unsupported.
+    The first parameter needs no key: ``torus:8x8``. The parameter for the number of places may be
+    left out, and is then chosen for ``nranks``. Instead of a generator the text may name a file
+    that ``python -m topology --from`` reads; its ``latency_us`` is that of links without a latency
+    in the map. Every network has ``overhead_us``; ``add_gbs``, the rate of additions in GB/s
+    (without it, the rate in the file's sweep, or else additions are free); ``buffer_kib``, bytes
+    that count as sent before they have left; and with it ``burst_kib``, bytes that a link passes at
+    once after a pause. Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
@@ -678,7 +681,8 @@ def machine_from_ports(
 ) -> Machine:
     """Hosts on one switch. ``rate``: bytes/s of a port; ``latency``: seconds from host to host.
 
-    ``buffer``: bytes that a sender counts as sent; ``burst``: that a port passes after a pause.
+    ``buffer``: bytes that count as sent before they have left; ``burst``: bytes that a port passes
+    at once after a pause.
     """
     switch = fattree((hosts,), gbs=rate / GB, latency_us=latency / 2 * 1e6)
     return Machine(network=replace(switch, buffer=buffer, burst=burst))

@@ -1,6 +1,6 @@
-"""The figures of NCCL's published model, from ``src/graph/tuning.cc`` of the version named here.
+"""NCCL's published model, with the figures of ``src/graph/tuning.cc`` of the version below.
 
-Microseconds and GB/s, as they stand there, to keep them recognisable.
+Tables are in microseconds and GB/s as in NCCL's source, to make them recognisable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = "2.30.7"
 PROTOCOLS = ("LL", "LL128", "Simple")
 #: Types of paths, best first, as ``topo.cc`` names them.
 PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
-#: Microseconds before anything moves, by protocol.
+#: Microseconds before any data moves, by protocol.
 BASE_US: Mapping[str, Sequence[float]] = {
     "tree": (6.8, 14.0, 8.4),
     "ring": (6.6, 14.0, 8.4),
@@ -28,7 +28,7 @@ BASE_US: Mapping[str, Sequence[float]] = {
     "nvls_tree": (0.0, 0.0, 0.0),
     "pat": (8.0, 8.0, 8.0),
 }
-#: Microseconds a hop, by kind of hop, algorithm and protocol.
+#: Microseconds per hop, by kind of hop, algorithm and protocol.
 HOP_US: Mapping[str, Mapping[str, Sequence[float]]] = {
     "nvlink": {
         "tree": (0.6, 1.25, 4.0),
@@ -52,7 +52,7 @@ HOP_US: Mapping[str, Mapping[str, Sequence[float]]] = {
         "pat": (0.0, 0.0, 14.0),
     },
 }
-#: GB/s at most, by architecture and 1, 2, or more nodes.
+#: Most GB/s, by architecture and 1, 2, or more nodes.
 LL_MAX = {
     "volta": (39.0, 39.0, 20.4),
     "ampere": (87.7, 22.5, 19.0),
@@ -74,7 +74,7 @@ CHANNEL_TREE = {
 }
 CHANNEL_NVLS_TREE = {"hopper": (0.0, 57.7, 45.5), "blackwell": (0.0, 96.0, 80.0)}
 NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
-#: What trees reach of their bandwidth, by protocol and size: powers of two from 64 B on.
+#: Fraction of their bandwidth that trees reach, by protocol and size: powers of two from 64 B on.
 TREE_SHARE: Mapping[str, Sequence[float]] = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
            0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
@@ -115,7 +115,7 @@ _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls",
 
 
 def parse_graphs(log: str) -> dict[str, NcclGraph]:
-    """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; PAT has ring's."""
+    """The graphs in a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH; PAT has the ring's graph."""
     by_algorithm: dict[str, NcclGraph] = {}
     for match in _PATTERN.finditer(log):
         pattern, channels = int(match[1]), int(match[2])
@@ -138,7 +138,7 @@ def parse_graphs(log: str) -> dict[str, NcclGraph]:
 def list_choices(system: NcclSystem, collective: str) -> list[NcclChoice]:
     """NCCL's candidates for a collective, each with latency and bandwidth.
 
-    Raises Unsupported for a collective that NCCL's model does not have.
+    Raises Unsupported for a collective that is not in NCCL's model.
     """
     if collective not in _SERVED:
         raise Unsupported(f"NCCL's model has no {collective}; it has: {', '.join(_SERVED)}")
@@ -174,7 +174,7 @@ def _available(system: NcclSystem, algorithm: str, graph: NcclGraph) -> bool:
 def _ll128(system: NcclSystem, graph: NcclGraph) -> bool:
     """True if paths allow LL128: NVLink inside a node, and only switches to the NIC.
 
-    It needs Volta or later. From Hopper on it also goes over C2C and through another GPU.
+    LL128 needs Volta or later. From Hopper on it also works over C2C and through another GPU.
     """
     far = "PXN" if system.sm >= 90 else "PXB"
     near = PATHS.index(graph.within) <= PATHS.index("NVB")
@@ -190,7 +190,7 @@ def _steps(collective: str, ranks: int) -> int:
 def _bandwidth(
     system: NcclSystem, collective: str, algorithm: str, protocol: str, graph: NcclGraph
 ) -> float:
-    """GB/s of the collective's size."""
+    """The predicted rate for the collective's size, in GB/s."""
     kind, column = system.architecture, system.column
     # Between nodes, LL is limited by the CPU rather than the GPU: Intel's is the first row.
     ll_most = LL_MAX[kind if system.nodes == 1 else "volta"][column]
@@ -221,7 +221,7 @@ def _bandwidth(
 
 
 def _nvls_channel(system: NcclSystem, collective: str, algorithm: str, graph: NcclGraph) -> float:
-    """GB/s of a channel in which the switch adds; one channel's worth goes into control."""
+    """GB/s of a channel in which the switch adds; one channel is used for control."""
     kind = system.architecture
     intra = graph.intra * NVLS_EFFICIENCY[kind] * (graph.channels - 1) / graph.channels
     each = system.ranks / system.nodes
@@ -237,7 +237,7 @@ def _latency_us(
     each = system.ranks / system.nodes
     inside = "nvlink" if graph.nvlink else "pci"
     base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
-    # With one rank a node nothing hides the network, as in a tree.
+    # With one rank per node no other hop hides the network's latency, as in a tree.
     inter = HOP_US["net"]["tree" if each == 1 else algorithm][p]
     between = (system.nodes).bit_length() - 1
     if algorithm == "ring":
@@ -268,7 +268,7 @@ def _ring_us(
 def predict_fastest(
     system: NcclSystem, collective: str, nbytes: int
 ) -> tuple[float, NcclChoice] | None:
-    """Seconds of NCCL's fastest choice, and the choice; None where there is none.
+    """Seconds of NCCL's fastest choice, and the choice; None if there is none.
 
     ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `list_choices` does.
     """
@@ -316,9 +316,10 @@ class NcclPredictor(CollectivePredictor):
 
 
 def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
-    """The machine whose graphs a log of NCCL describes.
+    """The machine whose graphs are in a log of NCCL.
 
-    ``sm``: compute capability as 90. Raises Unsupported for a log without graphs.
+    ``sm``: the compute capability as a number, such as 90. Raises Unsupported for a log without
+    graphs.
     """
     by_algorithm = parse_graphs(log)
     if not by_algorithm:

@@ -2,12 +2,12 @@
 
 A LogGP-like model (Alexandrov et al. 1995) of the executors. Every rank goes through its steps in
 order and waits for its own messages only; there is no barrier. A message starts once both its ranks
-have reached its step. The sender of an eager message does not wait: it goes on once it has posted
-it, and a receiver that comes later finds it there. A rank has one port each way. Of several
-messages in a step the first costs its whole time, and each further one what it adds
-(`LinkCosts.further`), in the schedule's order. Additions belong to the receiving port. Where caches
-matter, data that a rank has written in this collective costs more to send than its input, and an
-addition costs more if others read the sum. Copies inside a rank are free, since
+have reached its step. The sender of an eager message does not wait: it continues once it has posted
+the message, and a receiver that comes later finds the message there. A rank has one port in each
+direction. Of several messages in a step the first costs its whole time, and each further one what
+it adds (`LinkCosts.further`), in the schedule's order. Additions belong to the receiving port. If
+caches matter, data that a rank has written in this collective costs more to send than its input,
+and an addition costs more if others read the sum. Copies inside a rank are free, since
 `collectives.execution.lower` removes most of them. Links are not shared: the contention of many
 pairs is in the costs if they were measured that way, and otherwise in the simulator.
 """
@@ -33,7 +33,7 @@ Flags = NDArray[np.bool_]
 
 
 class PortPredictor(CollectivePredictor):
-    """Follows schedules by link costs; covers every schedule, also for thousands of ranks."""
+    """Predicts schedules from link costs; covers every schedule, also for thousands of ranks."""
 
     name = "ports"
 
@@ -47,7 +47,7 @@ class PortPredictor(CollectivePredictor):
         schedule, machine = operation.schedule, self.machine
         chunks = _Chunks(schedule, operation.spec, sizes, operation.itemsize)
         caches = Caches(schedule)
-        # One column as long as all ranks are equally far.
+        # One column while all ranks have the same time.
         ready: Amounts = np.zeros((len(sizes), 1))
         paths = _Paths(schedule.nranks)
         for step in schedule.steps:
@@ -67,27 +67,27 @@ class PortPredictor(CollectivePredictor):
             else:
                 ready = ready + level
             caches.note(m)
-        # What flows one way waits for no rank that begins late: its own end counts from then on.
+        # Without a cycle no rank waits for a rank that starts late, so the start does not count.
         alone = schedule.nranks == 1
         start = machine.start if machine.start and (alone or paths.circular()) else 0.0
         return np.asarray(start + ready.max(axis=1))
 
 
 class _Paths:
-    """Whether data of a schedule comes back to a rank that it has left."""
+    """Whether a schedule's data can return to a rank that it has left."""
 
     def __init__(self, nranks: int) -> None:
         self._nranks, self._circular = nranks, False
         self._pairs: set[tuple[int, int]] = set()
 
     def note(self, m: Moves, *, every: bool) -> None:
-        """Take the messages of a step; ``every``: in it all ranks send and receive."""
+        """Add the messages of a step; ``every``: in this step all ranks send and receive."""
         self._circular |= every
         if not self._circular:
             self._pairs.update(zip(m.src.tolist(), m.dst.tolist(), strict=True))
 
     def circular(self) -> bool:
-        """Return the answer, by removing ranks that receive nothing until none is left."""
+        """True if there is a cycle: repeatedly removing ranks that receive nothing leaves some."""
         if self._circular:
             return True
         after: dict[int, list[int]] = {}
@@ -127,7 +127,7 @@ class _Chunks:
         return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
 
     def same(self, count: NDArray[np.int32]) -> Amounts:
-        """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
+        """Bytes of ``count`` chunks if all chunks are equal, shape (sizes, counts)."""
         return np.asarray(count * (self._elements / self._split) * self._itemsize)
 
     def _bound(self, chunk: NDArray[np.int32]) -> Amounts:
@@ -139,10 +139,10 @@ class _Chunks:
 def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
     """Bytes of a chunk of a collective of ``nbytes``, fractions included.
 
-    The simulator and the law take these, so that equal chunks stay equal at every size; `_Chunks`
-    has the whole elements that ranks send.
+    The simulator and the bandwidth term use these, so that equal chunks stay equal at every size;
+    `_Chunks` has the whole elements that ranks send.
 
-    A token of a collective that moves nothing (a barrier) is one byte.
+    A token of a collective that moves no data (a barrier) is one byte.
     """
     parts = spec.parts(nranks)
     if spec.unit is Unit.NOTHING:
@@ -158,9 +158,9 @@ def _classes(machine: Machine) -> RankClasses:
 def _level(
     m: Moves, nranks: int, chunks: _Chunks, caches: Caches, machine: Machine
 ) -> Amounts | None:
-    """Seconds of a step whose ranks all send and receive one equal message; else None.
+    """Seconds of a step in which each rank sends and receives one equal message; else None.
 
-    Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
+    The steps of rings are of this kind, which makes them cheap to predict for thousands of ranks.
     """
     src, dst = m.src, m.dst
     if len(m) != nranks or not chunks.equal or (m.count != m.count[0]).any():
@@ -221,7 +221,7 @@ def _costs(
     fresh: Flags,
     shared: Flags,
 ) -> tuple[Amounts, Amounts, Amounts, Amounts]:
-    """Seconds of messages alone, as further ones, of additions, and of each end of eager messages.
+    """Seconds of messages alone, of further ones, of additions, and of each end of eager ones.
 
     Each has shape (sizes, messages).
     """
@@ -239,12 +239,12 @@ def _costs(
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:
-    """Complete the messages of ports that have several, in order, each after those before it."""
+    """Complete the messages of ports that have several, each after the earlier ones of its port."""
     order = np.argsort(end, kind="stable")
     ranks = end[order]
     first = np.flatnonzero(np.diff(ranks, prepend=-1))
     served = cost[:, order]
-    # From each message to its port's last: the sum of what they take.
+    # From each message to the last of its port: the sum of their times.
     total = np.cumsum(served[:, ::-1], axis=1)[:, ::-1]
     last = np.append(first[1:], len(ranks))
     behind = np.where(last < len(ranks), total[:, np.minimum(last, len(ranks) - 1)], 0.0)

@@ -19,7 +19,7 @@ __all__ = ["CollectivePredictor", "FitPredictor", "Operation", "choose_predictor
 def choose_predictor(machine: Machine) -> CollectivePredictor:
     """The most exact predictor for what is known of a machine.
 
-    Measured costs come first, those over shared memory before others, then a network, then NCCL.
+    Measured costs come first (shared memory before others), then a network, then NCCL's model.
     """
     if any(link.shared is not None for link in machine.costs):
         return SharedMemoryPredictor(machine)
@@ -29,11 +29,11 @@ def choose_predictor(machine: Machine) -> CollectivePredictor:
 
 
 class FitPredictor:
-    """Predictors of one fit, by number of ranks."""
+    """Predictors from one fit, by number of ranks."""
 
     def __init__(self, fit: Fit) -> None:
         self.fit = fit
-        #: The predictor for so many ranks, made once.
+        #: The predictor for a number of ranks, made once.
         self.on = cache(
             lambda ranks: choose_predictor(machine_from_fit(fit.for_ranks(ranks), ranks))
         )

@@ -1,20 +1,19 @@
 """Predicted times of ranks that share memory, from the executor's own passes and messages.
 
-`Rates` are the costs between two cores, from curves measured between pairs (`machine.Shared`):
+`Rates` are the costs between two cores, from curves measured between pairs (`machine.Shared`): a
+byte in the rank's own caches takes the time ``warm``, divided by the two bytes that a swap of
+unwritten data moves, at the size at which the rank goes through as much memory before it returns to
+the byte. A byte whose line another core has had since takes half the time of a byte that changes
+cores: the reader fetches it, and the next writer must take it back. Adding takes the time ``join``
+minus ``warm``.
 
-- A byte that the rank's own caches hold takes ``warm`` over the two that it moves in a swap of data
-  left alone, at the size at which the rank goes through as much memory before it comes back to it.
-- A byte whose line another core has had since takes half of what a byte takes to change hands: the
-  reader fetches it, and the next who writes it must take it back.
-- Adding takes what ``join`` takes beyond ``warm``.
-
-`Drafts` are the programs that ranks carry out. `find_touches` says which core's cache holds each
-line that a pass touches: iterations repeat, so the second one counts. As in MESI, a core keeps a
-line that it has read or written until another core writes it, and may write a line freely that
-no other core has read since. `Passes` follows ``Direct`` of `native/src/plans.cpp`: every rank does
-its passes in order, round by round, each on the window that is due, and waits for passes of others.
-`eager_seconds` follows ``Eager``: a rank copies, posts all messages of a step, receives all that
-are sent to it, copies. Ranks that share a core run on it one at a time.
+`Drafts` are the programs that ranks run. `find_touches` finds the core whose cache holds each line
+that a pass touches: iterations repeat, so the second one counts. As in MESI, a core keeps a line
+that it has read or written until another core writes it, and may write a line freely that no other
+core has read since. `Passes` follows ``Direct`` of `native/src/plans.cpp`: every rank does its
+passes in order, round by round, each on the window that is due, and waits for passes of others.
+`eager_seconds` follows ``Eager``: a rank copies, posts all messages of a step, receives all
+messages to it, copies. Ranks that share a core run on it one at a time.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Rates:
-    """Costs of one class of link and the cores at its ends."""
+    """Costs of one class of link, and of the cores at its ends."""
 
     curves: Shared
 
@@ -64,10 +63,10 @@ class Rates:
         return max(0.0, float(both[0](_WORD)) - float(both[1](_WORD)))
 
     def own(self, distance: float) -> float:
-        """Per byte that the rank's caches hold, having gone through ``distance`` bytes since.
+        """Seconds per byte in the rank's caches, after ``distance`` bytes of other accesses.
 
-        An addition into its own place goes through the same two lines, so the less of the two times
-        holds: what disturbs a measurement only makes it longer.
+        An addition in place also goes through two lines, so the smaller of the two times holds:
+        disturbances only lengthen a measurement.
         """
         return min(self._per_byte("warm", distance / 2), self._per_byte("join", distance / 2)) / 2
 
@@ -81,7 +80,7 @@ class Rates:
         return max(0.0, self._per_byte("join", nbytes) - self._per_byte("warm", nbytes))
 
     def _per_byte(self, name: str, nbytes: float) -> float:
-        """The time per byte of a message of that kind and size, without the fixed cost."""
+        """The time per byte of a message of this kind and size, without the fixed cost."""
         return _slope(getattr(self.curves, name), max(nbytes, 1.0))
 
     # -- eager messages
@@ -90,7 +89,8 @@ class Rates:
     def post(self) -> float:
         """The fixed cost of an eager message at each end.
 
-        From a burst, in which every rank posts several and then takes as many; at most half a hop.
+        From a burst, in which every rank posts several messages and receives as many; at most half
+        a hop.
         """
         burst = float(self.curves.mail_burst(_WORD)) / (2 * BURST)
         return min(burst, float(self.curves.hop(_WORD)) / 2)
@@ -101,7 +101,7 @@ class Rates:
         return max(0.0, float(self.curves.hop(_WORD)) - 2 * self.post)
 
     def eager_message(self, mail: float) -> float:
-        """Per byte and end of a message, where an iteration's messages are ``mail`` bytes."""
+        """Seconds per byte and end of a message, for ``mail`` bytes of messages per iteration."""
         return self._per_byte("mail", mail / 2) / 2
 
 
@@ -110,7 +110,7 @@ def _slope(curve: Curve, nbytes: float) -> float:
     return max(0.0, float(curve(nbytes)) - curve.alpha[0]) / nbytes
 
 
-#: The rates between any two cores, and of each by itself.
+#: The rates between any two cores; also from each core to itself.
 Between = Mapping[int, Mapping[int, Rates]]
 
 
@@ -120,13 +120,13 @@ def rates_by_class(links: Sequence[LinkCosts]) -> list[Rates]:
     return [Rates(link.shared or known[0]) for link in links] if known else []
 
 
-# From so many elements a chunk on it does not matter that chunks differ by one.
+# With more elements per chunk than this, chunks that differ by one element count as equal.
 _EVEN = 16
 
 
 @dataclass(eq=False)
 class NodePrograms:
-    """All ranks' programs over ``elements`` a part."""
+    """All ranks' programs over ``elements`` per part."""
 
     nranks: int
     programs: list[PlacedProgram]
@@ -148,13 +148,13 @@ class Drafts:
     def __init__(self, schedule: Schedule, spec: Collective, root: int, in_place: bool) -> None:
         self._schedule = place(schedule, spec, root)
         self._layout = Layout.of(self._schedule, spec, root)
-        #: Chunks of a part.
+        #: Chunks per part.
         self.split = max(1, self._layout.split)
         self._in_place = in_place and spec.in_place
         self._made: dict[int, NodePrograms] = {}
 
     def of(self, elements: int) -> tuple[NodePrograms, float]:
-        """Programs for ``elements`` per part, and how many elements one of theirs stands for."""
+        """Programs for ``elements`` per part, and how many elements a program element means."""
         split = self.split
         if elements and (elements % split == 0 or elements >= _EVEN * split):
             return self._draft(split), elements / split
@@ -174,9 +174,9 @@ class Drafts:
 
 
 class Touch(NamedTuple):
-    """A place that a pass reads or writes. ``other``: the core that holds its line, or -1.
+    """An access of a pass. ``other``: the core that holds the line in its cache, or -1.
 
-    ``again``: the core has touched it in this iteration before.
+    ``again``: the core has already accessed it in this iteration.
     """
 
     other: int
@@ -185,14 +185,14 @@ class Touch(NamedTuple):
 
 @dataclass
 class Touched:
-    """Elements that each pass touches, by (rank, number), and the working set of each core."""
+    """The accesses of each pass by (rank, number), and the working set of each core in elements."""
 
     of: dict[tuple[int, int], list[Touch]] = field(default_factory=dict)
     through: dict[int, int] = field(default_factory=dict)
 
 
 class _Line(NamedTuple):
-    """The cores that hold a line, and the one that had it last."""
+    """The cores that hold a line, and the core that had it last."""
 
     holders: frozenset[int]
     last: int
@@ -259,14 +259,14 @@ def _pass(
         seen[where] = work.size
 
 
-# Windows that are followed one by one, beyond the depth; then each takes as long as those before.
+# Windows beyond the depth that are simulated one by one; further windows take as long as these.
 _FOLLOWED = 8
 
 
 class Passes:
     """The passes of a program on a machine; ``between[a][b]``: rates between two cores.
 
-    ``cores[r]`` is the core of rank r.
+    ``cores[r]``: the core of rank r.
     """
 
     def __init__(self, draft: NodePrograms, cores: Sequence[int], between: Between) -> None:
@@ -277,7 +277,7 @@ class Passes:
         self._touched: Touched = find_touches(self._graph, cores)
 
     def seconds(self, scale: float) -> float:
-        """Seconds of an iteration, of passes whose sizes count ``scale`` bytes each."""
+        """Seconds of an iteration; a program element is ``scale`` bytes."""
         graph = self._graph
         size = max((w.size for works in graph.works for w in works), default=0) * scale
         window = min(window_bytes(graph, len(set(self._cores))), size)
@@ -290,7 +290,7 @@ class Passes:
         if followed == windows:
             return whole
         few = self._run(share, scale, window, followed - _FOLLOWED // 2)
-        # The last window may be a part of one.
+        # The last window may be shorter.
         return whole + (size / window - followed) * (whole - few) / (_FOLLOWED // 2)
 
     def _shares(self, scale: float, window: float) -> dict[tuple[int, int], float]:
@@ -313,7 +313,6 @@ class Passes:
         return shares
 
     def _share(self, core: int, touch: Touch, distance: float) -> float:
-        """Seconds per byte of a place that a pass touches."""
         if touch.other < 0:
             return self._between[core][core].own(distance)
         return self._between[core][touch.other].far(distance)
@@ -321,14 +320,14 @@ class Passes:
     def _run(
         self, share: dict[tuple[int, int], float], scale: float, window: float, windows: int
     ) -> float:
-        """Seconds of so many windows."""
+        """Seconds of the first ``windows`` windows."""
         cores, between = self._cores, self._between
         now = [0.0] * len(cores)
         free = dict.fromkeys(cores, 0.0)
         done: dict[tuple[int, int, int], float] = {}
 
         def after(rank: int, waits: Sequence[tuple[int, int]], at: int) -> float:
-            """The time at which a rank continues that waits for passes on window ``at``."""
+            """The time at which a rank that waits for passes on window ``at`` continues."""
             begin = now[rank]
             for peer, task in waits:
                 flag = between[cores[rank]][cores[peer]].flag
@@ -353,7 +352,7 @@ class Passes:
 def eager_seconds(
     draft: NodePrograms, scale: float, cores: Sequence[int], between: Between
 ) -> float:
-    """Seconds of an iteration, of programs whose elements count ``scale`` bytes each."""
+    """Seconds of an iteration through mailboxes; a program element is ``scale`` bytes."""
     mail = [_mail(program) * scale for program in draft.programs]
     now = [0.0] * draft.nranks
     boxes: dict[tuple[int, int], deque[float]] = defaultdict(deque)
@@ -386,7 +385,7 @@ def eager_seconds(
 
 
 def _mail(of: PlacedProgram) -> float:
-    """Elements of all messages of a rank."""
+    """Elements of all messages of a rank, sent and received."""
     return of.sent + sum(receive.span.size for step in of.steps for receive in step.receives)
 
 
@@ -401,7 +400,6 @@ def _arrived(
 
 
 def _local(moves: Sequence[Local], scale: float, own: Rates, mail: float) -> float:
-    """Seconds of copies inside the rank."""
     return sum(own.call + 2 * move.span.size * scale * own.own(mail) for move in moves)
 
 
@@ -409,10 +407,10 @@ Key = tuple[int, int, bool]
 
 
 class SharedMemoryPredictor(CollectivePredictor):
-    """Follows the executor pass by pass; covers schedules of ranks that share one memory.
+    """Simulates the executor pass by pass; covers schedules of ranks that share one memory.
 
-    `Machine.cores` are those of the measured ranks; further ranks go round them again, and without
-    any every rank has a core of its own. Schedules are lowered once.
+    `Machine.cores` are the cores of the measured ranks; further ranks use them again in turn.
+    Without them every rank has a core of its own. Schedules are lowered once.
     """
 
     name = "shm"
@@ -444,7 +442,7 @@ class SharedMemoryPredictor(CollectivePredictor):
         return cores[rank % len(cores)] if cores else rank
 
     def between(self, cores: Sequence[int]) -> Between:
-        """The rates between the cores of ranks; within a core those of the nearest class."""
+        """The rates between the cores of ranks; within a core, those of the nearest class."""
         assert self.machine.classes is not None
         first: dict[int, int] = {}
         for rank, core in enumerate(cores):
@@ -460,7 +458,7 @@ class SharedMemoryPredictor(CollectivePredictor):
 
 
 class _Planned:
-    """One lowered schedule. It holds the schedule, so that no other gets the same id."""
+    """One lowered schedule. It keeps the schedule alive, so that no other gets the same id."""
 
     def __init__(self, operation: Operation, host: SharedMemoryPredictor) -> None:
         self.schedule = operation.schedule
@@ -470,7 +468,7 @@ class _Planned:
         self._passes = cache(lambda draft: Passes(draft, self._cores, self._between))
 
     def seconds(self, elements: int, itemsize: int) -> float:
-        """Seconds of an iteration, by the elements of a part."""
+        """Seconds of an iteration with ``elements`` per part."""
         draft, each = self._drafts.of(elements)
         scale = each * itemsize
         if draft.most_sent * scale <= EAGER_BYTES:

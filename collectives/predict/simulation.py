@@ -22,15 +22,15 @@ from collectives.schedule.spec import Collective, Unit
 
 Amounts = NDArray[np.float64]
 
-#: The slack that is chosen from so many messages and shared links on their routes on; a message
-#: itself costs what so many links do.
+#: The slack that is used for at least MOST_EXACT messages and shared links on their routes; a
+#: message counts as so many links.
 SLACK, MOST_EXACT = 0.1, 1_000_000
 _MESSAGE = 8
-#: The relative error that tests allow for inexact times: twice the greatest that was seen.
+#: The relative error that tests allow for inexact times: twice the greatest observed.
 ERROR = 0.1
-# Steps at once are exact, but may look at this many links alone where there is a slack to be had.
+# `run_lockstep` is exact, but may examine only so many links if a slack is possible.
 _MOST_WORK = 4.5e7
-# Messages through buffers go one by one, some 0.06 ms each here.
+# Buffered messages are simulated one by one, about 0.06 ms each here.
 _MOST_BUFFERED = 100_000
 
 
@@ -38,12 +38,12 @@ _MOST_BUFFERED = 100_000
 class SimulationResult:
     """The result of a simulation.
 
-    ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
-    each link of the machine carries. ``parts``: seconds along the chain of messages that the last
-    rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
-    of the slowest link of the route, ``sharing`` (what a message took longer, because links were
-    shared), ``adding``; together they are ``seconds``. ``machine``: with the rates that this size
-    found (`Network.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
+    ``seconds``: until the last rank completes. ``ranks``: when each rank completes. ``link_bytes``:
+    bytes that each link of the machine carries. ``parts``: seconds along the chain of messages that
+    the last rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the
+    rate of the slowest link of the route, ``sharing`` (additional time because links were shared),
+    ``adding``; their sum is ``seconds``. ``machine``: with the rates at this size (`Network.at`).
+    ``slack``: 0 if all this is exact; see `Simulation.run`.
     """
 
     seconds: float
@@ -55,7 +55,7 @@ class SimulationResult:
 
 
 def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
-    """Bytes of ``in`` and ``out`` together, halved, of the rank that has most of them."""
+    """Half the bytes of ``in`` and ``out`` together, of the rank that has most."""
     most = max(
         len(spec.inputs(nranks, r, 0)) + len(spec.outputs(nranks, r, 0)) for r in range(nranks)
     )
@@ -68,7 +68,7 @@ def check_effort(
 ) -> None:
     """Raise Unsupported for an algorithm that would take too much memory or work to simulate.
 
-    By counts on a few ranks, before any schedule of so many is built.
+    Estimated from counts on a few ranks, before a schedule for ``nranks`` is built.
     """
     counts = extrapolate(collective, name, nranks, parameters)
     if counts is not None:
@@ -76,10 +76,10 @@ def check_effort(
 
 
 class Simulation:
-    """A schedule on a network; what does not depend on the size is computed once.
+    """A schedule on a network; everything independent of the size is computed once.
 
-    Raises Unsupported where the machine has no place for a rank, or where memory or work are
-    estimated to be more than `collectives.predict.effort` allows.
+    Raises Unsupported if the machine has no place for a rank, or if the estimated memory or work
+    exceeds the limits of `collectives.predict.effort`.
     """
 
     def __init__(self, schedule: Schedule, spec: Collective, machine: Network) -> None:
@@ -105,11 +105,11 @@ class Simulation:
     ) -> SimulationResult:
         """Simulate one size, in bytes as nccl-tests counts it.
 
-        ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
-        rank runs at its own pace, rates may be computed earlier or later than they change, by up to
-        this share of the time that a message takes in its step; 0 for exact times. None leaves it
-        at 0 unless there is so much to do that this would take long (`MOST_EXACT`); ``seconds`` is
-        then, in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
+        ``steps_at_once`` False uses only the slower of the two engines. ``slack``: if every rank
+        runs at its own pace, rates may be computed earlier or later than they change, by up to this
+        fraction of a message's time in its step; 0 for exact times. None means 0 unless the
+        simulation would take long (`MOST_EXACT`); in tests ``seconds`` is then within `ERROR` of
+        the exact time. Raises Unsupported for 0 bytes.
         """
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
@@ -136,9 +136,9 @@ class Simulation:
         seconds, carried = float(clocks.now[last]), self._carried * chunk
         parts = dict(zip(PARTS, clocks.parts[last].tolist(), strict=True))
         if used:
-            # However early messages began, no link carries more than it can.
+            # No link carries more than it can, even if messages begin early.
             late = max(0.0, float((carried / machine.links.rate).max(initial=0.0)) - seconds)
-            # What windows leave over stands with additions, also where there are none.
+            # A slack leaves a remainder in "adding", even without additions: it counts as sharing.
             adding = parts["adding"] if machine.gamma else 0.0
             parts["sharing"] += late + parts["adding"] - adding
             seconds, parts["adding"] = seconds + late, adding
@@ -168,7 +168,7 @@ class NetworkPredictor(CollectivePredictor):
     def refusal(self, operation: Operation) -> str:
         """See `CollectivePredictor.refusal`.
 
-        More messages through buffers than are simulated are refused when a size is predicted.
+        Too many messages through buffers are refused only when a size is predicted.
         """
         network = self.machine.network
         if network is None:
@@ -178,7 +178,7 @@ class NetworkPredictor(CollectivePredictor):
         return schedule_refusal(operation)
 
     def simulation(self, operation: Operation) -> Simulation:
-        """Everything that does not depend on the size, for times, loads of links and parts.
+        """The simulation of an operation, for times, loads of links and parts.
 
         Raises Unsupported with `refusal`.
         """
@@ -197,7 +197,7 @@ def _too_few_places(network: Network, ranks: int) -> str:
 
 
 class Busy(NamedTuple):
-    """Links of one rate and load: the first, their number, bytes of each, busy fraction."""
+    """Links of one rate and load: the first, how many, bytes of each, and the busy fraction."""
 
     link: int
     links: int
@@ -206,7 +206,7 @@ class Busy(NamedTuple):
 
 
 def find_busiest(result: SimulationResult, most: int) -> list[Busy]:
-    """Find the busiest groups of links, at most so many."""
+    """Find the busiest groups of links, at most ``most`` of them."""
     machine = result.machine
     seconds = result.link_bytes / machine.links.rate
     key = np.round(seconds / max(result.seconds, np.finfo(float).tiny), 12)

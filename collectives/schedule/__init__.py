@@ -1,1 +1,1 @@
-"""What moves: schedules as data, passes, proof, cost, and the catalogue that finds them."""
+"""What moves: schedules as data, passes, proof, cost, and the catalogue of algorithms."""

@@ -1,8 +1,8 @@
-"""Lower bounds that no algorithm can beat, to set beside what a schedule costs.
+"""Lower bounds that no algorithm can beat, for comparison with a schedule's cost.
 
 From Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and
 experience (2007), for ranks with one port that sends and receives at once. Volumes and additions
-are in units of the collective's own total n; None where that paper gives no bound.
+are in units of the collective's own total n; None if that paper gives no bound.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class LowerBound(NamedTuple):
 
 
 def bound(collective: str, nranks: int) -> LowerBound | None:
-    """The lower bounds of a collective, or None where the paper has none for it.
+    """The lower bounds of a collective, or None if the paper has none for it.
 
-    The paper bounds the time that the busiest port takes; a side that may do with less (what the
-    leaves of a broadcast send) has None.
+    The paper bounds the time of the busiest port. A direction that may need less (what the leaves
+    of a broadcast send) is None.
     """
     rounds, others = (nranks - 1).bit_length(), (nranks - 1) / nranks
     whole = 0.0 if nranks == 1 else 1.0

@@ -19,7 +19,7 @@ from collectives.schedule.spec import Collective
 
 _HERE = Path(__file__).parents[1]
 
-# Collectives that two others make, one after the other.
+# Collectives that consist of two others, one after the other.
 _COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
     "allreduce": (("reduce_scatter", "allgather"), ("reduce", "broadcast")),
     "broadcast": (("scatter", "allgather"),),
@@ -27,7 +27,7 @@ _COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
 }
 
 
-# The first of these that a collective has is the one to run where none is named.
+# The default algorithm of a collective is the first of these that it has.
 _USUAL = ("ring", "binomial", "pairwise", "dissemination", "direct")
 
 
@@ -36,9 +36,9 @@ def _modules(folder: Path) -> list[str]:
 
 
 def parse(text: str) -> tuple[str, dict[str, object]]:
-    """A name with its parameters, ``chain:segments=32`` or ``torus:grid=4x4``, taken apart.
+    """Split ``chain:segments=32`` or ``torus:grid=4x4`` into the name and its parameters.
 
-    Raises Unsupported for what is no number, and no numbers with an x between them.
+    Raises Unsupported for a value that is no number and no list of numbers like 4x4.
     """
     name, *pairs = text.split(":")
     parameters: dict[str, object] = {}
@@ -66,7 +66,7 @@ def collectives() -> list[str]:
 
 @cache
 def spec(collective: str) -> Collective:
-    """The specification of that name. Raises Unsupported with the list of names."""
+    """The specification of a collective by name. Raises Unsupported with the list of names."""
     if collective not in collectives():
         from busbar.arguments import unknown
 
@@ -80,7 +80,7 @@ def algorithms(collective: str) -> list[str]:
 
 
 def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
-    """The algorithm of that name: ``f(n, **parameters) -> Schedule``.
+    """An algorithm by name: ``f(n, **parameters) -> Schedule``.
 
     Raises Unsupported with the list of names.
     """
@@ -100,7 +100,7 @@ def _stages(collective: str, name: str) -> list[tuple[str, str]]:
         algorithm(collective, name)
         return [(collective, name)]
     forms = _COMPOSED.get(spec(collective).name, ())
-    if tuple(names) in forms:  # the collectives' own names: their usual algorithms
+    if tuple(names) in forms:  # the names of collectives stand for their default algorithms
         return [(stage, usual(stage)) for stage in names]
     for form in forms:
         if len(form) == len(names) and all(
@@ -116,19 +116,19 @@ def _stages(collective: str, name: str) -> list[tuple[str, str]]:
 
 
 def usual(collective: str) -> str:
-    """The algorithm that is run where none is named."""
+    """The default algorithm of a collective."""
     known = algorithms(collective)
     return next((name for name in _USUAL if name in known), known[0])
 
 
 def compositions(collective: str) -> list[str]:
-    """The names of all compositions of two algorithms that make a collective."""
+    """The names of all compositions of two algorithms that form a collective."""
     forms = _COMPOSED.get(spec(collective).name, ())
     return ["+".join(names) for form in forms for names in product(*map(algorithms, form))]
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
-    """An algorithm's parameters beside the rank count, by name; a composition has its parts'."""
+    """An algorithm's parameters except the rank count; those of a composition are of its parts."""
     known: dict[str, inspect.Parameter] = {}
     for stage in _stages(collective, name):
         known |= inspect.signature(algorithm(*stage)).parameters
@@ -139,7 +139,7 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
 def check_parameter(
     name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]
 ) -> None:
-    """Raise Unsupported for a parameter that is not known, or not of its annotation's kind."""
+    """Raise Unsupported for an unknown parameter, or a value that does not fit its annotation."""
     if key not in known:
         has = ", ".join(known) or "none"
         raise Unsupported(f"{name} has no parameter {key!r}; its parameters: {has}")
@@ -162,7 +162,7 @@ def check(
     values: Mapping[str, object],
     known: Mapping[str, inspect.Parameter],
 ) -> None:
-    """Raise Unsupported for a parameter that is not known, and for ranks that there are not."""
+    """Raise Unsupported for wrong parameters, fewer than 1 rank, or a root that is no rank."""
     for key, value in values.items():
         check_parameter(name, key, value, known)
     if nranks < 1:
@@ -197,8 +197,9 @@ def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: o
     """A placed schedule of an algorithm by name. ``values`` are parameters that it must know.
 
     A name like ``halving+ring`` is one algorithm after the other: a reduce-scatter and an
-    all-gather, or a reduce and a broadcast, make an all-reduce. Every algorithm takes ``pack``, 1
-    or 0: whether what a pair of ranks exchanges in a step travels as one message. Raises
-    Unsupported for an unknown name or parameter, or a rank count that it cannot serve.
+    all-gather, or a reduce and a broadcast, form an all-reduce. Every algorithm has the parameter
+    ``pack`` (1 or 0): whether all data that a pair of ranks exchanges in a step travels as one
+    message. Raises Unsupported for an unknown name or parameter, or a rank count that the algorithm
+    does not support.
     """
     return place(draft(collective, name, nranks, root=root, **values), spec(collective), root)

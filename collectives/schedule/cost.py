@@ -15,7 +15,7 @@ from collectives.schedule.schedule import Schedule, Step, runs_of
 from collectives.schedule.spec import Collective
 
 Ranks = NDArray[np.int32] | NDArray[np.int64]
-# The pairs of so many ranks have a table.
+# Up to so many ranks, pairs of ranks are counted in a table.
 _TABLED = 4096
 
 
@@ -23,11 +23,11 @@ _TABLED = 4096
 class Cost:
     """Counts of a schedule. Volumes are in units of the collective's own total, n.
 
-    ``steps``: steps in which ranks exchange something (moves inside a rank cost no latency).
-    ``rounds``: messages one after the other if a rank's port carries one at a time each way; slots
-    that lie side by side at both ends travel as one message.
-    ``out`` and ``into``: what the busiest rank sends and the busiest rank receives.
-    ``total``: everything that crosses between ranks. ``reduced``: the most that one rank adds.
+    ``steps``: steps in which ranks exchange messages (moves inside a rank cost no latency).
+    ``rounds``: messages one after the other if a rank's port carries one at a time in each
+    direction; slots that are adjacent at both ends travel as one message. ``out`` and ``into``:
+    volume that the busiest rank sends, and that the busiest rank receives. ``total``: volume
+    between all ranks. ``reduced``: the most that one rank adds.
     """
 
     steps: int
@@ -43,8 +43,8 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = rounds = 0
-    # How often steps of one signature come. What a rank sends at once may be
-    # joined in one and not in another, so those are counted each.
+    # How often steps of one signature occur. Slots may be joined into one message in one step and
+    # not in another, so steps with several moves per pair are counted one by one.
     repeats: dict[Hashable, int] = Counter()
     for first, count, _ in runs_of(schedule.steps):
         repeats[first.signature] += count
@@ -71,7 +71,7 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
 
 
 def _uncounted(steps: Sequence[Step], counted: set[Hashable]) -> Iterator[Step]:
-    """The steps whose signatures are not among those counted, which may grow meanwhile."""
+    """The steps whose signatures are not in ``counted``, which may grow meanwhile."""
     for _, _, run in runs_of(steps):
         for step in run:
             if step.signature in counted:
@@ -80,7 +80,7 @@ def _uncounted(steps: Sequence[Step], counted: set[Hashable]) -> Iterator[Step]:
 
 
 def _alone(m: Moves, n: int) -> bool:
-    """Say whether every pair of ranks has one move in the step, so that nothing is joined."""
+    """True if every pair of ranks has at most one move in the step, so that no moves are joined."""
     if len(m) == 0 or np.bincount(m.src).max() == 1:
         return True
     return n <= _TABLED and int(np.bincount(_pairs(m, n)).max()) == 1
@@ -91,7 +91,6 @@ def _pairs(m: Moves, n: int) -> NDArray[np.int64]:
 
 
 def _messages(m: Moves, n: int, packed: bool, alone: bool) -> tuple[Ranks, Ranks]:
-    """Senders and receivers of a step's messages."""
     if packed and not alone:
         src, dst = np.divmod(np.unique(_pairs(m, n)), n)
         return src, dst
@@ -104,13 +103,12 @@ def traffic(
 ) -> NDArray[np.int64]:
     """Bytes that each rank sends and receives: shape (2, nranks).
 
-    This is the schedule's own count, from the sizes of the chunks, with nothing rounded away; what
-    a transport counts while running must equal it. ``elements``: as in `Layout.bounds`.
-    ``schedule`` must be placed.
+    Counted from the schedule and the exact sizes of the chunks; the count of a transport at run
+    time must equal it. ``elements``: as in `Layout.bounds`. ``schedule`` must be placed.
     """
     layout = Layout.of(schedule, spec, root)
     slots = Slots(layout)
-    # Elements before every slot, and after the last of each buffer.
+    # The number of elements before every slot, and before the end of each buffer.
     bounds = [layout.bounds(r, b, elements) for b in Buffer for r in range(schedule.nranks)]
     before = np.concatenate(bounds)
     first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)

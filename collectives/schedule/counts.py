@@ -1,4 +1,4 @@
-"""Counts for all-to-all-v: how many elements every rank has for every other.
+"""Counts for all-to-all-v: how many elements every rank sends to every other.
 
 A counts matrix has a row for each sender and a column for each receiver. Flattened, it is the
 argument of `Layout.bounds` for all-to-all's parts.
@@ -35,9 +35,9 @@ def spread(nranks: int, total_bytes: int, itemsize: int, factor: float = 1.0) ->
 
 
 def matrix(rows: ArrayLike, nranks: int) -> Counts:
-    """A given counts matrix, checked: whole, not negative, at least ``nranks`` square.
+    """Check a counts matrix: whole numbers, not negative, square, for at least ``nranks`` ranks.
 
-    Of a larger matrix the first ranks' part is taken. Raises Unsupported, saying what is wrong.
+    Of a larger matrix the first ranks' part is returned. Raises Unsupported with the problem.
     """
     table = np.asarray(rows)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:

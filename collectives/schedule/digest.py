@@ -12,9 +12,9 @@ _LENGTH = 16
 
 
 def digest(schedule: Schedule) -> str:
-    """16 hex digits of the SHA-256 over what a schedule does: shape, moves, scratch.
+    """The first 16 hex digits of the SHA-256 of a schedule: its shape, moves and scratch.
 
-    Its name and parameters do not count, so that two ways to write one algorithm have one digest.
+    Name and parameters are not included, so two ways to write one algorithm have one digest.
     """
     sha = hashlib.sha256()
     head = (schedule.nranks, schedule.nchunks, schedule.scratch, schedule.vector, schedule.packed)

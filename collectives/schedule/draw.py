@@ -1,6 +1,6 @@
 """Drawings of schedules: a step table as text, and a picture of ranks × steps.
 
-Gives strings and files; prints nothing.
+Returns strings and writes files; prints nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MOST_ARROWS = 20_000
 
 
 def describe_moves(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
-    """Senders of a step's moves, neighbouring chunks joined, and how they see them.
+    """The moves of a step as (sender, text), with adjacent chunks joined.
 
     ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
-    false) slots have their buffers' names: ``→2 in[0] +out[5]``.
+    False) slots have their buffers' names: ``→2 in[0] +out[5]``.
     """
     texts = []
     names = [buffer.name.lower() for buffer in Buffer]
-    # Columns, for a large schedule has millions of moves.
+    # By columns, because a large schedule has millions of moves.
     for src, dst, sb, sc, db, dc, count, reduce in moves.joined().table.T.tolist():
         plus = "+" if reduce else ""
         if vector:
@@ -41,7 +41,7 @@ def _run(chunk: int, count: int) -> str:
 
 
 def draw_schedule(schedule: Schedule, title: str, path: Path) -> None:
-    """Draw ranks × steps with an arrow a message into a file, whose ending is the format.
+    """Draw ranks × steps into a file, with an arrow for each message; the suffix is the format.
 
     Raises what `figures.checked` does, and Unsupported for more messages than can be seen.
     """
@@ -86,7 +86,7 @@ def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:
     style = {"arrowstyle": "-|>", "color": color, "linewidth": 1.1, "shrinkA": 1, "shrinkB": 1}
     axes.annotate("", end, start, arrowprops=style)  # type: ignore[attr-defined]
     if labels:
-        # Near the sender, where the arrows of a step have not crossed yet.
+        # Near the sender, where the arrows of a step do not cross yet.
         x, y = number + 0.16, move.src + 0.2 * (move.dst - move.src)
         axes.text(  # type: ignore[attr-defined]
             x,

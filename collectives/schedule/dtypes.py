@@ -20,10 +20,10 @@ _NUMPY = {
     "double": "float64",
 }
 DTYPES = tuple(_NUMPY)
-# Not among all types: only some libraries and devices add them, so they are asked for by name.
+# Only some libraries and devices support these, so "all types" does not include them.
 _FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 FLOAT8 = tuple(_FLOAT8)
-# The same by the names of other libraries.
+# Names of the same types in other libraries.
 _ALIASES = {
     "float16": "half",
     "fp16": "half",
@@ -44,13 +44,13 @@ _ALIASES = {
 
 
 def canonical(name: str) -> str:
-    """nccl-tests' name of a type that other libraries call otherwise; any other name as it is."""
+    """nccl-tests' name of a type by another library's name; an unknown name is unchanged."""
     return _ALIASES.get(name.lower(), name)
 
 
 @cache
 def dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type of that name; bfloat16 and the 8-bit floats come from ml_dtypes.
+    """The NumPy type of a name; bfloat16 and the 8-bit floats come from ml_dtypes.
 
     Raises Unsupported with the list of names.
     """
@@ -68,7 +68,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def limits(kind: np.dtype[Any]) -> Any:
-    """The limits of a float type as `numpy.finfo` has them, of bfloat16 and 8-bit floats too."""
+    """The limits of a float type, as from `numpy.finfo`; also for bfloat16 and 8-bit floats."""
     import ml_dtypes
 
     finfo: Any = ml_dtypes.finfo

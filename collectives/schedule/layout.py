@@ -1,6 +1,6 @@
-"""The positions of chunks: the vector chunk that a slot stands for, and its elements.
+"""The positions of chunks: the vector chunk that each slot stands for, and its elements.
 
-The bridge between a schedule's chunk numbers, a collective's parts and a run's element counts.
+A layout connects a schedule's chunk numbers, a collective's parts and a run's element counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Layout:
     """A collective on ``nranks`` ranks whose vector is cut into ``nchunks`` chunks.
 
     ``scratch(rank)``: the vector chunks that a rank's scratch slots stand for. Raises ScheduleError
-    when the chunks do not fall on the collective's parts.
+    if chunks are not whole divisions of the collective's parts.
     """
 
     spec: Collective
@@ -66,8 +66,8 @@ class Layout:
     def bounds(self, rank: int, buffer: Buffer, elements: Elements) -> NDArray[np.int64]:
         """Element offsets of a buffer's slots (one more than there are slots).
 
-        ``elements`` is the number of elements of every part, or an array with one number a part;
-        a part's elements are shared by its chunks as equally as whole elements allow.
+        ``elements`` is the number of elements of every part, or an array with one number per part.
+        A part's elements are divided among its chunks as equally as whole elements allow.
         """
         part, piece = np.divmod(self.chunks(rank, buffer), max(1, self.split))
         share = np.broadcast_to(np.asarray(elements, np.int64), self.spec.parts(self.nranks))[part]
@@ -80,7 +80,7 @@ class Layout:
 
 
 class Slots:
-    """Every slot of every rank under one number, so that moves are looked up as columns.
+    """Numbers for the slots of all ranks, so that moves can be looked up as columns.
 
     Shapes: ``size[buffer, rank]``; ``first[buffer, rank]`` is the number of slot 0;
     ``stands[number]`` is the vector chunk that a slot stands for.

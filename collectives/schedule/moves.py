@@ -1,7 +1,7 @@
-"""The moves of one step as columns: who sends which slot to whom, and whether it is added there.
+"""The moves of one step as columns: sender, receiver, slots, and whether data is added.
 
-Knows nothing of collectives, sizes or transports. A slot is ``(buffer, chunk, count)``; a move
-goes from a slot of one rank to a slot of another (or of the same) rank.
+Independent of collectives, sizes and transports. A slot is ``(buffer, chunk, count)``; a move goes
+from a slot of one rank to a slot of another (or of the same) rank.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class _Column:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """The moves of a step; ``table`` is int32 of shape (8, moves), a row a column name."""
+    """The moves of a step; ``table`` is int32 of shape (8, moves), with one row per column name."""
 
     table: NDArray[np.int32]
 
     @classmethod
     def of(cls, items: Iterable[Move]) -> Moves:
-        """Columns from single moves, in their order."""
+        """Make columns from single moves, in their order."""
         rows = [
             (m.src, m.dst, *m.from_slot[:2], *m.to_slot[:2], m.from_slot.count, m.reduce)
             for m in items
@@ -74,7 +74,7 @@ class Moves:
 
     @classmethod
     def concat(cls, parts: Iterable[Moves]) -> Moves:
-        """The moves of several, one after the other."""
+        """Concatenate several sets of moves."""
         tables = [part.table for part in parts]
         return cls(np.concatenate(tables, axis=1)) if tables else cls.of(())
 
@@ -98,19 +98,19 @@ class Moves:
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
-        """Flags of the moves that add the source to the destination."""
+        """True for moves that add the source to the destination."""
         flags: NDArray[np.bool_] = self.table[7] != 0
         return flags
 
     def replace(self, **columns: ArrayLike) -> Moves:
-        """The same moves with some columns (by name) exchanged."""
+        """The same moves with some columns (by name) replaced."""
         table = self.table.copy()
         for name, value in columns.items():
             table[_COLUMNS.index(name)] = value
         return Moves(table)
 
     def where(self, mask: NDArray[np.bool_]) -> Moves:
-        """Those moves for which the mask holds, in order."""
+        """The moves for which the mask is true, in order."""
         return Moves(self.table[:, mask])
 
     def touching(self, rank: int) -> Moves:
@@ -134,9 +134,10 @@ class Moves:
         return Moves(table)
 
     def joined(self) -> Moves:
-        """The same transfers with neighbouring slots of a pair of ranks joined, pair by pair.
+        """The same transfers with adjacent slots of a pair of ranks joined, pair by pair.
 
-        A pair's moves keep their order, so both ends join alike, whatever else they look at.
+        A pair's moves keep their order, so both ends join them alike, whatever other moves they
+        see.
         """
         if len(self) < 2:
             return self
@@ -160,10 +161,10 @@ def moves(
     src_buffer: ArrayLike = Buffer.OUT,
     dst_buffer: ArrayLike = Buffer.OUT,
 ) -> Moves:
-    """Columns from arrays and scalars, broadcast against each other.
+    """Make columns from arrays and scalars, which are broadcast against each other.
 
-    ``to`` is the chunk written, the chunk read where it is left out. The buffers default to the
-    vector that algorithms in vector form work on (see `collectives.schedule.schedule`).
+    ``to``: the chunk written, by default the chunk read. The buffers default to the vector of the
+    vector form (see `collectives.schedule.schedule`).
     """
     columns = (src, dst, src_buffer, chunk, dst_buffer, chunk if to is None else to, count, reduce)
     arrays = np.broadcast_arrays(*(np.asarray(column, np.int32) for column in columns))

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Op:
-    """An operation: ``ufunc`` joins two values; ``mean`` divides by the rank count at the end."""
+    """An operation: ``ufunc`` combines two values; ``mean``: then divide by the rank count."""
 
     name: str
     ufunc: np.ufunc
     mean: bool = False
 
 
-# Elements whose quotients are in the cache before they are rounded.
+# Elements per block, so that quotients are still in the cache when they are rounded.
 _BLOCK = 1 << 16
 _OPS = {
     op.name: op
@@ -34,7 +34,7 @@ OPS = tuple(_OPS)
 
 
 def op(name: str) -> Op:
-    """The operation of that name. Raises Unsupported with the list of names."""
+    """The operation of a name. Raises Unsupported with the list of names."""
     if name not in _OPS:
         from busbar.arguments import unknown
 
@@ -43,9 +43,9 @@ def op(name: str) -> Op:
 
 
 def scale(array: NDArray[Any], nranks: int) -> None:
-    """Divide sums by the rank count, in place: how ``avg`` ends; integers are rounded down.
+    """Divide sums by the rank count in place, for ``avg``; integers are rounded down.
 
-    The count itself need not be a number of the type: 300 is none of int8, nor of bfloat16.
+    The rank count need not be representable in the type: 300 is not in int8, nor in bfloat16.
     """
     if array.dtype.kind in "iu":
         fits = nranks <= np.iinfo(array.dtype).max

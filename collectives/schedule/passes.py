@@ -12,12 +12,12 @@ from busbar.errors import ScheduleError, Unsupported
 from collectives.schedule.moves import Column, Moves
 from collectives.schedule.schedule import Schedule, Step, StepRun, Steps
 
-#: Segments of a pipeline: more would cost more latency than any vector is worth.
+#: The most segments of a pipeline: more would cost more latency than they save.
 MOST_SEGMENTS = 4096
 
 
 def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
-    """The same schedule, saying who made it and with which parameters."""
+    """The same schedule with an algorithm's name and parameters."""
     return replace(schedule, name=name, parameters=tuple(parameters.items()))
 
 
@@ -38,7 +38,7 @@ def _map(schedule: Schedule, change: Callable[[Moves], Moves], **fields: object)
 
 
 def _within(numbers: Column, n: int, what: str) -> Column:
-    """The numbers, each below n and not negative (NumPy would count such from the end)."""
+    """Return the numbers, or raise ScheduleError for one that is negative or not below n."""
     bad = (numbers < 0) | (numbers >= n)
     if bad.any():
         raise ScheduleError(f"{what} {numbers[bad][0]} is out of range; there are {n}, from 0")
@@ -61,7 +61,7 @@ def refine(schedule: Schedule, k: int) -> Schedule:
 
 
 def _common(schedules: Sequence[Schedule]) -> int:
-    """The least number of chunks that every schedule's chunks can be cut into."""
+    """The least number of chunks into which every schedule's chunks can be cut."""
     counts = [schedule.nchunks for schedule in schedules]
     if min(counts) < 1:
         raise ScheduleError(f"a schedule of {min(counts)} chunks moves nothing; at least 1")
@@ -69,7 +69,7 @@ def _common(schedules: Sequence[Schedule]) -> int:
 
 
 def then(*schedules: Schedule) -> Schedule:
-    """Join schedules one after the other on one vector; chunks are refined to a common number."""
+    """Join schedules one after the other; their chunks are refined to a common number."""
     ranks = {schedule.nranks for schedule in schedules}
     if len(ranks) != 1:
         raise ScheduleError(f"then: schedules for different rank counts {sorted(ranks)}")
@@ -87,7 +87,7 @@ def then(*schedules: Schedule) -> Schedule:
 
 
 def _joined(parts: Sequence[Sequence[Step]]) -> Sequence[Step]:
-    """Steps one after the other, with signatures that are unique to their part."""
+    """Concatenate steps, with signatures that are unique to their part."""
 
     def tag(part: int, signature: Hashable) -> Hashable:
         return None if signature is None else (part, signature)
@@ -112,7 +112,7 @@ def _runs(steps: Sequence[Step]) -> Sequence[StepRun]:
 
 
 def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
-    """Steps from last to first, every move turned round, all plain or all reducing.
+    """The steps from last to first, with each move reversed, all plain or all reducing.
 
     The reverse of a reduce-scatter is an all-gather (``reduce=False``), that of a broadcast a
     reduce (``reduce=True``).
@@ -129,7 +129,7 @@ def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
 
 
 def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
-    """Rank i's part is played by rank ``order[i]``; chunks stay as they are."""
+    """Rename ranks: rank i becomes rank ``order[i]``; chunks stay as they are."""
     new = np.asarray(order, np.int32)
     if sorted(order) != list(range(schedule.nranks)):
         raise ScheduleError(f"relabel: {list(order)} is no order of {schedule.nranks} ranks")
@@ -141,7 +141,7 @@ def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
 
 
 def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
-    """Chunk c becomes chunk ``order[c]``; moves of more than one chunk are taken apart."""
+    """Rename chunks: chunk c becomes chunk ``order[c]``; moves of several chunks are split."""
     new = np.asarray(order, np.int32)
 
     def change(m: Moves) -> Moves:
@@ -154,10 +154,10 @@ def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
 
 
 def rotate(schedule: Schedule, root: int, *, chunks: bool = False) -> Schedule:
-    """Rank i's part is played by rank i + ``root``; with ``chunks`` its chunk goes with it.
+    """Rename ranks: rank i becomes rank i + ``root``; with ``chunks`` also the chunks.
 
-    Makes a schedule for any root of one for root 0. ``chunks`` is for collectives in which chunk i
-    is rank i's; there must be one chunk a rank then.
+    Turns a schedule for root 0 into one for any root. ``chunks`` is for collectives in which chunk
+    i belongs to rank i; there must be one chunk per rank then.
     """
     n = schedule.nranks
     if not 0 <= root < n:
@@ -170,7 +170,7 @@ def rotate(schedule: Schedule, root: int, *, chunks: bool = False) -> Schedule:
 
 
 def _window(schedule: Schedule, nchunks: int, offset: int) -> Schedule:
-    """The schedule over a window of a longer vector."""
+    """The schedule on a part of a longer vector, from chunk ``offset`` on."""
 
     def change(m: Moves) -> Moves:
         return m.replace(src_chunk=m.src_chunk + offset, dst_chunk=m.dst_chunk + offset)
@@ -239,7 +239,7 @@ def on_groups(
     """The schedule inside every group of ranks at once.
 
     Local rank i of group g is rank ``groups[g][i]``; local chunk c is the ``scale`` chunks from
-    ``offsets[g] + c·scale`` on, of ``nchunks`` in all. Groups must not share a rank.
+    ``offsets[g] + c·scale`` on, of ``nchunks`` in total. Groups must not share a rank.
     """
     table = np.asarray(groups, np.int32)
     start = np.zeros(len(groups), np.int32) if offsets is None else np.asarray(offsets, np.int32)

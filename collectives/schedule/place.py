@@ -3,7 +3,8 @@
 A rank works on a chunk in ``out`` if ``out`` holds it, leaves it in ``in`` if it only reads it, and
 uses scratch for the rest. Chunks that one move carries together stay adjacent. Before the steps a
 rank copies its ``in`` to its working slots; after them it copies its result to ``out``. Most of
-these local copies never happen, since `collectives.execution.lower` reads the data at its source.
+these local copies are never executed, since `collectives.execution.lower` reads the data at its
+source.
 
 `pack` makes one message of everything a pair of ranks exchanges in a step: fewer messages for more
 copies. The sender gathers chunks that are not adjacent in scratch, and the receiver scatters them.
@@ -30,27 +31,27 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _NOWHERE = -1
-# Schedules of so many moves are kept, 256 MiB; larger ones are made again by every reader.
+# Up to so many moves (256 MiB) a schedule's moves are kept; otherwise each reader makes them again.
 _KEPT = 1 << 23
-# Uses that are gathered before those of one chunk are joined.
+# Uses that are collected before those of one chunk are joined.
 _GATHERED = 1 << 22
-# So many pairs of rank and chunk have a table; of more those in use are searched.
+# Up to so many pairs of rank and chunk have a table; otherwise the used ones are searched.
 _TABLED = 1 << 24
 _WRITTEN, _FOLLOWS, _FLAGS = 1, 2, 2
 
 
 class _Room:
-    """Scratch that every rank has beyond what the schedule itself uses."""
+    """Scratch that every rank needs in addition to the schedule's own."""
 
     def __init__(self, schedule: Schedule, layout: Layout) -> None:
         self.slots = Slots(layout)
         self.size = self.slots.size[Buffer.SCRATCH].copy()
-        # The chunks of fresh slots, in the order of ranks, and how many each rank has of them.
+        # The chunks of fresh slots, in the order of ranks, and each rank's number of them.
         self._fresh: list[tuple[Numbers, Numbers]] = []
         self._own = [schedule.scratch_chunks(rank) for rank in range(schedule.nranks)]
 
     def take(self, ranks: Numbers, counts: Numbers) -> Numbers:
-        """Runs of so many fresh slots of ranks, one after the other; gives each run's first."""
+        """Allocate runs of ``counts`` fresh slots on ``ranks``; returns each run's first slot."""
         order = np.argsort(ranks, kind="stable")
         ends = np.cumsum(counts[order])
         taken = np.bincount(ranks, counts, len(self.size)).astype(np.int64)
@@ -61,7 +62,7 @@ class _Room:
         return first
 
     def stand(self, ranks: Numbers, slots: Numbers, chunks: Numbers) -> None:
-        """Say which vector chunks fresh slots stand for."""
+        """Record which vector chunks fresh slots stand for."""
         order = np.lexsort((slots, ranks))
         self._fresh.append((chunks[order], np.bincount(ranks, minlength=len(self.size))))
 
@@ -75,7 +76,7 @@ class _Room:
 
 
 def _scattered(m: Moves, nranks: int) -> NDArray[np.bool_]:
-    """Flags of the moves of pairs of ranks that exchange more than one message."""
+    """True for moves of pairs of ranks that exchange more than one message."""
     one = m.remote().joined()
     pairs, times = np.unique(_pair(one, nranks), return_counts=True)
     return np.isin(_pair(m, nranks), pairs[times > 1])
@@ -86,7 +87,7 @@ def _pair(m: Moves, nranks: int) -> Numbers:
 
 
 def _packed(m: Moves, room: _Room) -> list[Step]:
-    """A step as gathering, messages and spreading."""
+    """Split a step into gathering, messages and scattering."""
     nranks = len(room.size)
     theirs = _scattered(m, nranks)
     if not theirs.any():
@@ -96,7 +97,7 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
     unit = several.unit()
     pairs, first, counts = np.unique(_pair(unit, nranks), return_index=True, return_counts=True)
     src, dst = np.divmod(pairs, nranks)
-    # Of each pair the sender's room comes first, then the receiver's.
+    # For each pair the sender's slots come first, then the receiver's.
     at = room.take(np.stack([src, dst], axis=1).ravel(), np.repeat(counts, 2))
     out, into = at[0::2], at[1::2]
     inside = np.arange(len(unit)) - np.repeat(first, counts)
@@ -112,7 +113,7 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
 
 
 def pack(schedule: Schedule, layout: Layout) -> Schedule:
-    """A placed schedule in which no pair of ranks exchanges more than one message a step."""
+    """A placed schedule in which no pair of ranks exchanges more than one message per step."""
     room = _Room(schedule, layout)
     steps = [new for step in schedule.steps for new in _packed(step.moves(), room)]
     return replace(
@@ -121,7 +122,7 @@ def pack(schedule: Schedule, layout: Layout) -> Schedule:
 
 
 def _check(m: Moves, schedule: Schedule, number: int) -> None:
-    """Raise ScheduleError, naming step, rank and chunk, for what is not of the vector."""
+    """Raise ScheduleError, naming step, rank and chunk, for a move outside the vector."""
     for ranks, chunks in ((m.src, m.src_chunk), (m.dst, m.dst_chunk)):
         bad = (ranks < 0) | (ranks >= schedule.nranks)
         bad |= (chunks < 0) | (m.count < 1)
@@ -137,8 +138,8 @@ def _check(m: Moves, schedule: Schedule, number: int) -> None:
 class _Uses(NamedTuple):
     """The chunks that ranks read or write, as sorted keys rank x nchunks + chunk, each once.
 
-    ``written``: whether the rank writes it; ``follows``: whether some move carries it together
-    with the chunk before.
+    ``written``: whether the rank writes it; ``follows``: whether some move carries it together with
+    the chunk before.
     """
 
     keys: Numbers
@@ -161,7 +162,7 @@ def _marked(m: Moves, nchunks: int) -> list[Numbers]:
 
 
 def _joined(marked: Sequence[Numbers]) -> Numbers:
-    """The marked keys, each once, with all its flags."""
+    """The marked keys without duplicates, each with all its flags."""
     every = np.sort(np.concatenate([np.empty(0, np.int64), *marked]))
     keys = every >> _FLAGS
     first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -182,7 +183,7 @@ def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
 
 
 class _Held(NamedTuple):
-    """The contents of all ranks' ``in`` or ``out``: rank, place in the buffer, key."""
+    """The chunks in all ranks' ``in`` or ``out``: rank, place in the buffer, key."""
 
     rank: Numbers
     place: Numbers
@@ -198,7 +199,7 @@ class _Held(NamedTuple):
         return cls(rank, place, rank * layout.nchunks + chunks)
 
     def find(self, keys: Numbers) -> Numbers:
-        """The places that keys have in the buffer of their rank, -1 for none."""
+        """The places of keys in the buffer of their rank, -1 for none."""
         if not len(self.key):
             return np.full(len(keys), _NOWHERE)
         order = np.argsort(self.key, kind="stable")
@@ -227,7 +228,7 @@ class _Homes:
         self.held = tuple(np.split(chunk[in_scratch], first[1:]))
 
     def _choose(self, uses: _Uses) -> None:
-        """Choose a buffer for every run of chunks that stay together; scratch slots stay open."""
+        """Choose a buffer for each run of chunks that stay together; scratch slots follow later."""
         keys, rank = uses.keys, uses.keys // max(1, self._nchunks)
         self._buffer = np.full(len(keys), int(Buffer.SCRATCH), np.int32)
         self._slot = np.zeros(len(keys), np.int32)
@@ -250,7 +251,7 @@ class _Homes:
             self._buffer[chosen], self._slot[chosen] = home, place[chosen]
 
     def _find(self, keys: Numbers) -> Numbers:
-        """The places of keys among those in use, -1 for none."""
+        """The indices of keys among those in use, -1 for none."""
         if self._table is not None:
             return self._table[keys].astype(np.int64)
         if not len(self._keys):
@@ -263,14 +264,14 @@ class _Homes:
         return self._buffer[at], self._slot[at]
 
     def step(self, m: Moves) -> Moves:
-        """A step's moves with slots in the place of chunks."""
+        """A step's moves with slots instead of chunks."""
         read, write = self._ends(m.src, m.src_chunk), self._ends(m.dst, m.dst_chunk)
         return m.replace(
             src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
         )
 
     def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
-        """Buffer and slot where ranks work on chunks, or want those that no move touches."""
+        """Buffer and slot where ranks work on chunks; of chunks without moves, those in ``out``."""
         slot = held.find(keys)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
         at = self._find(keys)
@@ -279,14 +280,14 @@ class _Homes:
         return buffer, slot
 
     def before(self) -> Moves:
-        """Copies from ``in`` to where the ranks work."""
+        """The copies from ``in`` to the working slots."""
         buffer, slot = self._of(self._out, self._in.key)
         wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
         columns = (self._in.rank, buffer, self._in.place, slot)
         return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
 
     def after(self) -> Moves:
-        """Copies from where the ranks worked to ``out``."""
+        """The copies from the working slots to ``out``."""
         buffer, slot = self._of(self._out, self._out.key)
         wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
         columns = (self._out.rank, buffer, self._out.place, slot)
@@ -322,10 +323,10 @@ def _copies(
 
 
 def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
-    """A schedule in vector form as slots of ``in``, ``out`` and ``scratch`` of a collective.
+    """Turn a schedule in vector form into slots of ``in``, ``out`` and ``scratch`` of a collective.
 
-    A schedule that is placed already comes back as it is. Raises ScheduleError when the chunks do
-    not fall on the collective's parts, and for a move whose chunks or ranks there are not.
+    A placed schedule is returned unchanged. Raises ScheduleError if chunks are not whole divisions
+    of the collective's parts, and for a move with an unknown rank or chunk.
     """
     if not schedule.vector:
         return schedule
@@ -352,7 +353,7 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
 
 
 def _kept(schedule: Schedule) -> list[Moves] | None:
-    """All steps' moves, or None where they are too many to keep."""
+    """All steps' moves, or None if they are too many to keep."""
     every: list[Moves] = []
     many = 0
     for step in schedule.steps:

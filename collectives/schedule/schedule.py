@@ -1,6 +1,6 @@
-"""A schedule: what moves in which step, as data. It knows no collective, size or transport.
+"""A schedule: the moves of each step, as data, independent of collective, size and transport.
 
-The rules that every reader of a schedule may rely on:
+The rules on which every reader of a schedule may rely:
 
 1. All reads of a step precede all of its writes.
 2. A plain write shares its slot with no other read or write of its step; several reducing writes
@@ -12,7 +12,7 @@ The moves of a step are made on demand and need not be kept. A rank's part of a 
 of its moves that touch the rank.
 
 *Vector form.* Most algorithms are written on one virtual vector that all ranks share: every slot is
-``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place` turns that
+``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.place.place` turns that
 into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector form
 compose by concatenation: reduce-scatter then all-gather is an all-reduce.
 """
@@ -34,12 +34,12 @@ from collectives.schedule.moves import Move, Moves
 
 @dataclass(frozen=True)
 class Step:
-    """Moves that may happen at once; ``make()`` gives all of them, the same each time.
+    """Moves that may happen at once; ``make()`` returns all of them, the same each time.
 
-    What one rank executes is picked from what was proven of all. ``signature``: steps of one
-    schedule in which it is the same, and not None, move as much between the same ranks in the same
-    order, and add the same; only which chunks they are may differ. It saves making them all.
-    ``parts``: steps that together are this one, where it is a union of several.
+    A rank executes a subset of the moves that were proven. ``signature``: steps of one schedule
+    with the same signature (not None) move the same amounts between the same ranks in the same
+    order, and add the same; only the chunks' numbers may differ. It saves making all of them.
+    ``parts``: the steps of which this step is the union, if it is one.
     """
 
     make: Callable[[], Moves]
@@ -48,11 +48,11 @@ class Step:
 
     @classmethod
     def fixed(cls, all_moves: Moves) -> Step:
-        """A step whose moves are known already."""
+        """A step whose moves are already made."""
         return cls(lambda: all_moves)
 
     def moves(self, rank: int | None = None) -> Moves:
-        """All moves of the step, or those that touch a rank, in one and the same order."""
+        """All moves of the step, or those that touch ``rank``, always in the same order."""
         every = self.make()
         return every if rank is None else every.touching(rank)
 
@@ -70,7 +70,7 @@ class StepRun:
         return Step(lambda: self.make(i), self.signature)
 
     def reversed(self) -> StepRun:
-        """The run from its last step to its first."""
+        """The same run in reverse order."""
         return StepRun(self.count, lambda i: self.make(self.count - 1 - i), self.signature)
 
 
@@ -113,12 +113,12 @@ def runs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, int, Sequence[Step]]]
 class Schedule:
     """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
 
-    ``packed``: what a pair of ranks exchanges in a step is to travel as one message (`pack`).
-    ``scratch`` is the number of scratch slots a rank needs at most; ``vector`` says that the
-    schedule is in vector form; ``name`` and ``parameters`` say who made it. ``held``: for every
-    rank the vector chunk that each of its scratch slots stands for (see `scratch_chunks`).
-    ``fusible``: a rank may hand on in one pass what it receives, as an algorithm's relay does. An
-    exchange that measures how long a message takes is not: each is to be a message of its own.
+    ``packed``: all data that a pair of ranks exchanges in a step shall travel as one message
+    (`pack`). ``scratch``: the most scratch slots that a rank needs. ``vector``: the schedule is in
+    vector form. ``name`` and ``parameters``: the algorithm that made it. ``held``: for every rank
+    the vector chunk that each of its scratch slots stands for (see `scratch_chunks`). ``fusible``:
+    a rank may forward in one pass what it receives, as an algorithm's relay does. It is False for
+    an exchange that measures how long a message takes, because each message must be separate.
     """
 
     nranks: int
@@ -142,12 +142,12 @@ class Schedule:
         scratch: int = 0,
         vector: bool = False,
     ) -> Schedule:
-        """A schedule from single moves, for tests and imports."""
+        """Make a schedule from single moves, for tests and imports."""
         fixed = tuple(Step.fixed(Moves.of(step)) for step in steps)
         return cls(nranks, nchunks, fixed, scratch, vector)
 
     def scratch_chunks(self, rank: int) -> NDArray[np.int64]:
-        """The vector chunk that each scratch slot of a rank stands for, which gives it its size.
+        """The vector chunk that each scratch slot of a rank stands for, and so its size.
 
         By default slot c stands for chunk c modulo the number of chunks.
         """

@@ -1,7 +1,7 @@
-"""Proof, before anything runs, that a schedule does what its collective asks for.
+"""Prove, before anything runs, that a schedule implements its collective.
 
 Every slot's content is a *multiset* of contributions: which vector chunk it stands for, and how
-often each rank's share of that chunk is in it. Steps are carried out on those multisets, all reads
+often each rank's share of that chunk is in it. Steps are executed on those multisets, all reads
 before all writes. Sets would accept a contribution that was added twice; multisets refuse it.
 Counts are kept as never, once or more, one bit each. A contribution that was added more than once
 stays wrong, so no exact count is needed.
@@ -24,7 +24,7 @@ from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-# Bits of all slots that are held at once; of more, so many contributors at a time.
+# Most bytes of bits for all slots at once; more contributors are checked in several rounds.
 _BLOCK_BYTES = 256 * 2**20
 _WORD = 64
 _NEVER = -1
@@ -36,8 +36,8 @@ Words = NDArray[np.uint64]
 class SlotStep(NamedTuple):
     """A step's unit moves by the slots that they read and write, copies before additions.
 
-    ``plain``: how many are copies. ``turns``: the additions by whether a slot gains its first, its
-    second and so on, so that no turn adds twice to one slot.
+    ``plain``: the number of copies. ``turns``: the additions, grouped by whether they are the
+    first, the second and so on to their slot, so that no turn adds twice to one slot.
     """
 
     read: Rows
@@ -47,7 +47,7 @@ class SlotStep(NamedTuple):
 
 
 class SlotMemory:
-    """The slots of all ranks; in place a slot of ``in`` that is also one of ``out`` is that one."""
+    """The slots of all ranks; in place, equal chunks of ``in`` and ``out`` share one slot."""
 
     def __init__(self, layout: Layout, in_place: bool) -> None:
         self.layout, self.in_place = layout, in_place
@@ -58,7 +58,7 @@ class SlotMemory:
         inside = self.slots.of(Buffer.IN)
         self.filled = np.zeros(len(self.slots), bool)
         self.filled[self.at[inside]] = True
-        # What last happened to a slot: a mark of the step, or a place among the step's moves.
+        # The last event of a slot: a mark of the step, or an index among the step's moves.
         self._seen = np.full(len(self.slots), _NEVER, np.int32)
         self._marks = _NEVER
 
@@ -76,7 +76,7 @@ class SlotMemory:
             self.at[inside] = np.where(same, out.start + nearest, self.at[inside])
 
     def step(self, moves: Moves, where: str) -> SlotStep:
-        """A step's checked moves; in-place copies to self are dropped."""
+        """Check a step's moves and return them; in-place copies of a slot to itself are dropped."""
         _check_ranges(moves, self.slots, where)
         m = moves.unit()
         read, write = self.at[self.slots.read(m)], self.at[self.slots.written(m)]
@@ -105,7 +105,7 @@ class SlotMemory:
     def _check_hazards(
         self, m: Moves, read: Rows, write: Rows, plain: Numbers, added: Numbers, where: str
     ) -> None:
-        """A plain write shares its slot with no other access of the step."""
+        """Raise ScheduleError if a plain write shares its slot with another access of the step."""
         slots = write[plain]
         self._seen[slots] = plain
         twice = plain[self._seen[slots] != plain]
@@ -127,7 +127,7 @@ class SlotMemory:
     def _check_content(
         self, m: Moves, read: Rows, write: Rows, reduce: NDArray[np.bool_], where: str
     ) -> None:
-        """A slot that is read has been written, and stands for the chunk of the slot written."""
+        """Raise ScheduleError for reads of unwritten slots, or moves between different chunks."""
         if not self.filled[read].all():
             i = int(np.flatnonzero(~self.filled[read])[0])
             raise ScheduleError(
@@ -149,7 +149,7 @@ class SlotMemory:
             raise ScheduleError(f"{what} added to {slot}, which holds {holds}")
 
     def _turns(self, added: Rows) -> tuple[NDArray[np.intp], ...]:
-        """The places of the additions, in turns that add to no slot twice."""
+        """The indices of the additions, in turns that add to no slot twice."""
         if not len(added):
             return ()
         self._seen[added] = np.arange(len(added))
@@ -199,7 +199,7 @@ class _Contributions:
         self.count = np.array([len(ranks) for ranks in self.holders], np.int64)
 
     def begin(self, memory: SlotMemory, low: int, width: int) -> Words:
-        """Each slot's contributions at the beginning: ``width`` words of bits from ``low`` on."""
+        """Each slot's contributions at the start: ``width`` words of bits from word ``low`` on."""
         bits = np.zeros((len(memory.slots), width), np.uint64)
         at = memory.at[memory.slots.of(Buffer.IN)]
         parts = memory.slots.stands[at] // max(1, self.layout.split)
@@ -211,14 +211,14 @@ class _Contributions:
         return bits
 
     def _number(self, parts: Numbers, ranks: Numbers) -> Numbers:
-        """The number of a rank among its part's holders, whose lists are in the order of ranks."""
+        """The index of a rank among its part's holders, whose lists are in the order of ranks."""
         every = np.fromiter(chain.from_iterable(self.holders), np.int64, int(self.count.sum()))
         keys = np.repeat(np.arange(len(self.count)), self.count) * self.layout.nranks + every
         first = np.cumsum(self.count) - self.count
         return np.searchsorted(keys, parts * self.layout.nranks + ranks) - first[parts]
 
     def wanted(self, low: int, width: int) -> Words:
-        """Every part's contributions at the end: each holder's once."""
+        """Every part's contributions at the end: one from each holder."""
         left = self.count[:, None] - _WORD * np.arange(low, low + width)
         full = ~np.uint64(0)
         some = (np.uint64(1) << (left.clip(0, _WORD - 1).astype(np.uint64))) - np.uint64(1)
@@ -227,7 +227,7 @@ class _Contributions:
 
 
 def _carry_out(steps: list[SlotStep], once: Words, idempotent: bool) -> Words | None:
-    """Carry all steps out on ``once``; return the bits of what is held more than once, if any."""
+    """Execute the steps on ``once``; returns the bits of contributions held more than once."""
     more: Words | None = None
     for read, write, plain, turns in steps:
         value, extra = once[read], None if more is None else more[read]
@@ -282,10 +282,10 @@ def _output(memory: SlotMemory, i: int) -> str:
 def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: bool = False) -> None:
     """Prove that a placed schedule implements a collective, in or out of place.
 
-    Raises ScheduleError, naming step, rank and slot, when a slot is out of range, a move has no
-    partner, two moves of a step get in each other's way, something undefined is read, different
-    chunks are added, or at the end an output lacks a contribution or holds one twice (which only
-    an idempotent collective may). Raises Unsupported for an in-place form that does not exist.
+    Raises ScheduleError, naming step, rank and slot, if a slot is out of range, a move has no
+    partner, two moves of a step conflict, something undefined is read, different chunks are added,
+    or at the end an output lacks a contribution or holds one twice (permitted only for an
+    idempotent collective). Raises Unsupported for an in-place form that does not exist.
     """
     if schedule.vector:
         raise ScheduleError("verify: the schedule is in vector form; place it first")
@@ -300,7 +300,7 @@ def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: boo
         raise ScheduleError(f"{_output(memory, int(empty[0]))} is never written")
     inputs = np.bincount(memory.slots.stands[memory.slots.of(Buffer.IN)])
     if inputs.max(initial=0) <= 1 and not any(step.turns for step in steps):
-        return  # copies of the one contribution that a chunk has
+        return  # only copies, and each chunk has one contribution
     of = _Contributions(memory.layout)
     words = -(-int(of.count.max(initial=0)) // _WORD)
     width = max(1, min(words, _BLOCK_BYTES // (8 * max(1, len(memory.slots)))))

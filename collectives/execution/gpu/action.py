@@ -50,7 +50,7 @@ def copied(
 
 
 def _blocks(buffers: DeviceBuffers) -> list[list[tuple[Buffer, DeviceArray]]]:
-    """Buffers that overlap, together."""
+    """Group buffers that overlap in memory."""
     blocks: list[list[tuple[Buffer, DeviceArray]]] = []
     end = -1
     for item in sorted(buffers.items(), key=lambda item: (item[1].address, -item[1].nbytes)):
@@ -64,14 +64,15 @@ def _blocks(buffers: DeviceBuffers) -> list[list[tuple[Buffer, DeviceArray]]]:
 
 
 class StreamAction(Counted):
-    """See `collectives.execution.transport.Action` for the methods.
+    """One rank's operation on a stream; methods: see `collectives.execution.transport.Action`.
 
     ``bound``: for each set of buffers the calls that enqueue one iteration; the first set is the
-    caller's. ``bytes_``: sent and received by an iteration. ``meet``: calls that make the ranks'
-    streams meet, before each timed iteration. ``graph``: replay captured graphs from the second
-    iteration on; ``held`` is kept alive; ``connected`` is called with it after the first iteration.
-    ``refused`` is called with what cannot be had and why: ``eager`` where a graph was wanted, and
-    ``unheld`` where an iteration has more launches than can stand behind a gate.
+    caller's. ``bytes_``: bytes sent and received by an iteration. ``meet``: calls that make the
+    ranks' streams wait for each other, before each timed iteration. ``graph``: replay captured
+    graphs from the second iteration on. ``held`` is kept alive. ``connected`` is called with this
+    action after the first iteration. ``refused`` is called with the name of what is not possible
+    and the reason: ``eager`` if graphs were requested but cannot be captured, and ``unheld`` if one
+    iteration has more launches than fit into the queue behind a gate.
     """
 
     divides = True  # an average is divided here, on the device
@@ -93,12 +94,12 @@ class StreamAction(Counted):
         self._graph = graph
         self._connected, self._refused = connected, refused
         self._graphs: list[CudaGraph] | None = None
-        self._eager = False  # for a while, although there are graphs
-        self._entries = 0  # of the queue that an iteration takes; 0: not known yet
-        self._each = 0.0  # seconds that an iteration takes, so that many are not thought to hang
+        self._eager = False  # True while iterations run without their graphs
+        self._entries = 0  # entries in the stream's queue per iteration; 0: not known yet
+        self._each = 0.0  # seconds per iteration, so that a wait for many is not taken for a hang
 
     def __call__(self) -> None:
-        """Run once, and wait. The first iteration is never a replay: libraries connect in it."""
+        """Run once, and wait. The first run never replays a graph: libraries connect in it."""
         if self._runs:
             self._ready()
         start = time.perf_counter()
@@ -111,10 +112,10 @@ class StreamAction(Counted):
             self._connected(self)
 
     def _ready(self) -> None:
-        """Capture the graphs, once; every rank comes here at the same iteration.
+        """Capture the graphs, once. All ranks call this at the same iteration.
 
-        Whether an iteration is replayed is the same on all ranks, as NCCL's documentation asks:
-        where one cannot capture none does.
+        Either all ranks replay graphs or none does, as NCCL's documentation requires. If capturing
+        fails on one rank, no rank uses graphs.
         """
         if self._entries:
             return
@@ -144,7 +145,7 @@ class StreamAction(Counted):
             )
 
     def _room(self) -> int:
-        """Iterations that can stand behind a gate, each with a meeting and two events."""
+        """Iterations that fit into the queue behind a gate, each with a meeting and two events."""
         return QUEUE // (self._entries + queue_entries(self._meet) + 2)
 
     def _iteration(self, i: int) -> list[Call]:
@@ -159,17 +160,17 @@ class StreamAction(Counted):
         """Run twice before anything is timed.
 
         The first iteration connects, loads and captures, which must not happen behind a gate. The
-        second tells how long many iterations may take.
+        second measures how long an iteration takes, for time limits.
         """
         while self._runs < 2:
             self()
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`: timed by events, where iterations begin behind a barrier.
+        """See `Action.spans`: timed by events if iterations begin behind a barrier.
 
-        Each iteration begins when all ranks' streams have met; all are enqueued before the first
-        may begin. With ``loop`` they go back to back. Only durations are known: CUDA gives float32
-        milliseconds between two events.
+        Each iteration begins when all ranks' streams have met. All iterations are enqueued before
+        the first may begin. With ``loop`` they run back to back. Only durations are known: CUDA
+        gives float32 milliseconds between two events.
         """
         if start.at or start.slower:
             return super().spans(n, start)
@@ -201,7 +202,7 @@ class StreamAction(Counted):
     def _back_to_back(self, n: int) -> float:
         """Seconds from the first iteration's start to the last one's end.
 
-        Only the first iterations are enqueued behind the gate: a stream holds so many and no more.
+        Only the first iterations are enqueued behind the gate, because a stream's queue is limited.
         """
         lane = self._lane
         held = (QUEUE - queue_entries(self._meet) - 2) // self._entries
@@ -218,7 +219,7 @@ class StreamAction(Counted):
         return self._elapsed(begin, end, n)
 
     def _open(self) -> None:
-        """All ranks have enqueued: open the gates."""
+        """Wait until all ranks have enqueued, then open the gates."""
         self._lane.world.barrier()
         self._lane.open_gate()
 
@@ -228,15 +229,16 @@ class StreamAction(Counted):
         self._runs += n
 
     def _elapsed(self, begin: CudaEvent, end: CudaEvent, n: int) -> float:
-        """Wait for n iterations; seconds between two events that they lie between."""
+        """Wait for n iterations. Returns the seconds between the events before and after them."""
         self._finish(n)
         return self._lane.device.elapsed(begin, end)
 
     def overhead(self, n: int = 20) -> dict[str, float]:
-        """Seconds an iteration, enqueued while it runs: ``eager``, and ``graph`` if captured.
+        """Seconds per iteration without a gate: ``eager``, and ``graph`` if graphs were captured.
 
-        What a program pays that has no gate: this is where a graph shows. Ranks that are threads
-        enqueue in turns, for they have one interpreter: ``eager`` grows with their number.
+        This is the cost in a program that enqueues while the GPU runs, where graphs help. Ranks
+        that are threads share one interpreter and enqueue in turns, so ``eager`` grows with their
+        number.
         """
         self._begun()
         seconds = {}
@@ -261,5 +263,5 @@ class StreamAction(Counted):
         return self._elapsed(begin, lane.event(), n) / n
 
     def close(self) -> None:
-        """See `Action.close`: graphs and buffers go."""
+        """See `Action.close`: releases graphs and buffers."""
         self._graphs, self._bound, self._held = None, [], None

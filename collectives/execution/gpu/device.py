@@ -36,17 +36,17 @@ _UUID_BYTES = 16
 
 
 class Driver:
-    """``libcuda`` through ctypes, whose calls let other threads of the interpreter go on."""
+    """Calls of ``libcuda`` through ctypes, which releases the interpreter's lock meanwhile."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
 
     def query(self, stream: int) -> int:
-        """The number of a stream's CUresult: 0 done, 600 not yet; the runtime's have the same."""
+        """The CUresult of a stream as a number: 0 done, 600 not ready (as in the CUDA runtime)."""
         return int(self._library.cuStreamQuery(ctypes.c_void_p(stream)))
 
     def uuid(self, index: int) -> bytes:
-        """The 16 bytes of a GPU's identity; empty where the driver does not say."""
+        """The 16 bytes of a GPU's UUID; empty if the driver does not report it."""
         number, uuid = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
         status = self._library.cuDeviceGet(ctypes.byref(number), ctypes.c_int(index))
         status = status or self._library.cuDeviceGetUuid_v2(ctypes.byref(uuid), number)
@@ -54,9 +54,9 @@ class Driver:
 
 
 def driver(cupy: Any) -> Driver | None:
-    """The driver below ``cupy``; None where its library is not found.
+    """The driver API that ``cupy`` uses; None if libcuda is not found.
 
-    Another module in CuPy's place has streams of its own, which the driver does not know.
+    Also None if ``cupy`` is a stand-in: its streams are no streams of the driver.
     """
     if sys.modules.get("cupy") is not cupy:
         return None
@@ -67,7 +67,7 @@ def driver(cupy: Any) -> Driver | None:
 
 
 class _Held:
-    """Stands for an allocation; when it is destroyed, the memory is queued for freeing."""
+    """Owner of an allocation. When it is destroyed, the memory is queued for freeing."""
 
 
 class Heap:
@@ -82,7 +82,7 @@ class Heap:
         self._released: list[int] = []
 
     def hold(self, address: int) -> object:
-        """Make the owner of an allocation, which releases it when it is destroyed."""
+        """Create the owner of an allocation. The memory is released when the owner is destroyed."""
         held = _Held()
         # Not at exit: the driver takes the memory back, and its runtime may be gone already.
         finalize(held, self._released.append, address).atexit = False
@@ -100,7 +100,7 @@ def _heaps() -> WeakKeyDictionary[Any, dict[int, Heap]]:
 
 
 def heap(runtime: Any, gpu: int) -> Heap:
-    """A GPU's heap, which all ranks of a process share: any of them frees what one released."""
+    """A GPU's heap. All ranks of a process share it, so any of them frees what one released."""
     return _heaps().setdefault(runtime, {}).setdefault(gpu, Heap())
 
 
@@ -137,9 +137,9 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of the interface; types that it cannot name appear as their bytes.
+        """Version 3 of the interface; types that it cannot name appear as bytes.
 
-        A stream of None: whoever takes the memory need not wait for anything.
+        The stream is None: a consumer need not synchronise with any stream.
         """
         plain = self.dtype.kind in "iuf" and self.dtype.isbuiltin == 1
         return {
@@ -153,7 +153,7 @@ class DeviceArray:
     def view(self, dtype: DTypeLike) -> DeviceArray:
         """The same bytes as elements of another type.
 
-        Raises ValueError where they do not divide.
+        Raises ValueError if the bytes are no whole number of elements.
         """
         kind = np.dtype(dtype)
         if self.nbytes % kind.itemsize:
@@ -168,7 +168,7 @@ class DeviceArray:
         return DeviceArray(self._runtime, address, stop - start, self.dtype, self._owner)
 
     def __setitem__(self, where: slice, value: int | NDArray[Any]) -> None:
-        """A slice becomes a host array of its length, or every byte of it the value (0 to 255)."""
+        """Copy a host array of the slice's length there, or set each byte to a value (0 to 255)."""
         part, runtime = self[where], self._runtime
         if not part.size:
             return
@@ -207,9 +207,9 @@ _INCLUDE = re.compile(r'^#include "([a-z_]+\.cuh)"$', re.MULTILINE)
 
 
 def cuda_source(name: str) -> str:
-    """A file of ``native/cuda`` with all that it includes, each file once: NVRTC knows no folders.
+    """A file of ``native/cuda`` with its includes inlined once each: NVRTC has no include path.
 
-    Raises Unavailable where the sources were not installed.
+    Raises Unavailable if the sources are not installed.
     """
     folder = files("native").joinpath("cuda")
     seen: set[str] = set()
@@ -231,10 +231,10 @@ def cuda_source(name: str) -> str:
 
 
 class Compiler:
-    """``cupy.cuda.nvrtc``, and what it has compiled so far: ranks that are threads share it.
+    """NVRTC (``cupy.cuda.nvrtc``) and its compiled binaries, shared by ranks that are threads.
 
-    ``cupy.RawModule`` is not used. It needs a header of the CUDA runtime, which a machine with
-    only a driver lacks, and it flushes subnormal floats to zero (``-ftz=true``).
+    ``cupy.RawModule`` is not used. It needs a header of the CUDA runtime, which a machine with only
+    a driver lacks, and it flushes subnormal floats to zero (``-ftz=true``).
     """
 
     def __init__(self, nvrtc: Any) -> None:
@@ -276,12 +276,12 @@ class Compiler:
 
 @cache
 def compiler(nvrtc: Any) -> Compiler:
-    """The compiler of this process."""
+    """This process's compiler; one for each NVRTC module."""
     return Compiler(nvrtc)
 
 
 def _error_line(text: str) -> str:
-    """The line that says what is wrong."""
+    """The first line with "error" in it, or else the first line."""
     lines = [line.strip(" \0") for line in text.splitlines() if line.strip(" \0")]
     return next((line for line in lines if "error" in line), lines[0] if lines else "")
 
@@ -290,8 +290,8 @@ def _error_line(text: str) -> str:
 _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
 # CUfunction_attribute numbers.
 _REGISTERS, _CARVEOUT = 4, 9
-# Shared memory of a block of our kernels at most (the executor's copy of its plan), and the blocks
-# that a multiprocessor holds of them at once.
+# Most bytes of shared memory in a block of our kernels (the executor's copy of its plan), and the
+# number of such blocks that are resident on a multiprocessor at once.
 SHARED_BYTES, SHARED_BLOCKS = 8192, 2
 # cudaError numbers.
 _NOT_READY, _PEER_ALREADY = 600, 704
@@ -316,14 +316,14 @@ class GpuDevice:
 
     @property
     def name(self) -> str:
-        """The maker's name, such as ``NVIDIA H200``."""
+        """The product name, such as ``NVIDIA H200``."""
         return _text(self._properties()["name"])
 
     @property
     def uuid(self) -> str:
-        """The identity that NVML knows it by: ``GPU-`` and 32 hexadecimal digits in five groups.
+        """The UUID as NVML writes it: ``GPU-`` and 32 hexadecimal digits in five groups.
 
-        CuPy gives a C string, which ends at the first zero byte; the driver gives all 16.
+        CuPy gives a C string, which ends at the first zero byte; the driver gives all 16 bytes.
         """
         identity = bytes(self._properties()["uuid"])[:_UUID_BYTES]
         if len(identity) < _UUID_BYTES and self._driver is not None:
@@ -353,7 +353,7 @@ class GpuDevice:
         return self._attribute(_L2_BYTES)
 
     def versions(self) -> dict[str, str]:
-        """CuPy's version, the CUDA runtime's and the driver's, for records."""
+        """Versions of CuPy, the CUDA runtime and the driver, for records."""
         runtime = self._runtime
         return {
             "cupy": str(self.xp.__version__),
@@ -379,18 +379,18 @@ class GpuDevice:
         self._runtime.deviceSynchronize()
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free and in all; the calling thread must use this device."""
+        """Free and total bytes of the device, which must be the calling thread's current one."""
         free, total = self._runtime.memGetInfo()
         return int(free), int(total)
 
     # -- memory
 
     def allocate(self, nbytes: int) -> DeviceArray:
-        """Allocate memory (cudaMalloc, not CuPy's pool); it is released with its last view.
+        """Allocate memory with cudaMalloc (not CuPy's pool). It is released with its last view.
 
-        Taking memory and giving it back may wait for the whole device. So this is called while no
-        rank has work there that waits for another's, and it is here that memory released before
-        is freed. Raises Unavailable when the device has too little left.
+        Allocating and freeing may wait for the whole device. So call this only while no rank has
+        work on the device that waits for another rank. Memory released earlier is freed here.
+        Raises Unavailable if the device has too little memory left.
         """
         self.sweep()
         try:
@@ -403,11 +403,11 @@ class GpuDevice:
         return DeviceArray(self._runtime, address, nbytes, np.uint8, self._heap.hold(address))
 
     def sweep(self) -> None:
-        """Free released memory; when, see `allocate`."""
+        """Free released memory. When this is safe, see `allocate`."""
         self._heap.sweep(self._runtime.free)
 
     def wrap(self, address: int, nbytes: int, owner: object) -> DeviceArray:
-        """Memory that something else holds (a peer's, an opened handle's) as an array."""
+        """Memory with another owner (a peer's memory, an opened IPC handle's) as an array."""
         return DeviceArray(self._runtime, address, nbytes, np.uint8, owner)
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
@@ -421,33 +421,33 @@ class GpuDevice:
         self._runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
 
     def fill(self, target: int, byte: int, nbytes: int, stream: Stream) -> None:
-        """Enqueue setting every byte."""
+        """Enqueue setting ``nbytes`` bytes to one value."""
         self._runtime.memsetAsync(target, byte, nbytes, stream.ptr)
 
-    # -- other processes' and other GPUs' memory
+    # -- memory of other processes and other GPUs
 
     def ipc_handle(self, address: int) -> bytes:
-        """The 64 bytes by which another process opens the allocation that begins at an address."""
+        """The IPC handle (64 bytes) with which another process opens an allocation."""
         return bytes(self._runtime.ipcGetMemHandle(address))
 
     def ipc_open(self, handle: bytes) -> int:
-        """The address of another process's allocation here; never one of this process's own."""
+        """Map another process's allocation; returns its address here. Not for own handles."""
         return int(self._runtime.ipcOpenMemHandle(handle))
 
     def ipc_close(self, address: int) -> None:
-        """Let go of an address from `ipc_open`."""
+        """Unmap an address from `ipc_open`."""
         self._runtime.ipcCloseMemHandle(address)
 
     def can_reach(self, other: int) -> bool:
-        """Whether this GPU can read and write another's memory; its own it can."""
+        """True if this GPU is GPU number ``other``, or can read and write its memory."""
         if other == self.index:
             return True
         return bool(self._runtime.deviceCanAccessPeer(self.index, other))
 
     def reach(self, other: int) -> None:
-        """Map another GPU's memory; again is no error.
+        """Map another GPU's memory; mapping it twice is no error.
 
-        Raises Unsupported where there is no path.
+        Raises Unsupported if there is no peer access.
         """
         if other == self.index:
             return
@@ -462,11 +462,11 @@ class GpuDevice:
     # -- streams, events, graphs
 
     def stream(self) -> Stream:
-        """A stream that does not wait for the default one."""
+        """A stream that does not synchronise with the default stream."""
         return self.xp.cuda.Stream(non_blocking=True)
 
     def idle(self, stream: Stream) -> bool:
-        """Whether nothing is left in a stream's queue; raises CUDARuntimeError when work failed."""
+        """True if nothing is left in the stream's queue. Raises CUDARuntimeError if work failed."""
         query = self._runtime.streamQuery if self._driver is None else self._driver.query
         status = int(query(stream.ptr))
         if status not in (0, _NOT_READY):
@@ -474,7 +474,7 @@ class GpuDevice:
         return status == 0
 
     def event(self) -> CudaEvent:
-        """An event that notes the time."""
+        """A new event that records the time."""
         return self.xp.cuda.Event()
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
@@ -484,7 +484,7 @@ class GpuDevice:
     def capture(self, stream: Stream, work: Callable[[], None]) -> CudaGraph:
         """Capture what ``work`` enqueues on a stream as a graph, without running it.
 
-        The stream is left out of capture also when ``work`` fails, whose error is raised.
+        If ``work`` fails, capturing ends and the error is raised.
         """
         stream.begin_capture()
         try:
@@ -503,10 +503,10 @@ class GpuDevice:
     def compile(
         self, source: str, names: Sequence[str], options: Sequence[str] = ()
     ) -> dict[str, Kernel]:
-        """The ``extern "C"`` kernels of a CUDA C++ source by name, compiled by NVRTC for this GPU.
+        """Compile ``extern "C"`` kernels of a CUDA C++ source for this GPU; returns them by name.
 
-        Kernel arguments are integers (addresses among them: 8 bytes) or NumPy scalars. Loading may
-        wait for the device, like `allocate`. Raises Unavailable where it does not compile.
+        Kernel arguments are integers (an address is one of 8 bytes) or NumPy scalars. Loading may
+        wait for the device, like `allocate`. Raises Unavailable if it does not compile.
         """
         cuda = self.xp.cuda
         module = cuda.Module()
@@ -518,19 +518,19 @@ class GpuDevice:
         return kernels
 
     def registers(self, kernel: Kernel) -> int:
-        """Registers of a thread of a kernel."""
+        """Registers per thread of a kernel."""
         return int(self.xp.cuda.driver.funcGetAttribute(_REGISTERS, kernel.ptr))
 
     def resident(self, kernel: Kernel, threads: int) -> int:
-        """Blocks of so many threads that a multiprocessor holds at once."""
+        """Blocks of ``threads`` threads that are resident on a multiprocessor at once."""
         ask = self.xp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
         return int(ask(kernel.ptr, threads, 0))
 
     def _carve(self, kernel: Kernel) -> None:
-        """Divide the memory of L1 and shared memory for all our kernels alike; the rest is L1's.
+        """Set the same split between shared memory and L1 cache for all our kernels.
 
-        A multiprocessor that is to be divided otherwise must be idle first, which it never is while
-        a kernel on it waits for one that has still to start.
+        A multiprocessor must be idle before its split can change. It never is while a kernel on it
+        waits for one that has still to start.
         """
         need = SHARED_BLOCKS * (SHARED_BYTES + self._attribute(_RESERVED))
         percent = -(-100 * need // self._attribute(_SHARED_IN_ALL))
@@ -542,5 +542,5 @@ def _text(value: bytes | str) -> str:
 
 
 def _cuda(number: int) -> str:
-    """13020 is CUDA 13.2."""
+    """CUDA's version as text: 13020 is 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"

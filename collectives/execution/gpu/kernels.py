@@ -1,8 +1,7 @@
-"""The kernels that plans enqueue between messages: add, divide, and the gate of a stream.
+"""The kernels that plans enqueue between messages (add, divide), and the gate of a stream.
 
-One more counts wrong elements, for checks of results. Sums of several sources are computed in the
-wider type and rounded once. The types of elements and the operations that ``native/cuda`` knows
-stand here for the executor, too.
+Another kernel counts wrong elements, to check results. Sums of several sources are computed in the
+wider type and rounded once. The executor uses the same tables of element types and operations.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from collectives.execution.gpu.device import DeviceArray, GpuDevice, Kernel, cud
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
-SOURCES = 8  # what one pass adds at most
+SOURCES = 8  # the most sources that one pass adds
 FEWEST_FLOAT8 = (8, 9)  # the first compute capability that converts 8-bit floats
 _THREADS = 512
 _BLOCKS_PER_SM = 4
-# What elements.cuh calls NumPy's types and operations.
+# Names in elements.cuh of NumPy's types and operations.
 ELEMENTS = {
     "int8": "Int8",
     "uint8": "Uint8",
@@ -42,7 +41,7 @@ OPERATIONS: dict[np.ufunc, str] = {
     np.minimum: "kMin",
     np.maximum: "kMax",
 }
-AVERAGE = "kAverage"  # of a pass that takes all ranks' contributions
+AVERAGE = "kAverage"  # for a pass that adds all ranks' contributions
 
 
 def source() -> str:
@@ -51,10 +50,10 @@ def source() -> str:
 
 
 def options(dtype: np.dtype[Any], op: Op | None, average: bool = False) -> tuple[str, ...]:
-    """The compiler's options for a type and an operation; any will do where nothing is reduced.
+    """The compiler's options for a type and an operation (None if nothing is reduced).
 
-    ``average``: every sum is divided by the number of what was added. Raises Unsupported for a type
-    that there are no kernels for.
+    ``average``: every sum is divided by the number of its addends. Raises Unsupported for a type
+    without kernels.
     """
     if dtype.name not in ELEMENTS:
         raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(ELEMENTS)}")
@@ -67,7 +66,7 @@ def options(dtype: np.dtype[Any], op: Op | None, average: bool = False) -> tuple
 
 
 def require(device: GpuDevice, dtype: np.dtype[Any]) -> None:
-    """Raise Unsupported where a device cannot convert the type, which its kernels do."""
+    """Raise Unsupported if the device cannot convert the type, as its kernels must."""
     if dtype.name.startswith("float8") and device.capability < FEWEST_FLOAT8:
         raise Unsupported(
             f"{device.name} (compute capability {_dotted(device.capability)})"
@@ -76,7 +75,7 @@ def require(device: GpuDevice, dtype: np.dtype[Any]) -> None:
 
 
 class Kernels:
-    """The compiled kernels of one device, each compiled when first asked for."""
+    """The compiled kernels of one device, each compiled at its first use."""
 
     def __init__(self, device: GpuDevice) -> None:
         self._device = device
@@ -97,7 +96,7 @@ class Kernels:
     def reduce(
         self, out: DeviceArray, first: DeviceArray, sources: list[DeviceArray], op: Op | None
     ) -> list[Call]:
-        """Calls that make ``out`` the join of ``first`` and all sources, 8 of them in one pass."""
+        """Calls that set ``out`` to ``first`` reduced with all sources, at most 8 in one pass."""
         kernel = self._of(out.dtype, op)["reduce"]
         calls: list[Call] = []
         for i in range(0, len(sources), SOURCES):
@@ -120,24 +119,25 @@ class Kernels:
         return calls
 
     def divide(self, out: DeviceArray, by: int) -> Call:
-        """A call that divides every element."""
+        """A call that divides every element of ``out``."""
         kernel = self._of(out.dtype, None)["divide"]
         return _launch(kernel, self._grid(out.size), (out.address, by, out.size))
 
     def differ(self, array: DeviceArray, tile: DeviceArray, count: DeviceArray) -> Call:
-        """A call that adds to ``count``, one uint64, the elements that are not a repeated tile's.
+        """A call that adds to ``count`` (one uint64) how many elements differ from the tile.
 
-        Bit by bit: two NaN are the same, 0 and -0 are not.
+        The tile is repeated over the array. Elements are compared bit by bit: two NaN are equal, 0
+        and -0 are not.
         """
         kernel = self._of(array.dtype, None)["differ"]
         args = array.address, tile.address, array.size, tile.size, count.address
         return _launch(kernel, self._grid(array.size), args)
 
     def gate(self, word: int, number: int, limit: float, late: int) -> None:
-        """Enqueue a gate on the current stream; ``limit``: seconds that it holds at most.
+        """Enqueue a gate on the current stream. It opens after ``limit`` seconds at the latest.
 
-        ``word`` and ``late`` are addresses of pinned words; a gate whose time is over sets
-        ``late``.
+        ``word`` and ``late`` are addresses of pinned words. The gate opens when ``word`` reaches
+        ``number``; a gate that opens because of ``limit`` sets ``late``.
         """
         kernel = self._of(np.dtype(np.uint8), None)["gate"]
         kernel((1,), (1,), (word, np.uint32(number), int(limit * 1e9), late))
@@ -148,7 +148,7 @@ def _launch(kernel: Kernel, grid: tuple[int], args: tuple[Any, ...]) -> Call:
 
 
 def _head(addresses: list[int], itemsize: int) -> int | None:
-    """Elements before the first 16-byte border where all addresses have theirs alike, else None."""
+    """Elements before the first 16-byte boundary, or None if it differs between the addresses."""
     offsets = {address % 16 for address in addresses}
     if len(offsets) > 1:
         return None

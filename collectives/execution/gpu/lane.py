@@ -22,18 +22,18 @@ from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.world import World
 
 Call = Callable[[], Any]
-# How long ranks that gave up wait for the others to say that they did, too.
+# Seconds that a rank that gives up waits for the messages of other ranks that give up, too.
 GRACE_S = 2.0
-_NAP_S = 50e-6  # between two polls; no time that is told depends on it
-_PATIENCE = 3  # times as long as expected is late
+_NAP_S = 50e-6  # between two polls; no reported time depends on it
+_PATIENCE = 3  # a wait is late after so many times the expected duration
 
 
 @dataclass(frozen=True)
 class QueuedCall:
-    """A call of a library that puts more than one entry into a stream's queue.
+    """A library call that puts more than one entry into a stream's queue.
 
-    CUDA's launches and copies are plain callables, of one entry each. ``entries``: what the call
-    takes of the queue. ``around``: what a captured graph with such calls takes beside its nodes.
+    CUDA's launches and copies are plain callables with one entry each. ``entries``: entries of this
+    call. ``around``: entries of a captured graph with such calls, in addition to its nodes.
     """
 
     call: Call
@@ -41,12 +41,12 @@ class QueuedCall:
     around: int
 
     def __call__(self) -> None:
-        """Enqueue."""
+        """Call the library."""
         self.call()
 
 
 def queue_entries(calls: Sequence[Call], *, graph: bool = False) -> int:
-    """Entries of a stream's queue that calls take, or that one launch of a graph of them takes."""
+    """Entries in a stream's queue: of all calls, or of one launch of their graph."""
     library = [call for call in calls if isinstance(call, QueuedCall)]
     if graph:
         return len(calls) + max((call.around for call in library), default=0)
@@ -54,10 +54,10 @@ def queue_entries(calls: Sequence[Call], *, graph: bool = False) -> int:
 
 
 class Lane:
-    """One rank's stream on its device; made by the thread that uses it, on all ranks together.
+    """One rank's stream on its device. All ranks create theirs together, each in its own thread.
 
-    ``check`` raises when the library has failed on this rank; ``give_up`` ends what the library
-    has under way, so that nobody hangs. ``deadline``: seconds that a wait may take.
+    ``check`` raises if the library has failed on this rank. ``give_up`` aborts the library's
+    pending work, so that no rank hangs. ``deadline``: seconds that a wait may take.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Lane:
         self._check, self._give_up = check, give_up
         words = device.pinned(8).view(np.uint32)
         words[:] = 0
-        # Ranks that are threads wait at one word: who opens first opens for all at once.
+        # Ranks that are threads share one word: the first that opens the gate opens it for all.
         self._word = words[:1]
         if isinstance(world, InprocWorld):
             self._word = cast("NDArray[np.uint32]", world.exchange(self._word)[0])
         self._expired = words[1:]
         self._gates = 0
-        # The gate's own code is run once now: what comes first on a device may wait for all of it.
+        # Run the gate's kernel once now: a first launch may wait for the whole device.
         self.close_gate()
         self.open_gate()
         self.wait()
 
     def enqueue(self, calls: list[Call]) -> None:
-        """Carry calls out with our stream as the current one."""
+        """Make the calls with this stream as the current one."""
         with self.stream:
             for call in calls:
                 call()
@@ -98,7 +98,7 @@ class Lane:
         return self.device.capture(self.stream, lambda: self.enqueue(calls))
 
     def event(self) -> CudaEvent:
-        """An event at this point of the stream."""
+        """An event recorded at this point of the stream."""
         event = self.device.event()
         event.record(self.stream)
         return event
@@ -116,10 +116,10 @@ class Lane:
             self._word[0] = self._gates
 
     def wait(self, expected: float = 0.0) -> None:
-        """Return when all work is done; ``expected``: seconds that it may take by what is known.
+        """Return when all work is done; ``expected``: seconds that it should take.
 
-        Raises RankFailure, with everything given up, when CUDA or the library reports an error,
-        another rank has failed, the deadline passes, or a gate did not wait to be opened.
+        Raises RankFailure, after giving up all work, if CUDA or the library reports an error,
+        another rank has failed, the deadline has passed, or a gate opened by its time limit.
         """
         start = time.monotonic()
         while True:
@@ -158,7 +158,7 @@ class Lane:
             raise RankFailure(
                 f"rank {self.world.rank} stopped because rank {rank} failed: {message['failed']}"
             )
-        # Another rank gives up waiting; this one has had its deadline's time as good as it.
+        # Another rank has given up waiting, so this rank's deadline has passed as well.
         self._late({rank})
 
     def _late(self, late: set[int] | None = None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The options that all transports of GPU memory have; loaded before any of them is."""
+"""Options of all transports of GPU memory. They are parsed before a transport is loaded."""
 
 from __future__ import annotations
 

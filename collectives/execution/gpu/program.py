@@ -22,7 +22,7 @@ _ALIGN = 256
 
 
 def staging_bytes(program: Program, itemsize: int) -> int:
-    """Bytes that messages wait in before they are added or may be written, of the fullest step."""
+    """Staging bytes of the step that needs most: messages to be added, or to be written late."""
     steps = [
         sum(_room(r.span.size * itemsize) for r in step.receives if _waits(r))
         for step in program.steps
@@ -40,23 +40,23 @@ def _room(nbytes: int) -> int:
 
 
 class Port(Protocol):
-    """How the messages of one rank travel."""
+    """Sends and receives the messages of one rank."""
 
     lane: Lane
 
     def send(self, view: DeviceArray, peer: int) -> Any:
-        """A message to another rank, prepared."""
+        """Prepare a message to another rank."""
 
     def receive(self, view: DeviceArray, peer: int) -> Any:
-        """A message from another rank, prepared."""
+        """Prepare a message from another rank."""
 
     def exchange(self, messages: list[Any]) -> Call:
-        """A call that moves prepared messages at once; those between a pair in their order."""
+        """A call that exchanges prepared messages at once; a pair's messages keep their order."""
 
 
 @dataclass
 class _Join:
-    """One slot of a step: ``first`` reduced with all messages, in one pass."""
+    """One kernel of a step: ``first`` reduced with all messages into ``span``, in one pass."""
 
     span: Span
     first: Span | None
@@ -99,7 +99,7 @@ class _Binder:
         return calls + [call for move in step.after for call in self.local(move)]
 
     def _landings(self, receives: list[Receive]) -> list[DeviceArray]:
-        """Where each message lands: in its place, or in the staging, as its place is aligned."""
+        """Where each message arrives: in its target, or in staging with the target's alignment."""
         targets: list[DeviceArray] = []
         at = 0
         for receive in receives:
@@ -121,8 +121,8 @@ class _Binder:
 def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
     """The kernels for messages in staging; messages for one slot are handled together.
 
-    A message joins an earlier one's pass when its slot is the same and nothing between them touches
-    that slot, so that the order of writes stays what the program says.
+    A message joins an earlier message's kernel if its slot is the same and no kernel between them
+    touches that slot, so that the order of writes stays as in the program.
     """
     joins: list[_Join] = []
     for receive, message in zip(receives, landed, strict=True):
@@ -145,9 +145,9 @@ def _meet(a: Span, b: Span) -> bool:
 def bind(
     port: Port, program: Program, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
 ) -> list[Call]:
-    """The calls that carry a program out once; ``room`` is its staging.
+    """The calls that run a program once; ``room`` is its staging.
 
-    Raises Unsupported where the device cannot add the type.
+    Raises Unsupported if the device cannot add the type.
     """
     binder = _Binder(port, buffers, room, op)
     calls = [call for step in program.steps for call in binder.step(step)]

@@ -1,4 +1,4 @@
-"""Which GPU each rank takes, and whether all ranks can go on; the one place that imports CuPy.
+"""Chooses each rank's GPU, and checks that all ranks can go on. Only this module imports CuPy.
 
 All ranks call `take` together. Either every rank gets a GPU, or every rank raises the same error.
 """
@@ -24,7 +24,7 @@ def _extras() -> str:
 
 
 def load_cupy() -> Any:
-    """The module ``cupy``. Raises Unavailable with the remedy; a GPU need not be there."""
+    """The module ``cupy``, also on a host without a GPU. Raises Unavailable with the remedy."""
     try:
         import cupy
     except ImportError as error:
@@ -34,7 +34,7 @@ def load_cupy() -> Any:
 
 
 def count_gpus(cupy: Any) -> int:
-    """The number of GPUs that this process sees. Raises Unavailable with what was found instead."""
+    """The number of GPUs that this process sees. Raises Unavailable if there is none."""
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -57,21 +57,21 @@ def load_nccl() -> Any:
 
 
 def version_text(code: int) -> str:
-    """NCCL's version: 23203 is 2.32.3, and 2804, from before the scheme changed, 2.8.4."""
+    """NCCL's version as text: 23203 is 2.32.3; 2804, by the older scheme, is 2.8.4."""
     big = 10000 if code >= 10000 else 1000
     return f"{code // big}.{code % big // 100}.{code % 100}"
 
 
 SEVERAL_SINCE = 23000  # NCCL_MULTI_RANK_GPU_ENABLE
-_FINE = 2  # ranks on one GPU that NCCL's default channels still leave room for
-_CTAS = 64  # of NCCL on one GPU in all: half of a large GPU's multiprocessors
+_FINE = 2  # ranks on one GPU for which NCCL's default number of channels still fits
+_CTAS = 64  # NCCL's thread blocks (CTAs) on one GPU in total: half of a large GPU's multiprocessors
 
 
 def gpu_number(local_rank: int, visible: int, wanted: Sequence[int]) -> int:
-    """The number of the GPU for a rank, of those that its process sees.
+    """The number of a rank's GPU among those that its process sees.
 
-    By node-local rank, through the list that was asked for, and round again where ranks are more.
-    Raises Unsupported for a GPU that is not there.
+    Ranks of a node take the GPUs of ``wanted`` (or all) in turn, and start again when there are
+    more ranks. Raises Unsupported for a GPU that does not exist.
     """
     missing = [gpu for gpu in wanted if not 0 <= gpu < visible]
     if missing:
@@ -82,7 +82,7 @@ def gpu_number(local_rank: int, visible: int, wanted: Sequence[int]) -> int:
 
 
 def shared_gpus(uuids: Sequence[str]) -> dict[str, list[int]]:
-    """The GPUs that more than one rank took, with those ranks."""
+    """The GPUs that more than one rank uses, with those ranks."""
     users: dict[str, list[int]] = {}
     for rank, uuid in enumerate(uuids):
         users.setdefault(uuid, []).append(rank)
@@ -90,7 +90,7 @@ def shared_gpus(uuids: Sequence[str]) -> dict[str, list[int]]:
 
 
 def sharing_refusal(uuids: Sequence[str]) -> str:
-    """The refusal where ranks share a GPU, with the advice; empty where none do."""
+    """The error text if ranks share a GPU, with the remedy; empty if they do not."""
     for uuid, ranks in shared_gpus(uuids).items():
         return (
             f"ranks {', '.join(map(str, ranks))} would share one GPU ({uuid}): start no more ranks"
@@ -102,11 +102,12 @@ def sharing_refusal(uuids: Sequence[str]) -> str:
 def nccl_variables(
     uuids: Sequence[str], version: int, rank: int, *, threads: bool, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """The NCCL variables for ranks that share GPUs; what the user has set stays.
+    """NCCL's environment variables for ranks that share GPUs, except those that the user has set.
 
-    ``version``: NCCL's number. Since 2.30 it takes several ranks on one GPU, about two with its own
-    number of channels. An older one is made to believe that each rank is on a host of its own, so
-    that ranks talk over sockets. Raises Unsupported for threads, which share one environment.
+    ``version``: NCCL's version number. Since 2.30 NCCL accepts several ranks on one GPU; its
+    default number of channels fits for two. For an older NCCL each rank gets a host name of its
+    own, so that ranks communicate over sockets. Raises Unsupported for threads, which share one
+    environment.
     """
     shared = shared_gpus(uuids)
     if not shared:
@@ -127,7 +128,7 @@ def nccl_variables(
 
 
 def correctness_remarks(version: int) -> list[str]:
-    """The remark of a table over NCCL on ranks that share a GPU."""
+    """The table's remark for NCCL on ranks that share a GPU."""
     if version >= SEVERAL_SINCE:
         return []
     return [
@@ -136,7 +137,7 @@ def correctness_remarks(version: int) -> list[str]:
     ]
 
 
-# What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
+# Files that NVIDIA's driver creates; the last one is of Windows under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 _MPS = ("/tmp/nvidia-mps/control",)  # noqa: S108  (where MPS listens unless told otherwise)
 
@@ -148,7 +149,7 @@ class NoGpu(Unavailable):
 class RankGpu(NamedTuple):
     """A rank's GPU, the GPUs of all ranks, and remarks on them for the table.
 
-    ``nccl``: the module of NCCL, where it was wanted.
+    ``nccl``: NCCL's module, if it was requested.
     """
 
     device: GpuDevice
@@ -158,7 +159,7 @@ class RankGpu(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether ranks share a GPU."""
+        """True if ranks share a GPU."""
         return bool(shared_gpus(self.everyone))
 
 
@@ -168,9 +169,9 @@ def driver_here() -> bool:
 
 
 def visible() -> tuple[Any, int]:
-    """CuPy, and how many GPUs it sees. Raises Unavailable with all that was found missing."""
-    # Read when CUDA starts, which counting does. A kernel that is loaded only when it is first
-    # launched waits for the device then, and with it for a rank that has still to launch.
+    """CuPy, and how many GPUs it sees. Raises Unavailable if CuPy, a driver or a GPU is missing."""
+    # CUDA reads this when it starts, which counting GPUs causes. A kernel that is loaded lazily
+    # waits for the device at its first launch, and so for a rank that has still to launch.
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     try:
         cupy = load_cupy()
@@ -184,15 +185,16 @@ def visible() -> tuple[Any, int]:
 
 
 def take(world: World, request: TransportRequest, *, library: bool) -> RankGpu:
-    """This rank's GPU, by its place among the ranks of its node.
+    """Choose this rank's GPU by its place among the ranks of its node.
 
-    ``library``: NCCL is wanted, too. Raises NoGpu where a rank has none, Unsupported where ranks
-    would share a GPU unasked; both on all ranks alike.
+    ``library``: NCCL is needed, too. Raises NoGpu if a rank has no GPU, and Unsupported if ranks
+    would share a GPU without --oversubscribe-gpu; both on all ranks.
     """
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     if world.name == "inproc":
         # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
-        # would wait behind the very one that waits for it. Before CUDA starts, like `visible`.
+        # Streams of several ranks on one GPU must not share a hardware queue: a kernel could stand
+        # behind the kernel that waits for it. To be set before CUDA starts, as in `visible`.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     chosen = _picked(world, local, request) if request.gpus is None else []
     device, nccl, problem, unsupported = None, None, "", False
@@ -248,7 +250,7 @@ def _picked(world: World, local: list[int], request: TransportRequest) -> list[s
 def _numbered(cupy: Any, visible: int, bus: str) -> int:
     """CUDA's number of the GPU at a PCI address.
 
-    Raises Unsupported where this process sees none.
+    Raises Unsupported if this process does not see that GPU.
     """
     for number in range(visible):
         if canonical(str(cupy.cuda.runtime.deviceGetPCIBusId(number))) == bus:
@@ -288,6 +290,6 @@ def _remarks(world: World, uuids: list[str]) -> list[str]:
 
 
 def _mps() -> bool:
-    """Whether the CUDA Multi-Process Service serves this process."""
+    """True if this process uses the CUDA Multi-Process Service."""
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     return any(Path(place).exists() for place in ((f"{pipe}/control",) if pipe else _MPS))

@@ -1,4 +1,4 @@
-"""What the transports of GPU memory share: a rank's GPU, its memory, and what records say of it."""
+"""Base class of the transports of GPU memory: a rank's GPU, its memory, and facts for records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Call = Callable[[], Any]
 
 
 class GpuTransport(Transport):
-    """See `Transport` for the methods; made by the thread that uses it, on all ranks together.
+    """See `Transport` for the methods. All ranks create theirs together, each in its own thread.
 
-    ``facts``: what a record says beside the versions and the ranks' GPUs. ``cold``: let sets of
-    buffers take turns, so that no iteration finds its operands in the L2 cache.
+    ``facts``: facts for the record, in addition to versions and the ranks' GPUs. ``cold``: rotate
+    sets of buffers, so that no iteration finds its operands in the L2 cache.
     """
 
     lane: Lane
-    #: Bytes that an allocation is rounded up to.
+    #: Allocations are rounded up to a multiple of so many bytes.
     granule = 256
 
     def __init__(
@@ -47,17 +47,17 @@ class GpuTransport(Transport):
         return None
 
     def allocate(self, nbytes: int) -> Any:
-        """A `DeviceArray` of bytes, in an allocation of its own."""
+        """Allocate bytes of their own; returns a `DeviceArray`."""
         return self.device.allocate(nbytes)
 
     def turns(self, nbytes: int) -> int:
-        """Sets that buffers of so many bytes together have."""
+        """Sets of buffers in rotation, if all buffers together have ``nbytes`` bytes."""
         return turns(nbytes, self.device.cache_bytes) if self.cold else 1
 
     def sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
-        """The buffers, and the copies of them that take turns; all ranks call this together.
+        """The buffers, and the copies of them in rotation. All ranks call this together.
 
-        All take the same number of turns, whatever each one's own bytes.
+        All ranks have the same number of sets: the most that any rank's bytes require.
         """
         own = sum(array.nbytes for array in buffers.values())
         most = max(self.world.gather(own))
@@ -65,28 +65,28 @@ class GpuTransport(Transport):
         return [buffers, *(copied(self.device, buffers, self.allocate) for _ in further)]
 
     def rotation(self, nbytes: int) -> int:
-        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
+        """Bytes that the copies in rotation need in addition to ``nbytes`` bytes of buffers."""
         return (self.turns(nbytes) - 1) * (nbytes + 3 * self.granule)
 
     def room(self) -> tuple[str, int]:
-        """The GPU that memory comes from, and the bytes that it can still give."""
+        """The GPU's name and its free bytes."""
         return f"GPU {self.device_busid}", self.device.memory()[0]
 
     def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
+        """Free memory that no rank uses. All ranks call this together, while no plan runs."""
         self.device.sweep()
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """See `Transport.roofline`: where one memory has all the bytes, by its own copies.
+        """See `Transport.roofline`: measured by copies, if all ranks use one GPU.
 
-        All ranks copy at once, as plans run at once, as many bytes as the largest buffer of any
-        has. A copy reads and writes each byte once, and a memory gives reads and writes alike, so
-        that what is only read or only written takes half as long.
+        All ranks copy at once, as plans do. Each copies as many bytes as the largest buffer of any
+        rank. A copy reads and writes each byte once at the same speed, so reading alone or writing
+        alone takes half as long.
         """
         if self.meet is None or len(set(self.facts["uuids"])) > 1:
             return None
         nbytes = max(1, *map(int, self.world.gather(min(source.nbytes, target.nbytes))))
-        # A rank whose buffers are shorter (it is not the root) copies memory taken for the while.
+        # A rank whose buffers are shorter (because it is not the root) copies temporary memory.
         arrays: list[Any] = [
             array if array.nbytes >= nbytes else self.device.allocate(nbytes)
             for array in (source, target)
@@ -96,14 +96,14 @@ class GpuTransport(Transport):
         return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)
 
     def copy_rate(self, nbytes: int, n: int) -> float | None:
-        """See `Transport.copy_rate`; None, too, where streams cannot wait for one another."""
+        """See `Transport.copy_rate`; also None if streams cannot wait for each other."""
         if self.meet is None:
             return None
         arrays = [self.device.allocate(nbytes) for _ in range(2)]
         return nbytes / max(float(np.min(self._copied(arrays, nbytes, n, self.meet))), 1e-9)
 
     def _copied(self, arrays: list[Any], nbytes: int, n: int, meet: list[Call]) -> Floats:
-        """Seconds of each of n copies from the first to the second array, on all ranks at once."""
+        """Seconds of each of n copies from the first array to the second, on all ranks at once."""
         device, lane = self.device, self.lane
         begin, end = (array.address for array in arrays)
         self.world.barrier()

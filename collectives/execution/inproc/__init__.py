@@ -1,1 +1,1 @@
-"""Ranks as threads of one process."""
+"""The transport and world for ranks that are threads of one process."""

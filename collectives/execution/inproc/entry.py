@@ -1,4 +1,4 @@
-"""What is known of the transport ``inproc`` without loading it, and how it is opened."""
+"""Entry of the transport ``inproc``: facts known without loading it, and how it is opened."""
 
 from typing import cast
 

@@ -1,6 +1,6 @@
 """Threads of one process: a message is a view of the sender's buffer, read by the receiver.
 
-This is the simplest implementation of programs; the others are compared with it.
+This is the simplest transport; results of the others are compared with it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _InprocAction(Action):
             np.copyto(target, source)
 
     def _step(self, step: ProgramStep, tell: Tell | None = None) -> None:
-        """One step; ``tell``: of each message, a send's when it is acknowledged."""
+        """Run one step. ``tell`` gets each message; a sent one when it is acknowledged."""
         shared = self._world.shared
         me, data, acks = self._world.rank, shared.data, shared.acks
         for move in step.before:
@@ -122,7 +122,7 @@ class _InprocAction(Action):
             self._add(other, message, out=target)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def _ended(way: str, peer: int, nbytes: int, step: int, start: float) -> TracedMessage:

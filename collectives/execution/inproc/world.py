@@ -20,7 +20,7 @@ _ABORT = object()
 
 
 class Mailbox:
-    """Queues between the pairs of ranks that exchange anything, which an abort unblocks."""
+    """Queues between pairs of ranks. An abort unblocks every rank that waits in `get`."""
 
     def __init__(self, size: int, deadline: float) -> None:
         self.size, self.deadline = size, deadline
@@ -28,17 +28,17 @@ class Mailbox:
         self.failed = threading.Event()
 
     def _queue(self, src: int, dst: int) -> SimpleQueue[object]:
-        """The queue of an ordered pair, made by the first of the two that asks for it."""
+        """The queue of an ordered pair, created at its first use by either rank."""
         key = src * self.size + dst
         queue = self._queues.get(key)
         return self._queues.setdefault(key, SimpleQueue()) if queue is None else queue
 
     def put(self, src: int, dst: int, item: object) -> None:
-        """Leave an item from one rank for another."""
+        """Send an item to another rank."""
         self._queue(src, dst).put(item)
 
     def get(self, src: int, dst: int, rank: int) -> object:
-        """Take the next item; RankFailure after the deadline or an abort. ``rank`` is the taker."""
+        """Take the next item as ``rank``. Raises RankFailure after the deadline or an abort."""
         queue = self._queue(src, dst)
         if self.failed.is_set():  # a queue that was created later has no abort in it
             queue.put(_ABORT)
@@ -51,7 +51,7 @@ class Mailbox:
         return item
 
     def abort(self) -> None:
-        """Unblock everyone."""
+        """Unblock every rank that waits."""
         self.failed.set()
         for queue in list(self._queues.values()):
             queue.put(_ABORT)
@@ -69,7 +69,7 @@ class InprocWorld:
         self.states = shared.states
 
     def exchange(self, value: object) -> list[object]:
-        """Every rank's object itself: a thread may keep alive what another holds."""
+        """Every rank's object itself, not a copy, so that threads can share memory."""
         shared = self.shared
         shared.board[self.rank] = value
         self.barrier()
@@ -131,7 +131,7 @@ class InprocWorld:
         return alarms
 
     def once(self, make: Callable[[], T]) -> T:
-        """See `World.once`; what rank 0 raises, all raise."""
+        """See `World.once`. All ranks raise what rank 0 raises."""
         results: list[T] = []
         error: BusbarError | None = None
         if self.rank == 0:
@@ -146,7 +146,7 @@ class InprocWorld:
         return result[0]
 
     def threads(self) -> None:
-        """See `World.threads`: there is no MPI."""
+        """See `World.threads`: None without MPI."""
 
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""
@@ -154,7 +154,7 @@ class InprocWorld:
         members = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
         first = members[0][1]
         shared = self.shared
-        # Made by the group's first rank, found by the others.
+        # Created by the group's first rank and passed to the others.
         fresh = _Shared(len(members), shared.deadline, shared) if self.rank == first else None
         group = self.exchange(fresh)[first]
         assert isinstance(group, _Shared)
@@ -166,7 +166,7 @@ class InprocWorld:
 
 
 class _Shared:
-    """State that the threads share."""
+    """State that the threads of a world share."""
 
     def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
         self.size, self.deadline = size, deadline
@@ -183,7 +183,7 @@ class _Shared:
             parent.groups.append(self)
 
     def abort(self) -> None:
-        """End what everyone waits in, groups included."""
+        """Unblock every rank that waits, in groups as well."""
         self.barrier.abort()
         self.data.abort()
         self.acks.abort()
@@ -193,7 +193,7 @@ class _Shared:
 
 
 def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) -> list[T]:
-    """Run ``body(world)`` on ``size`` ranks; rank 0 is the calling thread. Gives all results.
+    """Run ``body(world)`` on ``size`` ranks; rank 0 is the calling thread. Returns all results.
 
     ``deadline``: seconds that any rank waits for another. The first rank's error ends the others
     and is raised here.

@@ -1,4 +1,4 @@
-"""What is known of the transport ``ipc`` without loading it, and how it is opened."""
+"""Entry of the transport ``ipc``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ORDER = Option(
 
 
 def _open(world: World, request: TransportRequest) -> OpenTransports:
-    """The transport on this rank's GPU, and NCCL on it as the baseline.
+    """The transport on this rank's GPU, with NCCL on it as the baseline.
 
-    Raises as `collectives.execution.gpu.take.take` does. Where NCCL cannot be used, the first
-    stands for both, and a remark says why.
+    Raises as `collectives.execution.gpu.take.take` does. If NCCL cannot be used, the ipc transport
+    is returned for both, and a remark says why.
     """
     from collectives.execution.gpu.take import take
     from collectives.execution.ipc.transport import IpcTransport

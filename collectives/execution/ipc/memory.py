@@ -1,7 +1,7 @@
-"""GPU memory that all ranks of a node reach: their own allocations, and peers' mapped by CUDA IPC.
+"""GPU memory that all ranks of a node use: own allocations, and peers' mapped by CUDA IPC.
 
-Threads of one process use each other's addresses directly, since a handle cannot be opened in the
-process that made it. This module knows nothing of schedules.
+Threads of one process use each other's addresses directly, because a process cannot open its own
+handles. This module does not depend on schedules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSTEAD = "use --transport nccl"
 
 
 class _Token:
-    """Keeps memory alive; every view of an array refers to it."""
+    """Owner of memory. Every view of an array refers to it and so keeps the memory alive."""
 
 
 class PeerMemory:
@@ -39,7 +39,7 @@ class PeerMemory:
         self._count = 0
 
     def allocate(self, nbytes: int) -> DeviceArray:
-        """An allocation of its own. Raises Unavailable when the device has too little left.
+        """Allocate GPU memory. Raises Unavailable if the device has too little left.
 
         Once it was described to another process, only `forget` frees it, since others may still
         map it.
@@ -53,7 +53,7 @@ class PeerMemory:
         return self._device.wrap(array.address, nbytes, token)
 
     def _release(self, key: int, array: DeviceArray) -> None:
-        # In whichever thread lets go last: of ranks that are threads any may hold it.
+        # Called in the thread that drops the last reference, which may be another rank's thread.
         del self._own[key]
         if key in self._shown:
             self._retired.append(array)
@@ -68,12 +68,12 @@ class PeerMemory:
         self._retired.clear()
 
     def locate(self, array: DeviceArray) -> tuple[int, int]:
-        """The allocation that an array lies in, and its offset there in bytes.
+        """The key of the allocation that contains an array, and the array's offset in bytes.
 
-        Raises Unavailable when the array is not in memory of this transport.
+        Raises Unavailable if the array is not in memory of this transport.
         """
         at = getattr(array, "address", None)
-        # A copy, for other threads let go of allocations of this rank meanwhile.
+        # Iterate over a copy: other threads may release allocations of this rank meanwhile.
         for key, (start, size) in self._own.copy().items():
             if at is not None and start <= at and at + array.nbytes <= start + size:
                 return key, at - start
@@ -87,11 +87,11 @@ class PeerMemory:
         return self._own[key][0]
 
     def keeper(self, key: int) -> object:
-        """Keeps an allocation of this rank alive for other threads of the process."""
+        """What keeps an allocation of this rank alive, for other threads of the process."""
         return self._tokens[key]
 
     def describe(self, key: int, shared: bool) -> dict[str, Any]:
-        """How another rank finds an allocation, as JSON; ``shared``: from another process too."""
+        """How another rank opens an allocation, as JSON; ``shared``: also from another process."""
         address, size = self._own[key]
         description = {"pid": os.getpid(), "gpu": self._device.index, "at": address, "nbytes": size}
         if not shared:
@@ -102,7 +102,8 @@ class PeerMemory:
     def attach(self, rank: int, key: int, where: Mapping[str, Any]) -> tuple[int, object]:
         """Map another rank's allocation; gives its address here, and what keeps it mapped.
 
-        Raises Unavailable where it cannot be mapped, with the remedy.
+        The object is None for ranks that are threads (see `keeper`). Raises Unavailable, with the
+        remedy, if the memory cannot be mapped.
         """
         if int(where["pid"]) == os.getpid():
             self._reach(rank, int(where["gpu"]))
@@ -112,7 +113,7 @@ class PeerMemory:
             address = self._open(rank, bytes.fromhex(str(where["handle"])))
             token = _Token()
             self._attached[rank, key], self._at[rank, key] = token, address
-            # Closing may wait for the device, as freeing does: it has its time too.
+            # Unmapping may wait for the device, as freeing does, so it is put off to `unmap`.
             finalize(token, self._unmapped.append, address).atexit = False
         return self._at[rank, key], token
 

@@ -37,8 +37,8 @@ from collectives.execution.shm.tasks import (
 from collectives.execution.world import DIED, LATE, LEFT, World, lost
 from collectives.schedule.ops import Op
 
-#: Threads of a block, and blocks that a multiprocessor must hold at once, for which the compiler
-#: limits its registers.
+#: Threads of a block, and the number of blocks that a multiprocessor must hold at once. The
+#: compiler limits registers for them.
 THREADS, BLOCKS = 512, SHARED_BLOCKS
 _FEWEST_THREADS = 128
 # The names of plan.cuh's enumerations, in order.
@@ -50,9 +50,9 @@ STATUS = ("Reason", "Peer", "Stop")
 
 WORD = 8
 PACK = 16
-# Bytes that make another team worth its signals.
+# Bytes for which an additional team is worth its signals.
 TEAM_BYTES = 8192
-# Seconds between two looks at the other ranks' processes.
+# Seconds between two checks of the other ranks' processes.
 PATIENCE = 0.02
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
 _FAILED = 4  # plan.cuh's Reason
@@ -62,14 +62,14 @@ Wait = tuple[int, int]
 
 @dataclass(frozen=True)
 class PassKernels:
-    """The kernel for one element type and operation (``native/cuda/busbar.cu``), and its block."""
+    """The compiled kernel for one element type and operation, and the threads of its blocks."""
 
     program: Kernel
     threads: int
 
 
 def source() -> str:
-    """The CUDA C++ of the executor, in one piece."""
+    """The executor's CUDA C++, with all includes in one text."""
     return cuda_source("busbar.cu")
 
 
@@ -78,7 +78,7 @@ def options(
 ) -> tuple[str, ...]:
     """The compiler's options for an element type and an operation.
 
-    ``average``: every sum is divided by the number of what was added. Raises Unsupported for a type
+    ``average``: every sum is divided by the number of its addends. Raises Unsupported for a type
     without kernels.
     """
     return (
@@ -91,7 +91,7 @@ def options(
 def compile_kernels(
     device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, *, average: bool = False
 ) -> PassKernels:
-    """The kernel for a device, with the largest blocks of which `BLOCKS` are resident at once.
+    """Compile the kernel with the largest blocks of which `BLOCKS` are resident at once.
 
     All blocks of all ranks wait for each other, so they must be resident at once. Raises
     Unsupported for a type without kernels, and if even small blocks do not fit.
@@ -114,9 +114,9 @@ def compile_kernels(
 class Addresses:
     """Addresses that a rank's plan needs beside the buffers; see plan.cuh's header.
 
-    ``words[r]``: where rank r keeps what is signalled to it. ``tell[r]``: the word in which rank r
-    looks whether this rank is gone; 0 for itself. ``gone``, ``claim``, ``status``: what this rank
-    has for all its plans. ``place(p)``: of a place in a rank's segment.
+    ``words[r]``: the words that receive signals to rank r. ``tell[r]``: the word of rank r that
+    says that this rank has left; 0 for itself. ``gone``, ``claim``, ``status``: this rank's words
+    for all its plans. ``place(p)``: the address of a place in a rank's segment.
     """
 
     words: Sequence[int]
@@ -129,7 +129,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class StagingArea:
-    """Staging of a rank: where each slot begins, bytes of a team in it (0: all in one), in all."""
+    """A rank's staging: slot starts, bytes per team (0: slots are not divided), and total bytes."""
 
     begins: tuple[int, ...]
     strides: tuple[int, ...]
@@ -137,10 +137,10 @@ class StagingArea:
 
     @classmethod
     def of(cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int) -> StagingArea:
-        """For a rank's works. A team keeps to its own part of a slot, whatever a pass's size.
+        """Lay out the staging of a rank's works. Each team has a fixed part of every slot.
 
-        Teams do not wait for each other, so another pass of another size must not reach into
-        what a slower team has put aside.
+        Teams do not wait for each other, so the part does not depend on a pass's size: otherwise a
+        later pass could overwrite what a slower team has still in staging.
         """
         most = [0] * slots
         for work in works:
@@ -156,16 +156,16 @@ class StagingArea:
 
 
 def part(size: int, nteams: int, itemsize: int) -> int:
-    """Elements of a team's part of a pass; `pass_part` in pass.cuh reckons the same."""
+    """Elements of a team's part of a pass; `pass_part` in pass.cuh computes the same."""
     per, each = PACK // itemsize, -(-size // nteams)
     return -(-each // per) * per
 
 
 def teams(graph: DependenceGraph, itemsize: int, most: int) -> int:
-    """Blocks of a rank: enough for its largest pass, no more than can be resident.
+    """Number of teams (blocks) of a rank: enough for its largest pass, and at most ``most``.
 
-    Where passes do not cover equal pieces, a team's part of one may need another team's of the
-    one before: a single team does all then.
+    If passes do not cover equal pieces, a team's part of one pass may depend on another team's part
+    of the pass before. Then one team does everything.
     """
     if not graph.aligned:
         return 1
@@ -174,7 +174,7 @@ def teams(graph: DependenceGraph, itemsize: int, most: int) -> int:
 
 
 def control_bytes(nranks: int, nteams: int) -> int:
-    """Bytes of a plan's words on a rank: signals to it, and its teams' iterations."""
+    """Bytes of a plan's words on a rank: signals to it, and iteration numbers of its teams."""
     return WORD * (nranks * nteams + nteams)
 
 
@@ -191,8 +191,8 @@ def table(
 ) -> NDArray[np.uint64]:
     """The words of ``rank``'s plan, whose staging begins at ``stage``; ``deadline`` in seconds.
 
-    ``rotated``: a pass reads the next rank's data first, so that ranks read from different GPUs;
-    otherwise rank 0's first, so that equal sums of floats have equal bits.
+    ``rotated``: a pass reads the next rank's data first, so that ranks read from different GPUs.
+    Otherwise it reads rank 0's data first, so that sums of floats have equal bits on all ranks.
     """
     nranks, works = len(graph.works), graph.works[rank]
     strides = [2 + len(works) for works in graph.works]
@@ -230,12 +230,12 @@ def table(
 
 
 def _mark(task: int) -> int:
-    """The value of a rank's word in an iteration after it has done a task; 1 after entering."""
+    """The value of a rank's word after it has done a task in an iteration; 1 after entering."""
     return 2 + task
 
 
 def _listeners(graph: DependenceGraph, rank: int) -> dict[int, list[int]]:
-    """The ranks that wait for each task of a rank."""
+    """The ranks that wait for each task of ``rank``."""
     listeners: dict[int, list[int]] = {}
     for other, works in enumerate(graph.works):
         for waits in (*(work.waits for work in works), graph.exits[other]):
@@ -267,7 +267,7 @@ def _laid_out(
 
 
 def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
-    """One launch, which does the whole plan and waits on the GPU.
+    """One kernel launch that runs the whole plan and waits on the GPU.
 
     ``plan``: the table in device memory.
     """
@@ -276,7 +276,7 @@ def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
 
 
 class _Process:
-    """Another process of this host, watched by a pidfd where Python and the kernel have it."""
+    """Another process of this host, watched through a pidfd if Python and the kernel support it."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._fd = pid, -1
@@ -291,19 +291,19 @@ class _Process:
             os.kill(self._pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # it lives, and is somebody else's
+        except OSError:  # the process runs under another user
             return False
         return False
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class PeerWatch:
-    """The words shared by the executor and the host, and the processes of the other ranks.
+    """Watches the other ranks' processes, and reads why the executor stopped.
 
     ``status``: the pinned words of plan.cuh's Status, all 0. Ranks that are threads of this process
     are not watched.
@@ -326,7 +326,7 @@ class PeerWatch:
         if not self._dead:
             self._dead = [rank for rank, one in self._processes.items() if one.ended()]
         if self._dead:
-            # Also where it left in good order: who needs nothing of it any more runs on.
+            # Also if it exited normally: ranks that need nothing more from it go on.
             self.stop()
 
     def stop(self) -> None:
@@ -334,7 +334,7 @@ class PeerWatch:
         self.status[_STOP] = 1
 
     def settle(self) -> None:
-        """Raise RankFailure where the executor gave up, naming whom it waited for, and why."""
+        """Raise RankFailure if the executor gave up, with the rank it waited for and the reason."""
         reason, peer, me = int(self.status[_REASON]), int(self.status[_PEER]), self._rank
         if not reason:
             return
@@ -352,14 +352,14 @@ class PeerWatch:
 
 
 class WatchedLane(Lane):
-    """A lane whose work may have ended because another rank was lost."""
+    """A lane whose work may end early because another rank was lost."""
 
     def __init__(self, device: GpuDevice, world: World, watch: PeerWatch, deadline: float) -> None:
         self._watched = watch
-        # The executor's own deadline ends a wait first, and it knows whom it was for.
+        # The executor's deadline comes first: its error names the rank that it waited for.
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
 
     def wait(self, expected: float = 0.0) -> None:
-        """See `Lane.wait`; a plan that gave up raises too."""
+        """See `Lane.wait`; also raises if a plan gave up."""
         super().wait(expected)
         self._watched.settle()

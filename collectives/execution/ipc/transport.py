@@ -2,7 +2,7 @@
 
 `collectives.execution.shm` computes the dependence graph. The passes run in the CUDA executor
 (``native/cuda``), which reads and writes every rank's buffers in place and waits on flags in
-memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one.
+memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one process.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
 
 Call = Callable[[], object]
-# Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
+# Most ranks of one host: more than any host has GPUs, and a block's threads can wait for all.
 MOST_RANKS = 64
 
 
 class IpcTransport(GpuTransport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``graph``: launch captured graphs. ``cold``: see `GpuTransport`. ``blocks``: of a rank at most,
-    0 for as many as are resident. ``rotated``: a pass reads the next rank's data first, so that
-    ranks read from different GPUs; otherwise rank 0's first, so that sums of floats have the same
-    bits on all ranks. ``deadline``: seconds that a rank waits for another before it gives up.
+    ``graph``: launch captured graphs. ``cold``: see `GpuTransport`. ``blocks``: most blocks of a
+    rank, 0 for as many as are resident. ``rotated``: a pass reads the next rank's data first, so
+    that ranks read from different GPUs; otherwise rank 0's first, so that sums of floats have the
+    same bits on all ranks. ``deadline``: seconds that a rank waits for another before it gives up.
 
-    Memory is allocated while no rank runs a plan. Threads that share a GPU need queues of their own
-    (CUDA_DEVICE_MAX_CONNECTIONS): a launch must not stand behind the one that waits for it. Raises
-    Unsupported when the ranks are on several nodes, Unavailable when a rank cannot map another's
-    memory.
+    Memory is allocated while no rank runs a plan. Threads that share a GPU need hardware queues of
+    their own (CUDA_DEVICE_MAX_CONNECTIONS), so that a launch is not queued behind the one that
+    waits for it. Raises Unsupported if the ranks are on several nodes, Unavailable if a rank cannot
+    map another's memory.
     """
 
     name = "ipc"
@@ -100,7 +100,8 @@ class IpcTransport(GpuTransport):
         self.blocks, self.rotated = blocks, rotated
         self.memory = PeerMemory(device)
         self._kernels: dict[tuple[str, str, bool], PassKernels] = {}
-        # A word a rank, whether it is gone, and one that this rank's first failure claims.
+        # One word per rank that says whether that rank has left, and one that the first failure
+        # claims.
         self._life = self.memory.allocate(WORD * (world.size + 1))
         self._life[:] = 0
         self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
@@ -122,7 +123,7 @@ class IpcTransport(GpuTransport):
         self.lane = WatchedLane(device, world, self._watch, deadline)
         self._tell, self._held = self._map_life_words()
         self._closed = False
-        # Of the type and operation that most plans have, so that this compiles nothing more.
+        # For the most common type and operation, so that nothing more is compiled for them later.
         self._meeting = PeerBinding.meeting(self, np.dtype(np.float32), op("sum"))
 
     def _map_life_words(self) -> tuple[list[int], list[object]]:
@@ -138,22 +139,22 @@ class IpcTransport(GpuTransport):
         return tell, held
 
     def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
-        """Every rank's value; ``kept`` gains what keeps the named allocations alive.
+        """Every rank's value; ``kept`` gains the objects that keep the named allocations alive.
 
-        Of other processes' memory that is the mapping itself.
+        For other processes' memory that is the mapping itself.
         """
         if not self.shared and isinstance(self.world, InprocWorld):
             kept.append(self.world.exchange([self.memory.keeper(key) for key in keys]))
         return self.world.gather(value)
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
-        """The addresses in a plan of this rank; ``words``: of the plan, on every rank."""
+        """The addresses in a plan of this rank; ``words``: the plan's words on every rank."""
         life = self._life.address
         claim = life + WORD * self.world.size
         return Addresses(words, self._tell, life, claim, int(self._status.ctypes.data), place)
 
     def allocate(self, nbytes: int) -> Any:
-        """Memory of this rank's GPU that all ranks of the node reach: a `DeviceArray`."""
+        """Allocate GPU memory that all ranks of the node can use; returns a `DeviceArray`."""
         if not nbytes:
             return self.device.wrap(0, 0, None)
         return self.memory.allocate(nbytes)
@@ -165,20 +166,20 @@ class IpcTransport(GpuTransport):
         return array
 
     def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
+        """Free memory that no rank uses. All ranks call this together, while no plan runs."""
         self.memory.unmap()
-        self.world.barrier()  # what other ranks mapped they have given back
+        self.world.barrier()  # all ranks have unmapped this rank's memory
         self.memory.forget()
         self.device.sweep()
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
+        """Bytes for late messages, for a plan's words, and for rounding to pages."""
         buffers = sum(program.elements.values()) * itemsize
         each = program.late() * itemsize + 6 * PAGE
         return self.rotation(buffers) + self.turns(buffers) * each
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`. All ranks call this together; an average is divided here."""
+        """See `Transport.prepare`. All ranks call this together. Divides averages itself."""
         device_buffers: Any = buffers
         sets: list[Any] = self.sets(device_buffers)
         bound = [PeerBinding.plan(self, program, each, op) for each in sets]
@@ -197,7 +198,7 @@ class IpcTransport(GpuTransport):
         )
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
+        """See `Transport.worksharing`. All ranks call this together. Divides averages itself."""
         device_buffers: Any = call.buffers
         bound, graphs = zip(
             *(
@@ -212,11 +213,11 @@ class IpcTransport(GpuTransport):
 
     @property
     def meet(self) -> list[Call]:
-        """See `GpuTransport.meet`: a launch of one block."""
+        """See `GpuTransport.meet`: one launch of one block."""
         return self._meeting.calls
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
-        """The executor for a type and an operation, compiled and warm when first asked for."""
+        """The executor for a type and an operation, compiled and launched once at its first use."""
         key = dtype.name, "" if op is None else op.ufunc.__name__, average
         if key not in self._kernels:
             kernels = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
@@ -229,9 +230,9 @@ class IpcTransport(GpuTransport):
         return self._kernels[key]
 
     def _warm(self, kernels: PassKernels, dtype: np.dtype[Any]) -> None:
-        """Launch every kernel once with nothing to do.
+        """Launch each kernel once with an empty plan.
 
-        A kernel's first launch may have to load it, which waits for the device to be idle: it never
+        A kernel's first launch may have to load it, which waits until the device is idle. It never
         would be while another rank's kernel waits for this one.
         """
         control = self.allocate(control_bytes(1, 1))
@@ -249,7 +250,7 @@ class IpcTransport(GpuTransport):
         self.lane.wait()
 
     def split(self, group: World) -> IpcTransport:
-        """A transport for the ranks of a group, whose world is given. All ranks call this."""
+        """A transport for the ranks of ``group``. All ranks of the group call this together."""
         return IpcTransport(
             group,
             self.device,
@@ -262,17 +263,18 @@ class IpcTransport(GpuTransport):
 
     @property
     def library_version(self) -> str:
-        """The name of what moves the bytes."""
+        """The name of this implementation, where other transports give their library's version."""
         return "our own CUDA kernels over peer memory"
 
     def give_up(self) -> None:
-        """Let every wait of this rank on the GPU end, so that nobody hangs."""
+        """End every wait of this rank on the GPU, so that no rank hangs."""
         self._watch.stop()
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error.
 
-        Every rank says so in the memory of all others, so none ends before all have closed.
+        Each rank marks in all others' memory that it has left, so no rank exits before all have
+        closed.
         """
         if self._closed:
             return
@@ -293,7 +295,7 @@ def _nowhere(place: Place) -> int:
 
 
 def _resident(everyone: list[Json], uuid: str) -> int:
-    """Blocks that every rank on a GPU can have resident at once; ``BLOCKS`` a multiprocessor."""
+    """Blocks that each rank on a GPU can have resident at once (`BLOCKS` per multiprocessor)."""
     ranks = [one for one in everyone if one["uuid"] == uuid]
     room = BLOCKS * min(int(one["multiprocessors"]) for one in ranks)
     if room < len(ranks):
@@ -302,9 +304,9 @@ def _resident(everyone: list[Json], uuid: str) -> int:
 
 
 def adds_all_at_once(graph: DependenceGraph) -> bool:
-    """Whether every pass that adds takes all ranks' contributions, so that its sum is final.
+    """True if every pass that adds has all ranks' contributions, so that its sum is final.
 
-    It has as many sources as there are ranks, and each contribution is counted once in a result.
+    Such a pass has as many sources as there are ranks.
     """
     nranks = len(graph.works)
     sources = {len(work.sources) for works in graph.works for work in works}
@@ -312,7 +314,10 @@ def adds_all_at_once(graph: DependenceGraph) -> bool:
 
 
 class PeerBinding:
-    """``calls`` enqueue an iteration on the current stream; ``kept``: what must live meanwhile."""
+    """One rank's program bound to GPU memory.
+
+    ``calls`` enqueue an iteration on the current stream. ``kept``: objects to be kept alive.
+    """
 
     def __init__(self, transport: IpcTransport, dtype: np.dtype[Any]) -> None:
         self._transport, self._dtype = transport, dtype
@@ -324,7 +329,7 @@ class PeerBinding:
     def plan(
         cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
     ) -> PeerBinding:
-        """Bind a rank's program. Where sums are not divided in passes, that is the last call."""
+        """Bind a rank's program. A last call divides an average unless the passes already do."""
 
         def graph_of(everyone: list[Json]) -> DependenceGraph:
             programs = [read_placed_program(one) for one in everyone]
@@ -358,14 +363,15 @@ class PeerBinding:
     ) -> PeerBinding:
         """Bind the graph that follows from all ranks' messages.
 
-        ``tell``: this rank's message, from where its buffers lie. ``graph_of``: the graph.
+        ``tell``: makes this rank's message, from where its buffers lie. ``graph_of``: makes the
+        graph.
         """
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
         bound.kept.append(dict(buffers))
         transport.memory.unmap()
         everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
-        # All ranks have arrived, so they have closed their older memory.
+        # All ranks have arrived, so they have unmapped their older memory.
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         graph = graph_of([one["message"] for one in everyone])
@@ -419,7 +425,7 @@ class PeerBinding:
         return addresses
 
     def _build(self, graph: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
-        """The calls that enqueue one iteration; ``average``: its passes divide what they add."""
+        """The calls that enqueue one iteration; ``average``: its passes divide their sums."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
         nteams = teams(graph, size, transport.most_teams)

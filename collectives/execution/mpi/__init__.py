@@ -1,1 +1,1 @@
-"""MPI: between hosts' memories, and between GPU buffers."""
+"""The transport over MPI: between buffers of hosts, or of GPUs."""

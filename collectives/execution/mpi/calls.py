@@ -1,9 +1,9 @@
-"""Calls of MPI that the extension makes and times, so that no interpreter runs between two of them.
+"""MPI calls that the extension makes and times, so that no interpreter runs between two of them.
 
-The extension knows no MPI: it is given the handles and the addresses of the functions that mpi4py
-itself calls, or of those that a profiler has put before them. A call is a callable without
-arguments that both sides understand: the extension's row of it is made by `_Describer`, and Python
-calls it where the extension is not built or has no such call.
+The extension is not linked with MPI. It is given the handles, and the addresses of the functions
+that mpi4py itself calls (or a profiler's, if one is preloaded). A call is a Python callable without
+arguments; `_Describer` makes the extension's table row for it. Python makes the calls if the
+extension is not built or has no row for one of them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _SHAPES = {
     "Sendrecv": "sendrecv",
     "Barrier": "barrier",
 }
-#: How many of a call's arguments are buffers.
+#: The number of buffers among a call's arguments.
 _BUFFERS = {"barrier": 0, "broadcast": 1, "sendrecv": 2}
-#: Counts of these are of one rank's part, and a buffer on the ``all`` side has every rank's.
+#: Collectives whose counts are of one rank's part: whether the send buffer, and the receive buffer,
+#: hold every rank's part.
 _OF_ALL = {
     "Allgather": (False, True),
     "Gather": (False, True),
@@ -56,7 +57,7 @@ _MOST = 2**31 - 1  # a count is an int
 
 
 class BoundMessage(NamedTuple):
-    """A persistent request, and what it moves."""
+    """A persistent request, and the message that it sends or receives."""
 
     request: Any
     way: str
@@ -64,7 +65,7 @@ class BoundMessage(NamedTuple):
     nbytes: int
 
     def report(self, tell: Tell, step: int, start: float) -> None:
-        """Tell that the message has just ended."""
+        """Trace the message, which has just completed."""
         tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
 
 
@@ -77,12 +78,12 @@ class Requests:
     call: Call
 
     def __call__(self) -> None:
-        """See the class."""
+        """Start the requests, or wait for them."""
         self.call()
 
 
 def requests(mpi: Any, messages: Sequence[BoundMessage], *, waits: bool) -> list[Call]:
-    """The call that starts messages, or waits for them; none where there are none."""
+    """One call that starts all messages, or waits for them; an empty list without messages."""
     handles = [one.request for one in messages]
     if len(handles) == 1:
         return [Requests(waits, messages, handles[0].Wait if waits else handles[0].Start)]
@@ -92,10 +93,10 @@ def requests(mpi: Any, messages: Sequence[BoundMessage], *, waits: bool) -> list
 
 @dataclass(frozen=True)
 class Flag:
-    """A word in shared memory that shows how far its rank is, raised by it or awaited (``waits``).
+    """A call that sets a word in shared memory, or waits for another rank's (``waits``).
 
-    In every iteration it goes through ``period`` values, of which this is number ``value``. Only
-    the extension can raise or await it.
+    The word shows how many steps its rank has done. Number ``value`` of the ``period`` values of
+    each iteration is meant. Only the extension can make this call.
     """
 
     waits: bool
@@ -110,19 +111,19 @@ class Flag:
 
 
 def progress() -> None:
-    """Stand for a call that lets MPI go on beside long work; Python's calls need none."""
+    """Stand for the extension's call that lets MPI make progress; does nothing in Python."""
 
 
 @dataclass(frozen=True)
 class Pull:
-    """A message of a rank of this host: awaited, and read from the sender's memory."""
+    """A message from a rank of this host: wait for it, and read it from the sender's memory."""
 
     calls: Sequence[Call]
     peer: int
     nbytes: int
 
     def __call__(self) -> None:
-        """See the class."""
+        """Make the calls."""
         for call in self.calls:
             call()
 
@@ -131,17 +132,18 @@ FirstEnded = Callable[[Requests, Sequence[int]], int]
 
 
 class BoundStep(NamedTuple):
-    """The calls of a step, in their order."""
+    """The calls of a step, in order."""
 
     mpi: Any
     number: int
     calls: list[Call]
 
     def traced(self, tell: Tell, run: Callable[[Call], object], first: FirstEnded) -> None:
-        """The step once, each message told of when it ends; one in shared memory by its reader.
+        """Run the step once and trace each message when it completes.
 
-        ``run`` makes a call. ``first(call, left)``: the next of a call's messages to end, of those
-        whose numbers are left.
+        A message in shared memory is traced by its receiver. ``run`` makes a call. ``first(call,
+        left)`` waits for the next of a call's messages to complete, among those numbered ``left``;
+        returns its number.
         """
         starts: dict[int, float] = {}  # by the message's identity
         for call in self.calls:
@@ -165,7 +167,7 @@ class BoundStep(NamedTuple):
 class PersistentCalls(CallList):
     """Calls over persistent requests, made from Python; see `Action` for the methods.
 
-    ``steps``: the same as ``calls``, for a trace; none of a library's collective.
+    ``steps``: the same calls by step, for `traced`; empty for a library's collective.
     """
 
     def __init__(
@@ -207,9 +209,9 @@ def _first_ended(wait_any: Callable[[list[Any]], int], call: Requests, left: Seq
 
 
 class NativeCalls(PersistentCalls):
-    """The same calls made and timed by the extension; see `Action` for the methods.
+    """Calls over persistent requests, made and timed by the extension; methods: see `Action`.
 
-    ``rows``: the extension's rows of each call, by the call's identity.
+    ``rows``: the range of the extension's rows of each call, by the call's ``id``.
     """
 
     def __init__(
@@ -228,7 +230,7 @@ class NativeCalls(PersistentCalls):
         self._world, self._timed, self._handles, self._rows = world, timed, handles, rows
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure where MPI refuses."""
+        """See `Action.__call__`. Raises RankFailure if MPI reports an error."""
         self._runs += 1
         self._guarded(self._timed.run)
 
@@ -273,7 +275,7 @@ class NativeCalls(PersistentCalls):
         del self._timed
 
     def _return_handles(self) -> None:
-        """Give Python the handles as they are now: MPI may change that of a request it starts."""
+        """Write the handles back to Python's requests: MPI may change a handle at a start."""
         kind = (
             ctypes.c_uint32
             if self._handles.itemsize == ctypes.sizeof(ctypes.c_uint32)
@@ -296,7 +298,7 @@ class NativeCalls(PersistentCalls):
 
 
 def _started(calls: Sequence[Call]) -> list[BoundMessage]:
-    """All messages, in the order in which they are started."""
+    """The messages, in the order in which their requests are started."""
     starts = [call for call in calls if isinstance(call, Requests) and not call.waits]
     return [message for call in starts for message in call.messages]
 
@@ -310,13 +312,13 @@ def bind_calls(
     watch: Watch | None = None,
     held: object = None,
 ) -> PersistentCalls:
-    """The calls, ``times`` times in a row, as an action: the extension's where it can make them.
+    """Bind calls, repeated ``times`` times, as an action: made by the extension if possible.
 
-    ``moved``: bytes that an iteration sends and receives. ``watch``: of the ranks of this host,
-    where some calls are a `Flag`. ``held`` is kept alive until `close`. Python makes them where
-    the extension is not built, for what it has no row of (an average's division, an element type
-    without kernels), for counts that MPI's plain functions cannot take, and where their addresses
-    cannot be had. All ranks need not decide alike: every iteration is the same calls of MPI.
+    ``moved``: bytes that an iteration sends and receives. ``watch``: watches the ranks of this
+    host, needed if a call is a `Flag`. ``held`` is kept alive until `close`. Python makes the calls
+    if the extension is not built, has no row for one (an average's division, an element type
+    without kernels), a count is too large for MPI's plain functions, or a function's address is not
+    found. Ranks may differ in this, because the MPI calls of an iteration are the same.
     """
     core, started = load(), _started(calls)
     handles = [one.request for one in started]
@@ -339,7 +341,7 @@ def bind_calls(
 
 
 def _address(mpi: Any, name: str) -> int | None:
-    """Where a function of MPI lies: what the process has preloaded comes before the library's."""
+    """The address of an MPI function, in a preloaded library if it has one; None if not found."""
     for found in (None, mpi.__file__):
         function = getattr(ctypes.CDLL(found), name, None)
         if function is not None:
@@ -367,7 +369,7 @@ class _Describer:
         self._places = dict(zip(map(id, started), places, strict=False))
 
     def rows(self, call: Call) -> list[tuple[int, ...] | None]:
-        """Rows of a call; of one that the extension cannot make, None."""
+        """The rows of a call; None in place of a row that the extension cannot have."""
         if isinstance(call, Requests):
             return self._requests(call)
         if isinstance(call, Pull):
@@ -393,7 +395,7 @@ class _Describer:
         self, shape: str, function: int = 0, source: int = 0, other: int = 0, target: int = 0,
         sends: int = 0, receives: int = 0, to: int = 0, origin: int = 0, kind: int = 0, op: int = 0,
     ) -> tuple[int, ...] | None:  # fmt: skip
-        """The columns of a row, in the table's order; None where a count is too large."""
+        """A row's columns, in the table's order; None if a count is too large."""
         if (
             shape not in ("copy", "reduce")
             and max(sends, receives * (shape != "one_sided")) > _MOST
@@ -471,7 +473,7 @@ class _Describer:
         counts = [self._count(b, kind, each) for b, each in zip(buffers, many, strict=False)]
         counts += [0] * (2 - len(counts))
         if name == "Reduce_scatter_block":
-            # One count, of a rank's part; in place the one buffer has every rank's.
+            # A rank's part; in place the only buffer holds every rank's part.
             counts[1] = self._count(buffers[1], kind, buffers[0] is mpi.IN_PLACE)
         elif shape == "reduction":
             counts[1] = max(counts)
@@ -489,7 +491,7 @@ class _Describer:
         )
 
     def _at(self, buffer: Any) -> int:
-        """The address of what mpi4py was given as a buffer."""
+        """The address of a buffer as mpi4py takes it."""
         if buffer is None:
             return 0
         if buffer is self._mpi.IN_PLACE:
@@ -497,7 +499,7 @@ class _Describer:
         return int(buffer[0].ctypes.data)
 
     def _count(self, buffer: Any, kind: Any, of_all: bool) -> int:
-        """Its elements; ``of_all``: those of each rank's part."""
+        """A buffer's elements; ``of_all``: only those of one rank's part."""
         if not isinstance(buffer, list):
             return 0
         count = int(buffer[0].nbytes) // int(kind.Get_size())

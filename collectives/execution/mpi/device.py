@@ -1,7 +1,7 @@
 """MPI between GPU buffers: passed to a CUDA-aware MPI, or staged through the host.
 
-Messages are persistent requests, as in the host's transport; additions are kernels. MPI knows
-nothing of streams, so every exchange waits for what was enqueued before it.
+Messages are persistent requests, as in the host's transport; additions are kernels. MPI does not
+know streams, so every exchange first waits for the work on the stream.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Call = Callable[[], Any]
 
 
 def takes_device_memory(mpi: Any) -> bool:
-    """Whether the MPI library says that it takes device memory.
+    """True if the MPI library reports that it accepts device memory.
 
-    Open MPI and MPICH both have MPIX_Query_cuda_support for that; a library without it does not.
+    Open MPI and MPICH both report it by MPIX_Query_cuda_support; other libraries count as not.
     """
     try:
         query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support
@@ -44,7 +44,7 @@ def takes_device_memory(mpi: Any) -> bool:
 
 
 class _DeviceAction(CallList):
-    """Calls that enqueue or exchange, and a wait for all of them."""
+    """Calls that enqueue work or exchange messages, then a wait for all of them."""
 
     divides = True  # an average is divided on the device
 
@@ -64,7 +64,7 @@ class _DeviceAction(CallList):
 
 
 class _Message(NamedTuple):
-    """A request, and what it is copied from before, or to after, where it is staged."""
+    """A request, and for staged messages the copy before it or after it."""
 
     request: Any
     before: Call | None
@@ -74,7 +74,7 @@ class _Message(NamedTuple):
 class MpiDeviceTransport(GpuTransport):
     """See `Transport` for the methods.
 
-    ``aware``: hand device memory to MPI; else messages pass through pinned host memory.
+    ``aware``: pass device memory to MPI; otherwise messages are staged in pinned host memory.
     """
 
     name = "mpi"
@@ -97,10 +97,10 @@ class MpiDeviceTransport(GpuTransport):
         self._tags: Counter[tuple[bool, int]] = Counter()
         self._moved = [0, 0]
 
-    # -- what a transport offers
+    # -- methods of `Transport`
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Device memory in which arriving messages wait to be added."""
+        """Bytes of device memory in which messages wait to be added."""
         return staging_bytes(program, itemsize)
 
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
@@ -112,7 +112,7 @@ class MpiDeviceTransport(GpuTransport):
         return _DeviceAction(self.lane, calls, self._requests, self._moved, (buffers, room))
 
     def library(self, call: LibraryCall) -> _DeviceAction:
-        """MPI's own collective on device memory, or between copies to and from the host."""
+        """MPI's own collective on device memory, or on host memory with copies before and after."""
         buffers, op = call.buffers, call.op
         given, before, after = dict(buffers), list[Call](), list[Call]()
         plain = None if op is None else Op(op.name, op.ufunc)
@@ -128,7 +128,7 @@ class MpiDeviceTransport(GpuTransport):
         )
 
     def _mirrored(self, buffers: Any) -> tuple[dict[Buffer, Any], list[Call], list[Call]]:
-        """Host memory for ``in`` and ``out``, aliased alike, and the copies there and back."""
+        """Host memory for ``in`` and ``out``, overlapping if they do, and the copies both ways."""
         low = min(a.address for a in buffers.values())
         high = max(a.address + a.nbytes for a in buffers.values())
         apart = sum(a.nbytes for a in buffers.values()) <= high - low
@@ -154,7 +154,6 @@ class MpiDeviceTransport(GpuTransport):
         return lambda: device.copy(target, source, nbytes, stream)
 
     def _copy(self, target: Any, source: Any) -> None:
-        """A copy inside a rank, in whichever memory the library works on."""
         if isinstance(target, DeviceArray):
             self.device.copy(target.address, source.address, target.nbytes, self.lane.stream)
             self.lane.wait()
@@ -162,10 +161,10 @@ class MpiDeviceTransport(GpuTransport):
             np.copyto(target, source)
 
     def close(self) -> None:
-        """Give back what was let go of."""
+        """Free memory that was released."""
         self.device.sweep()
 
-    # -- a port
+    # -- methods of `Port`
 
     def send(self, view: DeviceArray, peer: int) -> _Message:
         """See `collectives.execution.gpu.program.Port`."""
@@ -188,12 +187,12 @@ class MpiDeviceTransport(GpuTransport):
         return message
 
     def _tag(self, sends: int, peer: int) -> int:
-        """Both ends number the messages between them alike: requests may start in any order."""
+        """The next tag for messages to, or from, a rank; requests may start in any order."""
         self._tags[bool(sends), peer] += 1
         return self._tags[bool(sends), peer] % TAGS
 
     def _memory(self, view: DeviceArray) -> tuple[Any, int | None]:
-        """The buffer that MPI is given, and its address if it is host memory."""
+        """The buffer to pass to MPI, and its address if it is staged in host memory."""
         if self.aware:
             return view.view(np.uint8), None
         staged: NDArray[np.uint8] = self.device.pinned(view.nbytes)

@@ -1,4 +1,4 @@
-"""What is known of the transport ``mpi`` without loading it, and how it is opened."""
+"""Entry of the transport ``mpi``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _BUFFERS = Option(
 
 
 def _segment_bytes(text: str) -> str:
-    """The bytes of a segment as text."""
+    """Check a segment's size; returns the number of bytes as text."""
     return str(parse_size(text))
 
 
 def _in_flight(text: str) -> str:
-    """A number of segments as text. Raises Unsupported unless it is from 1 to 64."""
+    """Check a number of segments. Raises Unsupported unless it is from 1 to 64."""
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise Unsupported(f"{text[:40]!r}: from 1 to 64 segments")
     return text
@@ -49,12 +49,12 @@ IN_FLIGHT = Option(
 
 
 def segments(request: TransportRequest) -> tuple[int, int]:
-    """Bytes of a segment, 0 for whole messages, and how many of a message are received at once."""
+    """Bytes of a segment (0: messages are not cut), and segments of a message received at once."""
     return parse_size(SEGMENT.of(request.chosen)), int(IN_FLIGHT.of(request.chosen))
 
 
 def _open(world: World, request: TransportRequest) -> OpenTransports:
-    """MPI's messages, in memory that other ranks reach into where that is asked for."""
+    """The transport over MPI, with windows if put and get are measured."""
     from collectives.execution.mpi.transport import MpiTransport, Segments
 
     ours = cast("MpiWorld", world)
@@ -73,7 +73,7 @@ def _between(world: World) -> Transport:
 
 
 def _of_gpus(world: MpiWorld, request: TransportRequest, buffers: str) -> OpenTransports:
-    """MPI between GPU buffers; raises as `collectives.execution.gpu.take.take` does."""
+    """MPI between GPU buffers. Raises as `collectives.execution.gpu.take.take` does."""
     from collectives.execution.gpu.take import take
     from collectives.execution.mpi.device import MpiDeviceTransport, takes_device_memory
 

@@ -1,7 +1,8 @@
 """MPI's own collectives as mpi4py's calls without arguments: the baseline of every table.
 
-In place ``in`` and ``out`` share memory as the specification says; MPI is told with MPI_IN_PLACE.
-MPI_Bcast has one buffer only: out of place the root's copy from ``in`` to ``out`` belongs to it.
+In place, ``in`` and ``out`` share memory as the specification says; MPI gets MPI_IN_PLACE.
+MPI_Bcast has only one buffer: out of place, the root's copy from ``in`` to ``out`` is timed with
+it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Binding:
         array = self.target if self.target.size else self.source
         self.kind, self.width = world.type_of(array.dtype), 1
         if self.kind is None and op is None:
-            # Moving needs no arithmetic, so MPI may take the elements for bytes.
+            # Without arithmetic, MPI can move elements of any type as bytes.
             self.kind, self.width = self.mpi.BYTE, array.itemsize
             self.source, self.target = self.source.view(np.uint8), self.target.view(np.uint8)
         if self.kind is None:
@@ -81,7 +82,7 @@ def _allgather(b: _Binding) -> list[Call]:
 
 def _reduce_scatter(b: _Binding) -> list[Call]:
     if b.in_place:
-        # MPI leaves the result at the vector's start; nccl-tests wants it at the rank's own part.
+        # MPI puts the result at the vector's start, but nccl-tests at the rank's own part.
         call = partial(b.comm.Reduce_scatter_block, b.mpi.IN_PLACE, b.typed(b.source), b.op)
         start = b.source[: len(b.target)]
         return [call, partial(b.copy, b.target, start)] if b.world.rank else [call]
@@ -145,24 +146,24 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 def library_calls(
     world: MpiWorld, call: LibraryCall, *, copy: Callable[[Any, Any], None] = np.copyto
 ) -> list[Call]:
-    """The calls that carry a collective out once; ``copy`` copies inside a rank.
+    """The calls that run a collective once; ``copy`` copies inside a rank.
 
-    Raises Unsupported where MPI has none.
+    Raises Unsupported if MPI has no such collective or type.
     """
     if call.spec.name not in _CALLS:
         raise Unsupported(f"MPI has no collective {call.spec.name}, so no library row")
     binding = _Binding(world, call, copy)
     calls = _CALLS[call.spec.name](binding)
     if call.op is not None and call.op.mean and binding.target.size:
-        # MPI has no average: its sum, and our division, as a user would have to do it.
+        # MPI has no average: sum and divide, as an application has to.
         calls.append(partial(scale, binding.target, world.size))
     return calls
 
 
 def nonblocking(world: MpiWorld, calls: Sequence[Call]) -> tuple[list[Call], Call, list[Call]]:
-    """The same calls with the collective in its non-blocking form: before it, it, and after it.
+    """Split a collective's calls: those before it, its non-blocking form, and those after it.
 
-    Raises Unsupported where this MPI has no such form.
+    Raises Unsupported if this MPI has no such form.
     """
     for at, call in enumerate(calls):
         bound, given = (call.func, call.args) if isinstance(call, partial) else (call, ())

@@ -1,4 +1,4 @@
-"""Two-sided MPI: persistent requests, made and bound before anything is timed.
+"""Two-sided MPI: persistent requests, created before anything is timed.
 
 Both sides cut a long message that is to be added into the same segments. A segment is then still in
 cache when it is added, while the next one arrives.
@@ -42,35 +42,36 @@ from collectives.execution.transport import (
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
 
-# Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
+# Half of a usual L2 cache: two segments of staging and their part of the vector fit into it.
 SEGMENT_BYTES = 512 * 1024
 IN_FLIGHT = 2
-# Of an average its division, say: where the extension makes the other rows' calls, a row says so.
+# For a row that Python calls (to divide an average, say) while the extension calls other rows.
 _THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
 TAGS = 32768  # MPI promises tags below this
 
 
 @dataclass(frozen=True)
 class Segments:
-    """How a message that is to be added is cut: into ``nbytes`` each, or not at all (0).
+    """How messages that are to be added are cut into segments.
 
-    ``in_flight``: how many of a message are received at once, each into a buffer of its own.
+    ``nbytes``: bytes of a segment; 0: messages are not cut. ``in_flight``: segments of a message
+    that are received at once, each into a buffer of its own.
     """
 
     nbytes: int = SEGMENT_BYTES
     in_flight: int = IN_FLIGHT
 
     def elements(self, array: Array) -> int:
-        """Elements of a segment of an array, at least one."""
+        """Elements of one segment of an array, at least 1."""
         return max(1, (self.nbytes or array.nbytes) // array.itemsize)
 
     def remark(self) -> Mapping[str, Json]:
-        """What a record keeps of them where they are not the default."""
+        """The settings for a record; empty if they are the default."""
         remark = {"segment_bytes": self.nbytes, "in_flight": self.in_flight}
         return {} if self == DEFAULT else remark
 
     def staging(self, program: Program, itemsize: int, near: Collection[int] = ()) -> int:
-        """Bytes that messages wait in which are late or to be added; of ``near`` if late only."""
+        """Bytes of staging for late messages and, unless from ``near``, for those to be added."""
         most = self.nbytes * self.in_flight or sys.maxsize
         return sum(
             r.span.size * itemsize if r.late else min(most, r.span.size * itemsize)
@@ -84,7 +85,7 @@ DEFAULT = Segments()
 
 
 class MpiTransport(Transport):
-    """See `Transport` for the methods. ``reached``: ranks reach into memory that it allocates."""
+    """See `Transport` for the methods. ``reached``: allocate windows, for put and get."""
 
     name = "mpi"
     has_library = True
@@ -99,18 +100,18 @@ class MpiTransport(Transport):
         self.action_facts: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Plain host memory, or a window's, which all ranks take together."""
+        """Host memory. With windows, all ranks call this together."""
         if self._windows is not None:
             return self._windows.allocate(nbytes)
         return np.empty(nbytes, np.uint8)
 
     def trim(self) -> None:
-        """Give back the windows that no rank holds. All ranks call this together."""
+        """Free windows that no rank uses. All ranks call this together."""
         if self._windows is not None:
             self._windows.trim()
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that messages wait in which are late or to be added."""
+        """Bytes of staging for messages that are late or to be added."""
         return self._segments.staging(program, itemsize)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
@@ -130,12 +131,12 @@ class MpiTransport(Transport):
         return one_sided(self._world, self._windows, program, buffers, how)
 
     def close(self) -> None:
-        """Give windows back."""
+        """Free the windows."""
         if self._windows is not None:
             self._windows.close()
 
     def library(self, call: LibraryCall) -> Action:
-        """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
+        """MPI's own collective. Raises Unsupported if MPI has no such type or collective."""
         calls = library_calls(self._world, call)
         if call.nonblocking:
             return _Begun(self._world, calls)
@@ -169,15 +170,15 @@ class _Begun(Counted):
             call()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 @dataclass
 class StepWork:
-    """The calls of a step, by when they are made; ``messages`` are started together.
+    """The calls of a step by phase; ``messages`` are started together.
 
-    ``pulls`` and ``streams`` end while the messages travel, ``adds`` need them. ``late`` change
-    what the step's own messages read.
+    ``pulls`` and ``streams`` run while messages travel, ``adds`` after their arrival. ``late``
+    calls change memory that the step's own messages read.
     """
 
     step: ProgramStep
@@ -190,7 +191,7 @@ class StepWork:
     after: list[Call] = field(default_factory=list)
 
     def calls(self, mpi: Any) -> list[Call]:
-        """All of them in their order."""
+        """All calls, in the order of execution."""
         return [
             *self.before,
             *requests(mpi, self.messages, waits=False),
@@ -204,7 +205,7 @@ class StepWork:
 
 
 class Binder:
-    """Turns a program into calls: requests made, views sliced, staging taken."""
+    """Binds a program: creates requests, slices views, and allocates staging."""
 
     def __init__(
         self, world: MpiWorld, segments: Segments, buffers: Buffers, op: Op | None
@@ -213,12 +214,12 @@ class Binder:
         self._segments, self._buffers = segments, buffers
         self._add = np.add if op is None else op.ufunc
         self.sent = self.received = 0
-        # Both ends number their pieces in the same way, step by step: MPI may start the requests of
-        # a list in any order, and a stream posts its later pieces late.
+        # Both ends number the pieces of a step alike, for tags: MPI may start the requests of a
+        # list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
 
     def steps(self, program: Program) -> list[BoundStep]:
-        """The program's steps as calls."""
+        """Bind each step of the program."""
         return [
             BoundStep(self._mpi, step.number, self._work(step).calls(self._mpi))
             for step in program.steps
@@ -234,14 +235,14 @@ class Binder:
         return partial(np.copyto, target, source)
 
     def _joined(self, receive: Receive, staging: Array) -> Call:
-        """What a message that was put aside does to its span."""
+        """A call that copies or adds a staged message to its span."""
         view = self._view(receive.span)
         if receive.other is None:
             return partial(np.copyto, view, staging)
         return partial(self._add, self._view(receive.other), staging, view)
 
     def _cut(self, view: Array, reduce: bool) -> list[Array]:
-        """The pieces that a message travels in; both ends cut alike."""
+        """The pieces in which a message is sent; both ends cut it alike."""
         step = self._segments.elements(view)
         if not reduce or len(view) <= step:
             return [view]
@@ -268,8 +269,8 @@ class Binder:
         work = StepWork(step, [self._local(move) for move in step.before])
         for receive in step.receives:
             self._arrange(receive, work)
-        # Each its next rank's first: if all sent to rank 0 first, its port would be full and the
-        # others idle. Between two ranks the order stays.
+        # Start with the next rank's message: if all ranks sent to rank 0 first, its port would be
+        # busy and others idle. The order between two ranks stays.
         rank, size = self._comm.rank, self._comm.size
         work.messages += [
             self._send(piece, send.peer)
@@ -280,17 +281,17 @@ class Binder:
         return work
 
     def _sends(self, step: ProgramStep) -> Sequence[Send]:
-        """The step's messages that MPI sends."""
+        """The step's messages that are sent over MPI."""
         return step.sends
 
     def _arrange(self, receive: Receive, work: StepWork) -> None:
-        """Take a message into the work of its step."""
+        """Add a received message to its step's calls."""
         view, reduce = self._view(receive.span), receive.other is not None
         if not receive.late and not reduce:
             work.messages.append(self._receive(view, receive.peer))
         elif not receive.late and len(view) > self._segments.elements(view):
-            # One after the other: two additions into one slot keep their order, and the first
-            # may be the one that brings in the rank's own share.
+            # Streams run one after the other: two additions to one slot keep their order, and the
+            # first may be the one that brings in the rank's own share.
             work.streams += self._stream(receive, view)
         else:
             staging = np.empty_like(view)
@@ -299,7 +300,7 @@ class Binder:
             (work.late if receive.late else work.adds).append(self._joined(receive, staging))
 
     def _stream(self, receive: Receive, view: Array) -> Iterator[Call]:
-        """A long message, received and added segment by segment, a buffer for each in flight."""
+        """Receive and add a long message by segments, with a buffer for each in flight."""
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         n = min(self._segments.in_flight, len(targets))

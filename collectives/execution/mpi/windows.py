@@ -1,6 +1,7 @@
 """MPI-3 windows, and puts and gets on them.
 
-As OSU's one-sided tests by default: MPI_Win_allocate, passive targets, MPI_Win_flush.
+The calls are the default of OSU's one-sided tests: MPI_Win_allocate, passive targets,
+MPI_Win_flush.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from collectives.execution.program import Program
 from collectives.execution.transport import Buffers, OneSidedAccess
 
 Bytes = NDArray[np.uint8]
-#: Bytes that a piece of memory begins at a multiple of. MPI gives 8. The C library copies with "rep
-#: movsb", which on AMD's Zen 3 and 4 is 17 times slower where the target lies 1 to 15 bytes further
-#: into its page than the source does (glibc's bug 30994).
+#: Allocations begin at a multiple of so many bytes; MPI's begin at one of 8. The C library copies
+#: with "rep movsb", which on AMD's Zen 3 and 4 is 17 times slower if the target lies 1 to 15 bytes
+#: further into its page than the source does (glibc's bug 30994).
 _ALIGNED = 64
 
 
 class ReachedMemory:
-    """Memory of all ranks, each piece a window; all ranks call the methods together."""
+    """Windows of all ranks, one for each allocation; all ranks call the methods together."""
 
     def __init__(self, world: MpiWorld) -> None:
         self._world, self._numbers = world, count()
@@ -38,7 +39,7 @@ class ReachedMemory:
         self._held: Counter[int] = Counter()
 
     def allocate(self, nbytes: int) -> Bytes:
-        """A window's memory on this rank; it lives until no rank holds its array and all `trim`."""
+        """This rank's memory of a new window; `trim` frees it when no rank holds its array."""
         number, mpi = next(self._numbers), self._world.mpi
         window = mpi.Win.Allocate(nbytes + _ALIGNED, 1, comm=self._world.comm)
         window.Lock_all(mpi.MODE_NOCHECK)
@@ -50,9 +51,9 @@ class ReachedMemory:
         return array[-int(array.ctypes.data) % _ALIGNED :][:nbytes]
 
     def locate(self, array: NDArray[Any]) -> tuple[Any, int]:
-        """The window that an array lies in, and its offset there.
+        """The window that contains an array, and the array's offset in bytes.
 
-        Raises Unsupported where it lies in none.
+        Raises Unsupported if no window does.
         """
         at = int(array.ctypes.data)
         for number, (start, nbytes) in self._starts.items():
@@ -61,13 +62,13 @@ class ReachedMemory:
         raise Unsupported("put and get reach memory that the transport allocated, and no other")
 
     def trim(self) -> None:
-        """Give back what no rank holds any more."""
+        """Free windows whose arrays no rank holds any more."""
         idle = [number for number in self._windows if self._held[number] <= 0]
         for number in sorted(set(idle).intersection(*self._world.gather(idle))):
             self._free(number)
 
     def close(self) -> None:
-        """Give all of it back."""
+        """Free all windows."""
         for number in list(self._windows):
             self._free(number)
 

@@ -1,4 +1,4 @@
-"""The world of MPI_COMM_WORLD."""
+"""The world of the ranks in MPI_COMM_WORLD, or in a part of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from busbar.mpi import NEEDED, OPTION, ThreadLevel, library_version, start_mpi
 from collectives.execution.world import How, Json, State
 
 T = TypeVar("T")
-# What Open MPI's launcher sets for it.
+# Open MPI's launcher sets this for ``--with-ft ulfm``.
 _TOLERANT = "OMPI_MCA_mpi_ft_enable"
-_REST_S = 5e-4  # between two looks of a rank that rests
-_READ_S = 0.3  # what a launcher is given to read a rank's last words
+_REST_S = 5e-4  # seconds between two polls in `rest`
+_READ_S = 0.3  # seconds for the launcher to read a rank's last output
 
 
 class MpiWorld:
@@ -35,17 +35,16 @@ class MpiWorld:
     def __init__(
         self, comm: Any = None, *, threads: str | None = None, needed: str = NEEDED
     ) -> None:
-        """``comm``: the ranks that belong to it; MPI_COMM_WORLD where it is left out.
+        """``comm``: a communicator of this world's ranks; default MPI_COMM_WORLD.
 
-        ``threads``, ``needed``: the thread level that is asked for, and the lowest that serves,
-        where MPI has not started yet.
+        ``threads``, ``needed``: the thread level to request, and the lowest that is enough, if MPI
+        has not started yet.
         """
         self.mpi, self._level = start_mpi(threads, needed)
         if comm is None:
             _check_levels(self.mpi, self._level)
         whole = self.mpi.COMM_WORLD if comm is None else comm
-        # Our own communicators: nothing that a caller sends can meet our messages, nor can late
-        # alarms meet data.
+        # Own communicators, so that our messages cannot match the caller's, nor alarms our data.
         self.comm = whole.Dup()
         self._alarm, self._told = whole.Dup(), list[Any]()
         self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
@@ -142,16 +141,16 @@ class MpiWorld:
         return self._of(self.comm.Split(color, key))
 
     def _of(self, comm: Any) -> MpiWorld:
-        """Some of these ranks, with the reason for the thread level that the whole has."""
+        """A world of some of these ranks, with the same thread level."""
         world = MpiWorld(comm)
         world._level = self._level
         return world
 
     def survivors(self) -> MpiWorld:
-        """The world of the ranks that are left; this one where all are, or MPI lets none be lost.
+        """A world of the remaining ranks; this one if all are left, or if failures are fatal.
 
-        All that are left call this together. Where `goes_on` MPI tells of ranks that have failed
-        (ULFM), and its other calls work among those that have not.
+        All remaining ranks call this together. If `goes_on`, MPI reports failed ranks (ULFM), and
+        its other calls work among the remaining ranks.
         """
         if not self.goes_on():
             return self
@@ -159,12 +158,12 @@ class MpiWorld:
         return self if left.Get_size() == self.size else self._of(left)
 
     def goes_on(self) -> bool:
-        """Whether MPI lets the others go on when a rank is lost: ``mpirun --with-ft ulfm``."""
+        """True if MPI lets ranks go on when one has failed: ``mpirun --with-ft ulfm``."""
         return os.environ.get(_TOLERANT) == "1"
 
     def abort(self, status: int) -> None:
         """See `World.abort`."""
-        # A launcher throws away what it has not read yet when it is told of an abort.
+        # After an abort a launcher discards output that it has not read.
         time.sleep(_READ_S)
         self.mpi.COMM_WORLD.Abort(status)
 
@@ -189,9 +188,9 @@ class MpiWorld:
 
 
 def _check_levels(mpi: Any, level: ThreadLevel) -> None:
-    """Raise Unsupported on all ranks where their thread levels differ, before any collective.
+    """Raise Unsupported on all ranks if their thread levels differ, before any collective.
 
-    MPICH chooses its collectives by the level, and ranks that choose differently crash or hang.
+    MPICH chooses its collectives by the level, so ranks with different levels crash or hang.
     Messages between two ranks are the same on every level.
     """
     comm, mine = mpi.COMM_WORLD, np.array([mpi.Query_thread()], np.int64)

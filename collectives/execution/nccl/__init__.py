@@ -1,1 +1,1 @@
-"""NCCL between GPUs."""
+"""The transport over NCCL between GPUs."""

@@ -18,11 +18,11 @@ _CHOICE = re.compile(
     r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\}"
 )
 _NAMES = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-_MOST = 1 << 20  # of a log nobody needs more than this much at once
+_MOST = 1 << 20  # most bytes of the log to read at once
 
 
 def parse(text: str) -> dict[str, str | int]:
-    """The last choice that a piece of NCCL's output reports, empty where there is none."""
+    """The last choice in a piece of NCCL's output; empty if there is none."""
     choices = _CHOICE.findall(text)
     if not choices:
         return {}
@@ -35,7 +35,7 @@ def parse(text: str) -> dict[str, str | int]:
 
 
 class Log:
-    """A file that NCCL writes to; read from where the last reading ended.
+    """A log file of NCCL; each reading begins where the last one ended.
 
     Without a path it stays empty.
     """
@@ -70,7 +70,7 @@ class Log:
 
 @contextmanager
 def capture_debug_log(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
-    """Have NCCL write its tuning to a file of ours, if it makes its first communicator inside.
+    """Let NCCL write its tuning to a temporary file; NCCL's first communicator must be made inside.
 
     Gives a log that stays empty where it is not ``wanted`` or the user has set NCCL_DEBUG.
     """

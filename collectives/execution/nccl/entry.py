@@ -1,4 +1,4 @@
-"""What is known of the transport ``nccl`` without loading it, and how it is opened."""
+"""Entry of the transport ``nccl``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def _suits(world: World, request: TransportRequest) -> bool:
-    """Where GPUs were asked for, or every rank finds a driver."""
+    """True if the run asks for GPUs, or every rank finds a driver."""
     from collectives.execution.gpu.take import driver_here
 
     return request.asks_for_gpus or all(world.gather(driver_here()))
 
 
 def _open(world: World, request: TransportRequest) -> OpenTransports:
-    """NCCL on this rank's GPU; raises as `collectives.execution.gpu.take.take` does."""
+    """NCCL on this rank's GPU. Raises as `collectives.execution.gpu.take.take` does."""
     from collectives.execution.gpu.take import correctness_remarks, nccl_variables, take
     from collectives.execution.nccl.debug_log import capture_debug_log
     from collectives.execution.nccl.transport import NcclTransport

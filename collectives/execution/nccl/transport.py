@@ -35,13 +35,13 @@ from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
 _MEET_BYTES = 4
-# An NCCL call puts a wait, its kernel and a record into the stream's queue, and one more at times.
+# An NCCL call puts a wait, its kernel and a record into the stream's queue, sometimes one more.
 _ENTRIES = 4
-# Between nodes a call also takes an entry a channel and direction of NCCL's pool for its proxy
-# thread (MAX_OPS_PER_PEER in proxy.h), and NCCL waits where the pool is empty. Sixteen calls of 32
-# channels exhaust the 1,024 of NCCL 2.2x, so one counts as many entries of a queue as allow that.
+# Between nodes, each call also takes an entry per channel and direction from NCCL's pool for its
+# proxy thread (MAX_OPS_PER_PEER in proxy.h), and NCCL waits if the pool is empty. Sixteen calls of
+# 32 channels exhaust the 1,024 entries of NCCL 2.2x, so a call counts as 1/16 of the queue.
 _ENTRIES_BETWEEN_NODES = QUEUE // 16
-# ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
+# ncclDataType_t by NumPy's names, ncclRedOp_t by Busbar's names (nccl.h).
 TYPES = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6,
     "float32": 7, "float64": 8, "bfloat16": 9, "float8_e4m3fn": 10, "float8_e5m2": 11,
@@ -49,18 +49,18 @@ TYPES = {
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 BYTES, FLOAT, SUM = TYPES["uint8"], TYPES["float32"], OPS["sum"]
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
-# Bytes of NCCL's buffers by protocol, channels, and connections of a channel: the defaults of its
-# public sources (NCCL_BUFFSIZE, and what follows from its constants for LL and LL128).
+# Bytes of NCCL's buffers by protocol, channels, and connections of a channel: defaults of its
+# public sources (NCCL_BUFFSIZE, and constants for LL and LL128).
 _SIMPLE = 4 << 20  # NCCL_BUFFSIZE
 _LL = 512 << 10  # 8 lines x 512 threads x 8 steps x 16 bytes
 _LL128 = 4_915_200  # 120 elements x 640 threads x 8 steps x 8 bytes
 _CHANNELS = 32
-_CONNECTIONS = 5  # a ring's one, and of a tree three children and a parent
+_CONNECTIONS = 5  # one for a ring; for a tree three children and a parent
 
 
 @contextmanager
 def grouped(nccl: Any) -> Iterator[None]:
-    """A group of calls that go at once; it is ended also when one of them fails."""
+    """Group NCCL calls. The group is also ended if one of them fails."""
     nccl.groupStart()
     try:
         yield
@@ -73,9 +73,9 @@ def grouped(nccl: Any) -> Iterator[None]:
 
 
 def join(world: World, nccl: Any, where: str) -> Any:
-    """A communicator of all ranks, by the unique id that rank 0 hands round.
+    """Create a communicator of all ranks, with the unique id of rank 0.
 
-    ``where``: this rank's GPU. Raises Unavailable on all ranks where one cannot join.
+    ``where``: this rank's GPU. Raises Unavailable on all ranks if one rank cannot join.
     """
     # A tuple before CuPy 14, bytes since.
     identity = nccl.get_unique_id() if world.rank == 0 else b""
@@ -118,7 +118,7 @@ class NcclTransport(GpuTransport):
         log: Log | None = None,
         communicator: Any = None,
     ) -> None:
-        """``communicator``: one that is there already, split from another."""
+        """``communicator``: an existing one, split from another."""
         version = version_text(int(nccl.get_version()))
         super().__init__(world, device, {"nccl": version, "graph": graph}, cold=cold)
         self.nccl = nccl
@@ -145,9 +145,9 @@ class NcclTransport(GpuTransport):
         return [self.queued(lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream))]
 
     def queued(self, call: Call) -> QueuedCall:
-        """An NCCL call, with what it takes of a stream's queue.
+        """An NCCL call with the number of queue entries that it takes.
 
-        What a graph launches is handed to the proxy thread when the stream reaches it.
+        A graph's launch hands its work to the proxy thread when the stream reaches it.
         """
         between = len(set(self.world.nodes)) > 1
         return QueuedCall(call, _ENTRIES_BETWEEN_NODES if between else _ENTRIES, _ENTRIES)
@@ -155,7 +155,7 @@ class NcclTransport(GpuTransport):
     def send(self, view: DeviceArray, peer: int) -> Call:
         """See `collectives.execution.gpu.program.Port`.
 
-        A message is bytes, whatever its elements.
+        Messages are sent as bytes, whatever the element type.
         """
         stream = self.lane.stream.ptr
         return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
@@ -174,10 +174,10 @@ class NcclTransport(GpuTransport):
             for message in messages:
                 message()
 
-    # -- what a transport offers
+    # -- methods of `Transport`
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Room for what arrives to be added, and for the sets of buffers that take turns."""
+        """Bytes of staging for messages to be added, and for the sets of buffers in rotation."""
         own = sum(program.elements.values()) * itemsize
         return staging_bytes(program, itemsize) + self.rotation(own)
 
@@ -191,9 +191,9 @@ class NcclTransport(GpuTransport):
         return self._action(bound, (sent, received), (sets, room), "")
 
     def library(self, call: LibraryCall) -> StreamAction:
-        """NCCL's own collective, or the composition of sends that stands for it.
+        """NCCL's own collective, or the group of sends and receives that implements it.
 
-        Raises Unsupported where NCCL has no such type.
+        Raises Unsupported if NCCL has no such type.
         """
         sets = self.sets(call.buffers)
         bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
@@ -204,8 +204,8 @@ class NcclTransport(GpuTransport):
     ) -> StreamAction:
         self.action_facts = {}
         self._log.skip()
-        # No reference from the action to itself: its memory goes when it is closed, and not when
-        # the collector of cycles comes by.
+        # The action must not refer to itself: its memory is freed when it is closed, not when
+        # Python collects cycles.
         action = StreamAction(
             self.lane,
             bound,
@@ -223,7 +223,7 @@ class NcclTransport(GpuTransport):
         return action
 
     def _connected(self, library: str, action: StreamAction) -> None:
-        """After the first launch: what NCCL chose, and what graphs are worth, where asked."""
+        """After the first run: report NCCL's choice, and times with and without graphs if asked."""
         if library:
             self.action_facts |= self._log.chosen()
         if self._compare:
@@ -233,19 +233,19 @@ class NcclTransport(GpuTransport):
             }
 
     def _refused(self, what: str, why: str) -> None:
-        """No graph, or no gate, although wanted: the row and its record say so."""
+        """Report for the row and its record why a graph or a gate was not possible."""
         self.action_facts[what] = why
 
     # -- groups
 
     def split(self, group: World) -> NcclTransport:
-        """A transport for the ranks of a group, whose world is given. All ranks call this.
+        """A transport for the ranks of ``group``. All ranks call this together.
 
-        By ncclCommSplit where CuPy has it, else by a unique id for each group.
+        Uses ncclCommSplit if CuPy has it, otherwise a unique id for each group.
         """
         communicator = None
         if hasattr(self.comm, "commSplit"):
-            # A group is known by the first of its ranks.
+            # A group's colour is the rank number of its first member.
             color = group.broadcast(self.world.rank)
             communicator = self.comm.commSplit(color, group.rank)
         part = NcclTransport(
@@ -262,23 +262,23 @@ class NcclTransport(GpuTransport):
         part.remarks = self.remarks
         return part
 
-    # -- what a record says of it
+    # -- facts for records
 
     @property
     def library_version(self) -> str:
-        """The library that carries the bytes: ``NCCL 2.32.3``."""
+        """The library and its version: ``NCCL 2.32.3``."""
         return f"NCCL {self.facts['nccl']}"
 
     def room(self) -> tuple[str, int]:
-        """The GPU that memory comes from, and the bytes that it can still give to buffers.
+        """The GPU's name, and the bytes that are free for buffers.
 
-        What NCCL will yet take for its own is set aside.
+        Memory that NCCL may still allocate is subtracted.
         """
         name, free = super().room()
         here = self.facts["uuids"].count(self.device_uuid)
         return name, max(0, free - here * buffer_bytes(self.world.size, os.environ))
 
-    # -- the end
+    # -- closing
 
     def _check(self) -> None:
         if self.comm is not None:
@@ -295,7 +295,7 @@ class NcclTransport(GpuTransport):
         return comm
 
     def give_up(self) -> None:
-        """Abort the communicator: kernels that wait for another rank end."""
+        """Abort the communicator, so that kernels that wait for another rank end."""
         comm = self._detach()
         if comm is not None:
             with suppress(RuntimeError):
@@ -303,7 +303,7 @@ class NcclTransport(GpuTransport):
         self._log.close()
 
     def close(self) -> None:
-        """Destroy the communicator; what was prepared here is closed."""
+        """Close what was prepared here, and destroy the communicator."""
         if self.comm is not None:
             self.lane.wait()
         comm = self._detach()
@@ -328,7 +328,7 @@ class _Binding:
         self.op = 0 if op is None else OPS[op.name]
 
     def own(self, method: str, counted: Buffer, *after: str) -> list[Call]:
-        """One call of NCCL's, by the elements of a buffer; ``after``: what follows their type."""
+        """One NCCL call for a buffer's elements; ``after``: arguments that follow the type."""
         size = (self.source if counted is Buffer.IN else self.target).size
         more = [{"op": self.op, "root": self.root}[name] for name in after]
         where = (self.source.address, self.target.address, size, self.kind)
@@ -344,7 +344,7 @@ class _Binding:
     def exchange(
         self, sends: list[tuple[DeviceArray, int]], receives: list[tuple[DeviceArray, int]]
     ) -> list[Call]:
-        """One group; what a rank has for itself NCCL copies, as nccl-tests lets it."""
+        """One group of messages. As in nccl-tests, a rank sends its own part to itself."""
         port = self.transport
         calls = [port.send(array, peer) for array, peer in sends if array.size]
         calls += [port.receive(array, peer) for array, peer in receives if array.size]
@@ -352,7 +352,7 @@ class _Binding:
 
 
 def _kind(transport: NcclTransport, dtype: np.dtype[Any], op: Op | None) -> int:
-    """NCCL's number of a type. Raises Unsupported where this NCCL or GPU does not add it."""
+    """NCCL's number of a type. Raises Unsupported if this NCCL or GPU cannot use it."""
     if dtype.name not in TYPES:
         raise Unsupported(f"NCCL has no type for {dtype.name}, so no library row")
     if op is not None and dtype.name.startswith("float8"):
@@ -381,7 +381,7 @@ Pairs = list[tuple[DeviceArray, int]]
 
 
 def _without_self(b: _Binding, sends: Pairs, receives: Pairs) -> tuple[Pairs, Pairs]:
-    """In place a rank's part is where it belongs already: nothing is sent from it to itself."""
+    """In place, drop the message from a rank to itself: its part is already there."""
     own = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
     if len(own) == 2 and own[0] == own[1]:
         sends, receives = (
@@ -419,18 +419,19 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 
 
 def library_calls(transport: NcclTransport, call: LibraryCall) -> list[Call]:
-    """The calls that carry a collective out once. Raises Unsupported where NCCL has none."""
+    """The calls that run a collective once. Raises Unsupported if NCCL has none."""
     if call.spec.name not in _CALLS:
         raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
     return _CALLS[call.spec.name](_Binding(transport, call))
 
 
 def buffer_bytes(nranks: int, env: Mapping[str, str]) -> int:
-    """Bytes that one rank's communicator may come to take; NCCL_* variables of the user count.
+    """An upper bound of the bytes that one rank's communicator allocates.
 
-    NCCL allocates its buffers when an algorithm or a pair of ranks is first used, so they must be
-    planned for. An estimate from above: a collective that never runs takes nothing, and connections
-    are the most that a ring and two trees on every channel can have.
+    NCCL allocates buffers when an algorithm or a pair of ranks is first used, so memory must be
+    left for them. The bound has buffers for collectives that may never run, and for the most
+    connections that a ring and two trees on every channel have. ``env``: the user's NCCL_*
+    variables count.
     """
     if nranks < 2:
         return 0

@@ -1,1 +1,1 @@
-"""Ranks of one node, over memory that all of them map."""
+"""The transport for ranks of one node, over memory that all of them map."""

@@ -14,14 +14,15 @@ AFFINITIES = ("none", "core", "numa")
 
 
 def cores_of(cores: Sequence[Sequence[int]]) -> int:
-    """How many cores all ranks together may use, from what each may use."""
+    """The number of different cores that all ranks together may use."""
     return len({core for mine in cores for core in mine})
 
 
 def yield_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled")) -> int:
-    """This process's scheduling group, as a number: a yield passes the core on within a group only.
+    """The scheduling group of this process, as a number. A yield passes the core on only within it.
 
-    Where the kernel groups tasks by session (sched(7), "The autogroup feature"), it is the session.
+    If the kernel groups tasks by session (sched(7), "The autogroup feature"), it is the session id;
+    otherwise 0.
     """
     try:
         grouped = autogroup.read_text().strip() == "1"
@@ -39,10 +40,10 @@ def place_cores(
 ) -> list[int]:
     """The cores for one of ``nlocal`` ranks of a host.
 
-    Neighbouring ranks fill one NUMA node before the next one. ``core``: one core each. Where ranks
-    outnumber the cores, neighbours share one, since what a rank prefetches beyond its share is then
-    mostly its own core's. ``numa``: all allowed cores of the node. ``none``: all allowed cores.
-    Raises Unsupported for any other affinity, with the list.
+    Neighbouring ranks fill one NUMA node before the next one. ``core``: one core each. If ranks
+    outnumber the cores, neighbours share one, because what a rank prefetches beyond its share then
+    mostly belongs to its own core. ``numa``: all allowed cores of the node. ``none``: all allowed
+    cores. Raises Unsupported for any other affinity, with the list.
     """
     if affinity not in AFFINITIES:
         raise Unsupported(f"no affinity {affinity!r}; there are: {', '.join(AFFINITIES)}")

@@ -1,4 +1,4 @@
-"""What a rank runs over shared buffers: its own program, or its part of shared work."""
+"""Actions over shared buffers: a rank's program, or its part of shared work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class HostTransport(Protocol):
 
 
 class Built(NamedTuple):
-    """A plan, and what has to stay mapped for it: its lines, and its staging."""
+    """A plan of the extension, and the memory that it needs: its control lines and its staging."""
 
     plan: _core.Plan
     shared: Array
@@ -65,16 +65,16 @@ class Built(NamedTuple):
 
 
 class Bound(Action):
-    """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
+    """A collective bound to shared buffers; see `Action`. All ranks create one together.
 
-    A subclass has the message of a rank to the others, and makes the plan from all messages.
-    ``segments``: of each rank, its memory that is mapped here, by key. ``counts``: the bytes that
+    A subclass makes this rank's message to the others, and the plan from all messages.
+    ``segments``: for each rank, its memory that is mapped here, by key. ``counts``: the bytes that
     all ranks have moved so far.
     """
 
     def __init__(self, transport: HostTransport, buffers: Buffers) -> None:
         self.transport, world = transport, transport.world
-        # Also where this rank's part is empty: all ranks must come to the same plan.
+        # Also for a rank with an empty part: all ranks must come to the same plan.
         self.dtype = buffers[Buffer.OUT].dtype
         places = places_of(transport.memory.locate, buffers, self.dtype.itemsize)
         segments = {
@@ -88,17 +88,17 @@ class Bound(Action):
         self._built = self._build([one["message"] for one in everyone])
         world.barrier()
         counts = traffic(self._built.shared, world.size)
-        # Bytes moved by the trial of stores do not count.
+        # Bytes that were moved to choose the stores do not count.
         self.counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
         world.barrier()
 
     @abstractmethod
     def _message(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        """The message of this rank to all others, from where its buffers lie."""
+        """This rank's message to all others; ``places``: where its buffers lie."""
 
     @abstractmethod
     def _build(self, everyone: list[Json]) -> Built:
-        """The plan, from the messages of all ranks."""
+        """Build the plan from the messages of all ranks."""
 
     def with_best_stores(
         self,
@@ -108,9 +108,10 @@ class Bound(Action):
             [int, DependenceGraph, Callable[[Work], set[Place]]], tuple[_core.Plan, Array | None]
         ],
     ) -> Built:
-        """The plan with the stores that take it least time.
+        """Build the plan with the fastest kind of stores.
 
-        ``build(lines, graph, past)``: a plan with its words at an address, and its staging.
+        ``build(lines, graph, past)`` gives a plan whose control words begin at ``lines``, and its
+        staging.
         """
         transport, world = self.transport, self.transport.world
 
@@ -134,20 +135,20 @@ class Bound(Action):
 
     @property
     def sent(self) -> int:
-        """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted."""
+        """Bytes that left this rank's memory or that it stored elsewhere, counted at run time."""
         return self.counts.out(self.rank) - self._before[0]
 
     @property
     def received(self) -> int:
-        """Bytes that came into this rank's memory, or that it loaded from elsewhere."""
+        """Bytes that came into this rank's memory, or that this rank loaded from elsewhere."""
         return self.counts.into(self.rank) - self._before[1]
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure when another rank is lost."""
+        """See `Action.__call__`. Raises RankFailure if another rank is lost."""
         self.transport.guarded(self._built.plan.run)
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`: passes over other ranks' memory, and messages through mailboxes.
+        """See `Action.traced`: traces accesses to other ranks' memory, and messages in mailboxes.
 
         Their ``step`` is the number of the pass in this rank's plan.
         """
@@ -167,10 +168,10 @@ class Bound(Action):
         return self._built.plan.begun()
 
     def close(self) -> None:
-        """See `Action.close`: lets go of all mappings."""
+        """See `Action.close`: releases all mappings."""
         del self._built, self.segments, self.counts
 
-    # -- what `fast` asks for
+    # -- for the plans in `pass_plans`
 
     @property
     def rank(self) -> int:
@@ -183,13 +184,13 @@ class Bound(Action):
         return segment[:whole].view(self.dtype)[place.start :]
 
     def address(self, place: Place) -> int:
-        """Where a place lies in this process."""
+        """The address of a place in this process."""
         segment = self.segments[place.rank][place.segment]
         return int(segment.ctypes.data) + place.start * self.dtype.itemsize
 
 
 class BoundProgram(Bound):
-    """A rank's program: every pass is done by a rank whose move it is."""
+    """A rank's program. Each pass is done by one of the ranks that its move connects."""
 
     def __init__(
         self, transport: HostTransport, program: Program, buffers: Buffers, op: Op | None
@@ -212,8 +213,8 @@ class BoundProgram(Bound):
             mail = {pair: [at + lines + box for box in places] for pair, places in boxes.items()}
             return Built(eager(watch, at, self, programs[self.rank], mail, op), shared)
         graph = dependence_graph(ordered(programs), nranks, in_scratch(programs))
-        # Among ranks that take turns on a core, nothing that one rank leaves for another in a
-        # window is still in a cache when the other comes to it.
+        # If ranks share a core, data that one rank leaves in a window is in no cache any more when
+        # the next rank comes to it.
         crowded = nranks > cores and graph.crossing
 
         def able(work: Work) -> set[Place]:

@@ -5,11 +5,10 @@ elements and one of them writes; all others may run at once. Every rank does its
 so a rank waits until another has done a given *number* of tasks. Entering and leaving an iteration
 are dependences too: a rank's memory may be touched once it has entered, and it leaves when no rank
 touches its memory any more. There is no barrier, and iterations may follow each other directly.
-
-Every pass is done by a rank whose move it is. The receiver of a reducing message adds it, reading
-the sender's memory. A plain message is loaded by its receiver (get) or stored by its sender (put).
-Moves become one pass only within one rank (`collectives.execution.shm.fusion`; docs/measuring.md,
-"Who does a move").
+Each pass is done by one of the ranks that its move connects. The receiver of a reducing message
+adds it, reading the sender's memory. A plain message is loaded by its receiver (get) or stored by
+its sender (put). Moves become one pass only within one rank (`collectives.execution.shm.fusion`;
+docs/measuring.md, "Who does a move").
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import Place, Task
 
 ENTRY = -1
-"""The task number that stands for a rank having entered the iteration."""
+"""The task number that means that a rank has entered the iteration."""
 
 _MOST_PIECES = 100_000
-# A line that another core has written costs so many times more than one of the rank's own (8 to 50
-# for 2 MB on two cores; benchmarks/results/shared-memory.md).
+# Cost of a cache line that another core has written, relative to one of the rank's own (8 to 50 for
+# 2 MB on two cores; benchmarks/results/shared-memory.md).
 _CHANGES_HANDS = 8
-# Ranks that load some messages and store others wait for each other more often: of a ring in place
-# on 4 ranks, which costs 0.88 by this measure, 64 KB took 1.13 times as long.
+# Ranks that load some messages and store others wait for each other more often: a ring in place on
+# 4 ranks, with cost 0.88 by this measure, took 1.13 times as long for 64 KB.
 _MIXED = 0.8
 
 
 @dataclass(frozen=True)
 class DependenceGraph:
-    """Every rank's work in order, whom each waits for before it leaves, and staging slots.
+    """Every rank's passes in order, the tasks it waits for before it leaves, and its staging slots.
 
-    ``aligned``: every pass covers equal pieces, element for element, so that the whole may be
-    carried out window by window. ``order``: all ranks' work in an order in which one could do it.
+    ``aligned``: any two places are equal or do not overlap, so the passes can be run window by
+    window. ``order``: all ranks' passes in an order in which one process could run them.
     """
 
     works: tuple[tuple[Work, ...], ...]
@@ -52,7 +51,7 @@ class DependenceGraph:
 
     @property
     def crossing(self) -> bool:
-        """Whether any pass waits for a pass of another rank."""
+        """True if any pass waits for a pass of another rank."""
         return any(task != ENTRY for ranks in self.works for w in ranks for _, task in w.waits)
 
     @property
@@ -61,14 +60,14 @@ class DependenceGraph:
         return max((work.stage for works in self.works for work in works), default=0)
 
     def resized(self, size: Callable[[int], int]) -> DependenceGraph:
-        """The same with passes of other sizes, where they begin now."""
+        """The same graph with other sizes of passes; their places begin where they did."""
         other = {id(w): replace(w, size=size(w.size)) for w in self.order}
         works = tuple(tuple(other[id(w)] for w in mine) for mine in self.works)
         return replace(self, works=works, order=tuple(other[id(w)] for w in self.order))
 
 
 class _Edges:
-    """Where pieces begin and end, per rank and segment."""
+    """Where pieces begin and end, for each rank and segment."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.found: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -82,14 +81,14 @@ class _Edges:
         self.count = sum(map(len, self.sorted.values()))
 
     def inside(self, place: Place, size: int) -> list[int]:
-        """Edges strictly inside a place, counted from its start."""
+        """Edges strictly inside a place, as offsets from its start."""
         edges = self.sorted[place[:2]]
         low, high = bisect_right(edges, place.start), bisect_left(edges, place.start + size)
         return [edge - place.start for edge in edges[low:high]]
 
 
 def _cut(tasks: list[Task]) -> tuple[list[Task], _Edges, bool]:
-    """Tasks cut until all places of all tasks are whole pieces; False when that is too many."""
+    """Cut tasks until every place is one whole piece. Returns False if there would be too many."""
     edges = _Edges(tasks)
     while edges.count < _MOST_PIECES:
         before = edges.count
@@ -115,7 +114,7 @@ _Entry = tuple[_When, Work]
 
 
 def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
-    """Tasks as passes in order; late ones become two, over a staging slot of their step."""
+    """Passes in order. A late task becomes two passes, over a staging slot of its step."""
     entries: list[_Entry] = []
     slots = [0] * nranks
     used: dict[tuple[int, int], int] = defaultdict(int)
@@ -137,10 +136,10 @@ def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
 
 
 def _put(entries: list[_Entry]) -> list[Work]:
-    """The passes, every plain message stored by its sender (put).
+    """The passes, with every plain message stored by its sender (put).
 
-    As `_works` gives them, receivers load every message (get). Those of one step from one place
-    become one pass of their sender.
+    In the result of `_works`, receivers load every message (get). Messages of one step from one
+    place become one pass of their sender.
     """
     put: list[Work] = []
     sends: dict[tuple[_When, Place, int], Work] = {}
@@ -159,10 +158,10 @@ def _put(entries: list[_Entry]) -> list[Work]:
 
 
 def _least_busy(entries: list[_Entry], nranks: int, scratch: Scratch | None) -> list[Work]:
-    """The passes, all messages put or all got, by which the busiest rank moves least.
+    """The passes with all messages put, or all got: the choice whose busiest rank moves less.
 
-    With ``scratch`` those that may be are fused, and each message is done by the end that suits it
-    if much less is then moved, where what changes hands counts more.
+    With ``scratch`` passes are fused if possible. Then each message may be put or got separately,
+    if that reduces the cost much; the cost weights data that moves between cores.
     """
     ways = [_put(entries), [work for _, work in entries]]
     if scratch is None:
@@ -175,13 +174,13 @@ def _least_busy(entries: list[_Entry], nranks: int, scratch: Scratch | None) -> 
 
 
 def _busiest(works: list[Work], nranks: int, weight: int) -> int:
-    """Elements that the busiest rank moves; ``weight`` more for each that changes hands.
+    """The most elements that a rank moves, plus ``weight`` for each that moves between cores.
 
-    In iterations that follow each other: a rank takes a line over when it reads what another has
-    written, or writes what another has read or written (as in MESI, with a core for each rank).
+    For iterations that follow each other: a cache line moves when a rank reads what another rank
+    has written, or writes what another has read or written (as in MESI, with a core for each rank).
     """
     holders: dict[Place, set[int]] = defaultdict(set)
-    for _ in range(2):  # what the first one leaves is what all others find
+    for _ in range(2):  # the first round leaves the state in which later iterations begin
         moved = [0] * nranks
         for work in works:
             moved[work.rank] += work.moved
@@ -196,13 +195,14 @@ def _busiest(works: list[Work], nranks: int, weight: int) -> int:
 
 
 class _Order:
-    """Finds what each pass must wait for; atoms are whole pieces, or what edges cut places into."""
+    """Finds what each pass must wait for; atoms are whole pieces, or cuts of places at edges."""
 
     def __init__(self, nranks: int, edges: _Edges, aligned: bool) -> None:
         self.nranks, self.edges, self.aligned = nranks, edges, aligned
         self.writer: dict[Place, tuple[int, int]] = {}
         self.readers: dict[Place, list[tuple[int, int]]] = defaultdict(list)
-        # What each rank knows others to have done, now and after each of its passes.
+        # For each rank, the last task of every other rank known to be done: now, and after each
+        # pass.
         self.known = [[ENTRY - 1] * nranks for _ in range(nranks)]
         self.history: list[list[list[int]]] = [[] for _ in range(nranks)]
         self.last = [[ENTRY - 1] * nranks for _ in range(nranks)]
@@ -215,7 +215,7 @@ class _Order:
         return [place._replace(start=place.start + o) for o in (0, *self.edges.inside(place, size))]
 
     def learn(self, rank: int, needs: dict[int, int]) -> list[tuple[int, int]]:
-        """The waits that are left of what a rank needs, given what it knows already."""
+        """The waits that are still needed for ``needs``; the rank then knows what those imply."""
         known, waits = self.known[rank], []
         for peer, task in sorted(needs.items(), key=lambda need: -need[1]):
             if peer == rank or known[peer] >= task:
@@ -256,7 +256,7 @@ class _Order:
 
 
 def mark_cold(works: Sequence[Work]) -> None:
-    """Targets that only this pass touches in an iteration: nobody has or needs them in a cache."""
+    """Mark targets that only one pass touches in an iteration: they need no place in a cache."""
     touched = Counter(p for work in works for p in {*work.sources, *work.targets})
     for work in works:
         private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}
@@ -266,10 +266,10 @@ def mark_cold(works: Sequence[Work]) -> None:
 def dependence_graph(
     tasks: Sequence[Task], nranks: int, scratch: Scratch | None = None
 ) -> DependenceGraph:
-    """The work of every rank, in order, with its waits.
+    """The passes of every rank, in order, with their waits.
 
-    ``scratch``: which places hold nothing of use after an iteration. Without it no passes of two
-    steps are fused.
+    ``scratch``: whether a place's content is not needed after an iteration. Without it, passes of
+    different steps are not fused.
     """
     pieces, edges, aligned = _cut(list(tasks))
     entries, slots = _works(pieces, nranks)
@@ -287,7 +287,7 @@ def dependence_graph(
     for rank, mine in enumerate(ranks):
         for number, work in enumerate(mine):
             work.published = (rank, number) in waited
-    if not any(slots):  # staging of one window must be consumed before the next
+    if not any(slots):  # staging of one window must be free before the next
         _set_stages(works, nranks)
     return DependenceGraph(ranks, exits, tuple(slots), aligned, tuple(works))
 

@@ -1,4 +1,4 @@
-"""What is known of the transport ``shm`` without loading it, and how it is opened."""
+"""Entry of the transport ``shm``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _suits(world: World, request: TransportRequest) -> bool:
-    """Where all ranks are on one host; between pairs MPI is what is asked about."""
+    """True if all ranks are on one host; False when pairs are measured, which is done over MPI."""
     return not request.pairs and max(world.nodes) == 0 and world.size > 1
 
 

@@ -1,12 +1,10 @@
-"""Passes of one rank that become one: data is added or loaded once, and stored to all who get it.
+"""Fuses passes of one rank: data is added or loaded once, and stored to all targets.
 
 A rank that adds a chunk and then stores the sum to others does both in one pass, block by block,
 while the block is in its registers or first-level cache. The sum is then not read again. The same
-holds for data that a rank loads and hands on, and for one place that it copies to several.
-
-Only passes of one rank become one, so every move is still done by the rank that does it in the
-unfused order, and each message is loaded or stored once. docs/shared-memory.md says which bytes are
-saved.
+holds for data that a rank loads and forwards, and for one place that it copies to several. Only
+passes of one rank are fused, so every move is still done by the rank that does it in the unfused
+order, and each message is loaded or stored once. docs/shared-memory.md says which bytes are saved.
 """
 
 from __future__ import annotations
@@ -18,22 +16,22 @@ from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import Place
 
 Scratch = Callable[[Place], bool]
-"""True of places whose content nobody needs after the iteration."""
+"""True for a place whose content is not needed after the iteration."""
 
 
 class _Fuser:
-    """Appends passes in order; a copy joins an earlier pass of its rank where it can."""
+    """Appends passes in order; fuses a copy with an earlier pass of its rank if possible."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
-        # The last pass that touches a place, and the last that writes it.
+        # For each place, the last pass that touches it, and the last that writes it.
         self.touched: dict[Place, int] = {}
         self.written: dict[Place, int] = {}
-        # The last pass of its owner that does nothing but copy a place.
+        # For each place, the last pass of its owner that only copies it.
         self.copied: dict[Place, int] = {}
 
     def add(self, work: Work) -> None:
-        """Append a pass, or make its targets those of an earlier pass as well."""
+        """Append a pass, or add its targets to those of an earlier pass."""
         number = self.partner(work)
         if number is None:
             self.append(work)
@@ -45,9 +43,10 @@ class _Fuser:
             self.touched[place] = self.written[place] = number
 
     def partner(self, work: Work) -> int | None:
-        """The pass that may store to this one's targets, too.
+        """The number of an earlier pass that may also store to this pass's targets, or None.
 
-        It has made or copied what this pass reads, and nothing after it touches the targets.
+        The earlier pass made or copied the data that this pass reads, and no later pass touches the
+        targets.
         """
         if not is_copy(work) or work.sources[0].rank != work.rank:
             return None
@@ -61,7 +60,7 @@ class _Fuser:
         return number if free else None
 
     def append(self, work: Work) -> None:
-        """A pass of its own."""
+        """Append a pass without fusing it."""
         number = len(self.works)
         self.works.append(work)
         for place in work.places:
@@ -73,14 +72,14 @@ class _Fuser:
 
 
 def is_copy(work: Work) -> bool:
-    """Whether a pass copies between memory of ranks, without staging."""
+    """True if a pass copies between memory of ranks, without staging."""
     return len(work.sources) == 1 and all(p.segment != STAGE for p in work.places)
 
 
 def fuse(works: Sequence[Work], scratch: Scratch) -> list[Work]:
-    """The passes in order, with those fused that may be; ``works`` are left as they are.
+    """Fuse the passes that may be fused, in order; ``works`` stay unchanged.
 
-    Places must be equal or apart. A rank's own scratch that nobody reads any more is not stored.
+    Places must be equal or disjoint. Stores to a rank's own scratch that no pass reads are dropped.
     """
     fuser = _Fuser()
     for work in works:
@@ -98,21 +97,21 @@ def _drop_unread(works: Sequence[Work], scratch: Scratch) -> None:
             for p in work.targets
             if p.rank != work.rank or p.segment == STAGE or read_later.get(p, not scratch(p))
         ]
-        # What is stored nowhere else is a move of the schedule, whether or not it is of use.
+        # A pass must store somewhere: it is a move of the schedule, even if its result is not used.
         work.targets = needed or work.targets
         read_later.update(dict.fromkeys(work.targets, False))
         read_later.update(dict.fromkeys(work.sources, True))
 
 
 def relayed(entries: Sequence[tuple[tuple[int, int], Work]], nranks: int) -> list[Work]:
-    """The passes, each plain message done by the end at which it can be fused with another pass.
+    """Choose put or get for each plain message so that it can be fused with another pass.
 
-    The sender stores what it has just made or has copied elsewhere. The receiver loads what it
-    sends on. Other messages are done by the rank that has moved less so far.
+    The sender stores data that it has just made or has copied elsewhere. The receiver loads data
+    that it forwards. Other messages are done by the rank that has moved less so far.
     """
     sent_on = {work.sources[0] for _, work in entries if is_message(work)}
     moved, writer = [0] * nranks, dict[Place, int]()
-    stored: dict[Place, int] = defaultdict(int)  # how often its owner has stored a place
+    stored: dict[Place, int] = defaultdict(int)  # how often the owner of a place has stored it
     works: list[Work] = []
     for _, work in entries:
         if is_message(work):
@@ -133,5 +132,5 @@ def relayed(entries: Sequence[tuple[tuple[int, int], Work]], nranks: int) -> lis
 
 
 def is_message(work: Work) -> bool:
-    """Whether a pass is a plain message from one rank to another."""
+    """True if a pass is a plain message from one rank to another."""
     return is_copy(work) and work.sources[0].rank != work.targets[0].rank

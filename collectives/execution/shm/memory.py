@@ -1,7 +1,7 @@
 """Memory that every rank of a node maps: anonymous files, opened through ``/proc``.
 
 A memfd has no name, so nothing is left behind however its processes end, and a container's limit on
-``/dev/shm`` does not apply. This module knows nothing of schedules. It also has the layout of the
+``/dev/shm`` does not apply. This module does not depend on schedules. It also has the layout of the
 control memory that the ranks of a plan share: progress flags and byte counts, as `plan_lines` in
 native/src/plans.hpp lays them out.
 """
@@ -22,8 +22,8 @@ from collectives.execution.transport import Array
 
 Bytes = NDArray[np.uint8]
 HUGE_PAGE = 2 << 20
-# A buffer from this size on is rounded up to whole huge pages: what ranks on few cores pay for
-# refilling the TLB with small pages after every switch costs more than the memory is worth.
+# Larger buffers are rounded up to whole huge pages: if ranks share few cores, refilling the TLB
+# with small pages after every switch costs more than the memory is worth.
 ROUNDED = 256 << 10
 LINE = 128
 """Bytes between two words: prefetchers fetch cache lines in pairs."""
@@ -32,23 +32,23 @@ _GATES = 3
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of shared memory, mapped here: ``array``; ``key`` tells its owner's apart."""
+    """A piece of shared memory, mapped here as ``array``; ``key`` is unique among its owner's."""
 
     key: int
     array: Bytes
 
 
 def _mapped(fd: int, nbytes: int, fresh: bool) -> Bytes:
-    """A file mapped in huge pages if granted; when it is ``fresh``, its pages are touched here."""
+    """Map a file, in huge pages if possible. If it is ``fresh``, its pages are touched here."""
     from native import _core
 
     return np.frombuffer(memoryview(_core.Mapping(fd, nbytes, fresh)), np.uint8)
 
 
 class Memory:
-    """One rank's allocations, and the other ranks' that it has opened.
+    """One rank's allocations, and its mappings of other ranks' allocations.
 
-    A segment lives as long as an array that looks into it.
+    A segment lives as long as an array that views it.
     """
 
     collective = False
@@ -59,9 +59,9 @@ class Memory:
         self._count = 0
 
     def allocate(self, nbytes: int) -> Segment:
-        """Zeroed memory, touched here first, so that it lies near this rank.
+        """Allocate zeroed memory, first touched here so that it lies near this rank.
 
-        Raises Unavailable where the kernel gives none.
+        Raises Unavailable if the kernel gives none.
         """
         room = max(nbytes, 1) if nbytes < ROUNDED else -(-nbytes // HUGE_PAGE) * HUGE_PAGE
         try:
@@ -84,9 +84,9 @@ class Memory:
         os.close(fd)
 
     def locate(self, array: NDArray[np.generic]) -> tuple[int, int]:
-        """The segment that an array lies in, and its offset there.
+        """The key of the segment that contains an array, and the array's offset in bytes.
 
-        Raises Unavailable when the array is not in memory of this transport.
+        Raises Unavailable if the array is not in memory of this transport.
         """
         for key, reference in list(self._own.items()):
             segment = reference()
@@ -100,19 +100,19 @@ class Memory:
         )
 
     def own(self, key: int) -> Bytes:
-        """A segment of this rank, while something else keeps it alive."""
+        """A segment of this rank. Raises Unavailable if no array keeps it alive."""
         array = self._own[key]()
         if array is None:
             raise Unavailable(f"segment {key} is gone; keep the array that allocate() gave")
         return array
 
     def describe(self, key: int) -> dict[str, int]:
-        """How another rank finds a segment: as JSON, for `attach`."""
+        """A description of a segment as JSON, with which another rank can `attach` it."""
         fd, size = self._fds[key]
         return {"pid": os.getpid(), "fd": fd, "nbytes": size}
 
     def attach(self, found: Mapping[str, int]) -> Bytes:
-        """Map another rank's segment. Raises Unavailable where ``/proc`` does not let us."""
+        """Map another rank's segment. Raises Unavailable if ``/proc`` does not permit it."""
         path = f"/proc/{int(found['pid'])}/fd/{int(found['fd'])}"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -127,14 +127,14 @@ class Memory:
             ) from None
 
     def trim(self) -> None:
-        """Nothing: segments go by themselves."""
+        """Do nothing: segments are freed with their last array."""
 
     def close(self) -> None:
-        """Nothing: segments go with the arrays that look into them."""
+        """Do nothing: segments are freed with their last array."""
 
 
 class ByteCounts(NamedTuple):
-    """Bytes that ranks have moved to and from each other's memory so far, as they counted them.
+    """Bytes that ranks have moved to and from each other's memory so far, as counted at run time.
 
     ``loads[r, s]``: loaded by rank r from rank s's memory; ``stores[r, s]``: stored by r into s's.
     Each row is written by its rank alone.
@@ -144,11 +144,11 @@ class ByteCounts(NamedTuple):
     stores: NDArray[np.uint64]
 
     def out(self, rank: int) -> int:
-        """Bytes that left a rank's memory, or that the rank stored into others'."""
+        """Bytes that left a rank's memory, or that the rank stored into other memory."""
         return int(self.loads[:, rank].sum() + self.stores[rank].sum())
 
     def into(self, rank: int) -> int:
-        """Bytes that came into a rank's memory, or that the rank loaded from others'."""
+        """Bytes that came into a rank's memory, or that the rank loaded from other memory."""
         return int(self.loads[rank].sum() + self.stores[:, rank].sum())
 
 
@@ -161,17 +161,17 @@ def _row_bytes(nranks: int) -> int:
 
 
 def plan_bytes(nranks: int) -> int:
-    """Bytes of a plan's lines."""
+    """Bytes of a plan's control lines."""
     return _control_bytes(nranks) + 2 * nranks * _row_bytes(nranks)
 
 
 def traffic(lines: Array, nranks: int) -> ByteCounts:
-    """The counts of a plan whose lines these are."""
+    """The byte counts in a plan's control lines."""
     rows = lines[_control_bytes(nranks) : plan_bytes(nranks)].view(np.uint64)
     loads, stores = rows.reshape(2, nranks, -1)[:, :, :nranks]
     return ByteCounts(loads, stores)
 
 
 def words(lines: Array) -> NDArray[np.uint64]:
-    """The first word of every line of a control segment."""
+    """The first word of each line of a control segment."""
     return lines[: len(lines) // LINE * LINE].view(np.uint64)[:: LINE // 8]

@@ -32,7 +32,7 @@ def one_sided(
 
 
 def _places(transport: HostTransport, exposed: Array, peers: list[int]) -> dict[int, Array]:
-    """The exposed memory of other ranks, mapped here."""
+    """Map the exposed memory of other ranks; returns it by rank."""
     memory, description = transport.memory, None
     if exposed.nbytes:
         key, offset = memory.locate(exposed)
@@ -42,5 +42,5 @@ def _places(transport: HostTransport, exposed: Array, peers: list[int]) -> dict[
     for peer in peers:
         key, offset, nbytes, where = everyone[peer]
         places[peer] = transport.attach(peer, key, where)[offset : offset + nbytes]
-    transport.world.barrier()  # what was described stays open until all have mapped it
+    transport.world.barrier()  # descriptions stay valid until all ranks have mapped them
     return places

@@ -1,7 +1,7 @@
-"""Plans of the extension, made from the tables that it reads (their rows: `native/_core.pyi`).
+"""Makes plans of the extension from tables (for their rows see `native/_core.pyi`).
 
-Small messages go through mailboxes (eager); larger ones are accessed where they lie, window by
-window.
+Small messages go through mailboxes (eager). For larger ones, ranks access each other's buffers
+directly, window by window.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from native import OPS, TYPES
 if TYPE_CHECKING:
     from native._core import Plan, Watch
 
-#: The most that a rank may send in an iteration that goes through mailboxes.
+#: Ranks use mailboxes if none of them sends more than so many bytes in an iteration.
 EAGER_BYTES = 8192
 # Bytes of a window. Ranks that share a core pay for every context switch, so their windows are
 # longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
 WINDOW_BYTES = 512 << 10
 CROWDED_WINDOW_BYTES = 2 << 20
-# Bytes of all places in a window of a rank that waits for no other rank's passes, but returns to
-# data of its own passes: it should stay in a second-level cache. And the least of one place.
+# Bytes of all places in a window of a rank that waits for no other rank's passes, but reads data of
+# its own passes again: they should fit into a second-level cache. And the least for one place.
 CACHED_BYTES = 512 << 10
 LEAST_WINDOW_BYTES = 4096
 _WORD, _PAIR = 16, 128
 
 
 def crossing_window_bytes(nranks: int, cores: int) -> int:
-    """Bytes that a pass covers before the next follows, where ranks wait for others' passes."""
+    """Bytes of a window if ranks wait for other ranks' passes."""
     return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
 
 
 def window_bytes(graph: DependenceGraph, cores: int) -> float:
-    """Bytes that a pass covers before the next one follows, on so many cores; infinite where all.
+    """Bytes of a window (a pass covers one before the next pass follows); infinite for no windows.
 
-    Windows serve to find in a cache what an earlier pass left there. They are the same on all
+    In a window a pass finds in a cache what an earlier pass left there. Windows are the same on all
     ranks.
     """
     if graph.aligned and graph.crossing:
@@ -57,7 +57,7 @@ def window_bytes(graph: DependenceGraph, cores: int) -> float:
 
 
 class Binding(Protocol):
-    """A rank, the type of its elements, and where places lie in its process."""
+    """A rank, its element type, and the addresses of places in its process."""
 
     @property
     def rank(self) -> int: ...  # noqa: D102
@@ -67,18 +67,18 @@ class Binding(Protocol):
 
 
 def type_number(dtype: np.dtype[Any]) -> int:
-    """The extension's number for an element type. Raises Unsupported with the list."""
+    """The extension's number of an element type. Raises Unsupported with the list."""
     if dtype.name not in TYPES:
         raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(TYPES)}")
     return TYPES.index(dtype.name)
 
 
 def op_number(op: Op | None) -> int:
-    """The extension's number for an operation; any will do where nothing is reduced."""
+    """The extension's number of an operation; 0 if nothing is reduced."""
     return 0 if op is None else OPS.index(op.ufunc.__name__)
 
 
-# -- where they lie
+# -- direct access to buffers
 
 
 def direct(
@@ -90,10 +90,10 @@ def direct(
     op: Op | None,
     past: Callable[[Work], set[Place]],
 ) -> tuple[Plan, Array]:
-    """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
+    """A plan that accesses the ranks' buffers directly, and its staging, which must be kept alive.
 
-    ``lines``: where the plan's words begin. ``past``: targets of a pass that are written with
-    non-temporal stores.
+    ``lines``: the address of the plan's control words. ``past(work)``: targets of a pass that are
+    written with non-temporal stores.
     """
     from native import _core
 
@@ -140,19 +140,19 @@ def direct(
 
 
 def _enters_all(works: Sequence[Work], nranks: int) -> bool:
-    """Whether a rank's first pass needs everyone to have entered."""
+    """True if a rank's first pass waits for all ranks to enter."""
     return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
 
 
 def _waits(graph: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Rows of the table of waits."""
+    """Rows of the table of waits: peer, task, and the task's stage."""
     return [
         (peer, task, 0 if task == ENTRY else graph.works[peer][task].stage) for peer, task in waits
     ]
 
 
 class _Tasks:
-    """Passes as rows of three tables; ``past``: targets that are written non-temporally."""
+    """Passes as rows of three tables; ``past``: targets with non-temporal stores."""
 
     def __init__(self, address: Callable[[Place], int], past: Callable[[Work], set[Place]]) -> None:
         self._address, self._past = address, past
@@ -161,7 +161,7 @@ class _Tasks:
         self.waits: list[tuple[int, int, int]] = []
 
     def add(self, work: Work, waits: Sequence[tuple[int, int, int]]) -> None:
-        """A pass, with the rows of what it waits for."""
+        """Append a pass, and the rows of its waits."""
         past = self._past(work)
         counts = len(work.targets), len(work.sources), len(waits)
         self.rows.append((work.published, work.size, work.stage, *counts))
@@ -181,7 +181,7 @@ def worksharing(
     op: Op | None,
     past: Callable[[Work], set[Place]],
 ) -> Plan:
-    """A plan of parts, one a rank by number, that whoever has a core takes; see `direct`."""
+    """A plan in which any rank with a core runs the next part; arguments as for `direct`."""
     from native import _core
 
     tasks = _Tasks(to.address, past)
@@ -203,7 +203,7 @@ def worksharing(
 
 
 def is_eager(programs: Sequence[PlacedProgram], itemsize: int) -> bool:
-    """Whether no rank sends more than `EAGER_BYTES` in an iteration; the same on every rank."""
+    """True if no rank sends more than `EAGER_BYTES` in an iteration; the same on every rank."""
     return max(program.sent for program in programs) * itemsize <= EAGER_BYTES
 
 
@@ -214,7 +214,7 @@ def _half(size: int, itemsize: int) -> int:
 def mailboxes(
     programs: Sequence[PlacedProgram], itemsize: int
 ) -> tuple[dict[tuple[int, int], list[int]], int]:
-    """Where the mailbox of every message lies, by (sender, receiver), in order; bytes of all."""
+    """Mailbox offsets of all messages by (sender, receiver), in order; and their total bytes."""
     boxes: dict[tuple[int, int], list[int]] = {}
     at = 0
     for program in programs:
@@ -233,7 +233,7 @@ def eager(
     mail: Mapping[tuple[int, int], Sequence[int]],
     op: Op | None,
 ) -> Plan:
-    """A plan over mailboxes, whose addresses ``mail`` has; its words begin at ``lines``."""
+    """A plan over mailboxes; ``mail`` has their addresses. Its control words begin at ``lines``."""
     from native import _core
 
     boxes = {pair: iter(addresses) for pair, addresses in mail.items()}

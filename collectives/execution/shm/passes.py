@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from collectives.execution.shm.tasks import Place
 
 STAGE = -1
-"""The segment number of a rank's private staging; a place's start is its slot then."""
+"""The segment number of a rank's private staging; ``start`` of a place is then its slot."""
 
 
 @dataclass(eq=False)
 class Work:
-    """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
+    """A pass of ``rank`` over ``size`` elements, and its waits: (peer, task number).
 
-    ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
-    in an iteration, so that they need no place in a cache. ``stage``: above that of every pass of
-    another rank that it waits for; stage s of window w is done in round w + s.
+    ``published``: another rank waits for it. ``cold``: targets that no other pass reads or writes
+    in an iteration, so that they need no place in a cache. ``stage``: higher than the stage of
+    every pass of another rank that it waits for; stage s of window w is done in round w + s.
     """
 
     rank: int
@@ -30,7 +30,7 @@ class Work:
 
     @property
     def places(self) -> list[Place]:
-        """Its targets and sources."""
+        """The pass's targets and sources."""
         return [*self.targets, *self.sources]
 
     @property

@@ -1,4 +1,4 @@
-"""Ordinary or non-temporal stores: a plan's own passes are timed with each choice.
+"""Chooses ordinary or non-temporal stores: a plan's own passes are timed with each choice.
 
 A non-temporal store does not read the line before writing it, but leaves nothing in the cache.
 Which matters more depends on machine, size, ranks and passes (docs/shared-memory.md).
@@ -20,29 +20,28 @@ from collectives.execution.transport import Array, Floats
 from collectives.execution.world import World
 
 T = TypeVar("T")
-# What an iteration moves for every core: with less, non-temporal stores are not tried; more than
-# this is not carried out to try them.
+# Bytes per core that an iteration moves. Below this, non-temporal stores are not tried.
 LEAST_BYTES_PER_CORE = 1 << 20
-# Less would fit third-level caches of hundreds of MiB, where ordinary stores look better than they
-# are for what does not fit.
+# At most so many bytes per core are moved in the trial. Fewer would fit third-level caches of
+# hundreds of MiB, where ordinary stores look better than they are for larger data.
 MOST_BYTES_PER_CORE = 256 << 20
-# More of them are taken where that needs at most so much of the time: what comes next finds less of
-# the result in a cache then.
+# Choose more non-temporal stores only if they need at most this share of the time: the code that
+# follows finds less of the result in a cache then.
 _GAIN = 0.95
 _ROUNDS = 2
-# With less of a rank's own among its targets, `Past.OTHERS` is as good as `Past.ALL`.
+# If less of the bytes goes to a rank's own memory, `Past.OTHERS` is as good as `Past.ALL`.
 _OWN_SHARE = 0.2
 
 
 class Past(Enum):
-    """Which targets are stored non-temporally: none, those on other ranks, or all that may be."""
+    """Which targets get non-temporal stores: none, those on other ranks, or all possible ones."""
 
     NONE = 0
     OTHERS = 1
     ALL = 2
 
     def of(self, work: Work, able: set[Place]) -> set[Place]:
-        """Those of a pass, of the targets for which it may be."""
+        """The targets of a pass that get non-temporal stores, among those in ``able``."""
         if self is Past.NONE:
             return set()
         return {p for p in able if self is Past.ALL or p.rank != work.rank}
@@ -50,11 +49,11 @@ class Past(Enum):
 
 @dataclass(frozen=True)
 class Maker(Generic[T]):
-    """How a rank comes to a plan of type T.
+    """The functions that make and time a plan of type T.
 
     ``able(work)``: the targets of a pass that may be stored non-temporally. ``find(place)``: this
-    rank's memory from there on. ``build(graph, past)``: the plan; ``timed(plan, n)``: its seconds
-    of n iterations.
+    rank's memory from a place on. ``build(graph, past)``: makes the plan. ``timed(plan, n)``:
+    seconds of each of n iterations.
     """
 
     able: Callable[[Work], set[Place]]
@@ -71,10 +70,10 @@ def with_best_stores(
     known: dict[Hashable, Past],
     to: Maker[T],
 ) -> T:
-    """The plan of ``graph`` with the stores that take it least time, the same for all ranks.
+    """The plan of ``graph`` with the fastest kind of stores, the same for all ranks.
 
-    The choice is kept in ``known``. The ranks' own memory is worked on, and is afterwards what
-    it was. All ranks call this together, and with the same in ``known``.
+    The choice is stored in ``known``. The ranks' own memory is used for the trial and restored
+    afterwards. All ranks call this together, with equal ``known``.
     """
     nbytes = sum(work.moved for work in graph.order) * itemsize
     choices = _choices(graph, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]
@@ -110,7 +109,7 @@ def with_best_stores(
 
 
 def _choices(graph: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
-    """The choices that give plans which differ."""
+    """The kinds of stores that give different plans."""
     sizes = [(w.size, p.rank == w.rank) for w in graph.order for p in able(w)]
     total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
     if not total:
@@ -119,7 +118,7 @@ def _choices(graph: DependenceGraph, able: Callable[[Work], set[Place]]) -> list
 
 
 def _key(graph: DependenceGraph, itemsize: int) -> Hashable:
-    """The data movement of an iteration, regardless of addresses."""
+    """A key for the data movement of an iteration, regardless of addresses."""
 
     def where(places: list[Place]) -> Hashable:
         return tuple((place.rank, place.start) for place in places)
@@ -129,14 +128,14 @@ def _key(graph: DependenceGraph, itemsize: int) -> Hashable:
 
 
 def _iterations(nbytes: float) -> int:
-    """How many iterations tell what one takes in the long run.
+    """The number of iterations after which times are steady.
 
-    Small memory comes into a third-level cache bit by bit, in 20 and more passes.
+    Small memory moves into a third-level cache gradually, in 20 and more iterations.
     """
     return int(max(3, min(200, (512 << 20) / nbytes)))
 
 
 def _seconds(world: World, mine: Floats) -> float:
-    """The median of what the slowest rank took, once the caches have settled."""
+    """The median time of the slowest rank in the second half, when the caches have settled."""
     slowest = world.combine(mine, "max")
     return float(np.median(slowest[len(mine) // 2 :]))

@@ -21,7 +21,7 @@ EMPTY = -2
 
 
 class Place(NamedTuple):
-    """Elements of a rank's segment, from ``start`` on (how many, the task says)."""
+    """Elements of a rank's segment from ``start`` on; the task has their number."""
 
     rank: int
     segment: int
@@ -30,11 +30,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Done by ``rank``: every target becomes the reduction of all sources (one: a copy).
+    """A task of ``rank``: each target becomes the reduction of all sources (a copy of one).
 
-    ``late``: a target is read by other tasks of the same step, so the messages are put aside
-    first. ``other`` is the first source then, unless the message is plain (``other`` False).
-    ``when`` orders tasks: (step, phase).
+    ``late``: other tasks of the same step read a target, so the messages are staged first.
+    ``other``: the first source is the operand to which messages are added. ``when``: (step, phase),
+    the order of tasks.
     """
 
     rank: int
@@ -46,7 +46,7 @@ class Task:
     other: bool = False
 
     def shifted(self, by: int, size: int) -> Task:
-        """The part of the task that begins ``by`` elements in."""
+        """The part of the task that begins ``by`` elements after its start."""
 
         def move(places: tuple[Place, ...]) -> tuple[Place, ...]:
             return tuple(p._replace(start=p.start + by) for p in places)
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True)
 class PlacedProgram:
-    """A rank's steps, and where its buffers lie: in which segment, from which element on.
+    """A rank's steps, and the segment and first element of each of its buffers.
 
     ``fusible``: see `collectives.schedule.schedule.Schedule`.
     """
@@ -67,7 +67,7 @@ class PlacedProgram:
     fusible: bool = True
 
     def at(self, span: Span) -> Place:
-        """Where a span begins."""
+        """The place where a span begins."""
         segment, start = self.places[span.buffer]
         return Place(self.rank, segment, start + span.start)
 
@@ -78,9 +78,9 @@ class PlacedProgram:
 
 
 def in_scratch(programs: Sequence[PlacedProgram]) -> Callable[[Place], bool] | None:
-    """Whether a place lies in its rank's scratch, where that is a segment of its own.
+    """A function that is true for places in their rank's scratch, if scratch has its own segment.
 
-    None for programs whose passes are not to be fused.
+    None for programs whose passes must not be fused.
     """
     if not all(one.fusible for one in programs):
         return None
@@ -97,10 +97,10 @@ def in_scratch(programs: Sequence[PlacedProgram]) -> Callable[[Place], bool] | N
 def places_of(
     locate: Callable[[Any], tuple[int, int]], buffers: Mapping[Buffer, Any], itemsize: int
 ) -> dict[Buffer, tuple[int, int]]:
-    """The segment of each buffer, and the element there at which it begins.
+    """The segment of each buffer, and the element at which the buffer begins there.
 
-    ``locate``: the segment of an array, and its offset there in bytes. Raises Unsupported for a
-    buffer that begins inside an element.
+    ``locate``: gives the segment of an array, and its offset there in bytes. Raises Unsupported for
+    a buffer that begins inside an element.
     """
     found: dict[Buffer, tuple[int, int]] = {}
     for buffer, array in buffers.items():
@@ -112,13 +112,13 @@ def places_of(
 
 
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """A rank's program and where its buffers lie, for `read_placed_program` on the others."""
+    """A rank's program and the places of its buffers, for `read_placed_program` on other ranks."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
     return [program.rank, steps, list(places.items()), program.fusible]
 
 
 def read_placed_program(what: Json) -> PlacedProgram:
-    """Read what `placed_program_json` gives, in which JSON has made lists of tuples."""
+    """Read the result of `placed_program_json`, in which JSON has made lists of tuples."""
 
     def span(of: Json) -> Span:
         buffer, start, stop = of
@@ -147,7 +147,7 @@ def read_placed_program(what: Json) -> PlacedProgram:
 
 @dataclass
 class _Sum:
-    """Receives of one step into one span, joined: one pass over all their messages."""
+    """Receives of one step into one span, joined into one pass over all their messages."""
 
     other: Place | None
     late: bool
@@ -155,7 +155,7 @@ class _Sum:
 
 
 class _Reader:
-    """Turns placed programs into tasks; the n-th send of a pair meets its n-th receive."""
+    """Turns placed programs into tasks; the n-th send of a pair matches its n-th receive."""
 
     def __init__(self, programs: Sequence[PlacedProgram]) -> None:
         self.mail: dict[tuple[int, int], deque[Place]] = {}
@@ -188,10 +188,10 @@ class _Reader:
 
 
 def ordered(programs: Sequence[PlacedProgram]) -> list[Task]:
-    """The tasks of all ranks' placed programs in an order in which one could do them.
+    """The tasks of all ranks' programs in an order in which one process could run them.
 
-    Within a step: copies before it (phase 0), late messages put aside (1, by `dependences`), the
-    other receives (2), late ones (3), copies after it (4).
+    Phases of a step: copies before it (0), late messages staged (1, by `dependences`), other
+    receives (2), late ones (3), copies after it (4).
     """
     reader = _Reader(programs)
     for program in programs:

@@ -1,7 +1,7 @@
 """The transport for ranks of one host: every rank maps all buffers and accesses them in place.
 
-`collectives.execution.shm` computes the dependence graph, and the native extension carries out the
-passes. There are no message buffers: the receiver reads the sender's buffer.
+`collectives.execution.shm` computes the dependence graph, and the native extension runs the passes.
+There are no message buffers: the receiver reads the sender's buffer.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from native._core import Watch
 
 T = TypeVar("T")
-# Buffers that begin at the same offset of their huge pages share cache sets and memory banks at
-# every offset. A pass over those of 16 ranks then evicts what it has just fetched. So each begins
-# this many bytes after another (docs/shared-memory.md); at most 64 places, 290 KiB.
+# Buffers with the same offset in their huge pages share cache sets and memory banks everywhere. A
+# pass over the buffers of 16 ranks then evicts what it has just fetched. So each buffer begins this
+# many bytes after another (docs/shared-memory.md); at most 64 places, 290 KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
 
 
 def why_not() -> str:
-    """Why there is no shared memory of our own here; empty where the extension is available."""
+    """Why shared memory cannot be used here; empty if the extension is available."""
     return native.why_not()
 
 
 class ShmTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
-    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported when
-    the ranks are on several nodes, Unavailable when memory cannot be shared, or a rank has no
-    native extension; both on all ranks alike.
+    ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows if memfd fails.
+    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported if
+    the ranks are on several nodes, Unavailable if memory cannot be shared or a rank has no native
+    extension; both on all ranks.
     """
 
     name = "shm"
@@ -87,16 +87,16 @@ class ShmTransport(Transport):
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
         crowded = world.size > self.cores
-        # Whether ranks that share cores pass them on: a yield lets another go on.
+        # Whether a rank that yields passes its core on to another rank.
         self.yields = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
-        # This also runs when the interpreter ends: a rank that ends without leaving counts as dead.
+        # Also runs when the interpreter exits: a rank that exits without it counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
         life = int(self._life.ctypes.data)
         self.watch: Watch = _core.Watch(world.rank, life, self.pids, crowded, deadline)
 
     def common(self, nbytes: int) -> Array:
-        """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
+        """Zeroed memory of rank 0 that all ranks share. All ranks call this together."""
         first = self.world.rank == 0
         mine = None
         if first or self.memory.collective:
@@ -107,7 +107,7 @@ class ShmTransport(Transport):
         return array
 
     def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array:
-        """Another rank's segment, mapped here once for all who use it."""
+        """Another rank's segment, mapped once and shared by all users of this transport."""
         array = self._attached.get((rank, key))
         if array is None:
             array = self.memory.attach(found)
@@ -115,9 +115,9 @@ class ShmTransport(Transport):
         return array
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory that every rank of the node maps, first touched by this one.
+        """Allocate memory that every rank of the node maps, first touched by this rank.
 
-        It begins elsewhere in its pages than that of other ranks, and than the one before.
+        Its offset in its pages differs from other ranks' buffers and from the one before.
         """
         colour = (2 * self.world.rank + self._allocated % 2) % _COLOURS
         self._allocated += 1
@@ -125,7 +125,7 @@ class ShmTransport(Transport):
         return self.memory.allocate(begin + nbytes).array[begin : begin + nbytes]
 
     def trim(self) -> None:
-        """Give back what no rank uses any more. All ranks call this together."""
+        """Free memory that no rank uses. All ranks call this together."""
         self.memory.trim()
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
@@ -141,11 +141,11 @@ class ShmTransport(Transport):
         return WorkSharing(self, call)
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
-        """Rates of this memory for these ranks at this size, from n sweeps of each kind.
+        """Measure the rates of this memory for these ranks and this size: n sweeps of each kind.
 
-        ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
-        A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
-        All ranks call this together.
+        ``source`` and ``target`` are as long as the collective's; ``target`` is overwritten. A rank
+        with shorter buffers (because it is not the root) sweeps temporary memory. All ranks call
+        this together.
         """
         shorter = self.world.gather(min(source.nbytes, target.nbytes))
         nbytes = max(8, max(map(int, shorter)) // 8 * 8)
@@ -174,7 +174,7 @@ class ShmTransport(Transport):
         return Spans(*self.guarded(lambda: plan.spans(n))).seconds
 
     def guarded(self, action: Callable[[], T]) -> T:
-        """Run something native; a lost rank becomes RankFailure."""
+        """Call a function of the extension. Raises RankFailure if another rank is lost."""
         from native import _core
 
         try:

@@ -1,7 +1,7 @@
 """Memory that every rank maps through MPI-3 shared windows, for hosts with a closed ``/proc``.
 
 Allocating and freeing a window are collective: all ranks allocate the same, and unused windows are
-freed when all ranks call `trim`. MPI is known only through the world that is passed in.
+freed when all ranks call `trim`. MPI is used only through the world that is passed in.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MEMORIES = ("auto", "memfd", "windows")
 
 
 class Windows(Memory):
-    """See `collectives.execution.shm.memory.Memory` for the methods; ``world`` must be MPI's.
+    """See `collectives.execution.shm.memory.Memory` for the methods.
 
-    Raises Unavailable when the world is another.
+    Raises Unavailable unless ``world`` is MPI's.
     """
 
     collective = True
@@ -35,7 +35,7 @@ class Windows(Memory):
         super().__init__()
         self._world = world
         self._windows: dict[int, Any] = {}
-        # How many arrays of this rank look into each window, whose part it is.
+        # The number of arrays of this rank that view each window, including other ranks' parts.
         self._looks: Counter[int] = Counter()
 
     def _look(self, key: int, rank: int) -> NDArray[np.uint8]:
@@ -56,7 +56,7 @@ class Windows(Memory):
         return Segment(key, array)
 
     def describe(self, key: int) -> dict[str, int]:
-        """How another rank finds a segment."""
+        """A description of a segment, with which another rank can `attach` it."""
         return {"rank": self._world.rank, "key": key}
 
     def attach(self, found: Mapping[str, int]) -> NDArray[np.uint8]:
@@ -64,14 +64,14 @@ class Windows(Memory):
         return self._look(int(found["key"]), int(found["rank"]))
 
     def trim(self) -> None:
-        """Give back the windows that no rank looks into any more. All ranks call this together."""
+        """Free windows that no rank views any more. All ranks call this together."""
         idle = [key for key in self._windows if not self._looks[key]]
         for key in sorted(set(idle).intersection(*self._world.gather(idle))):
             self._windows.pop(key).Free()
             del self._own[key], self._looks[key]
 
     def close(self) -> None:
-        """Give the windows back. All ranks call this together."""
+        """Free all windows. All ranks call this together."""
         self._own.clear()
         for window in self._windows.values():
             window.Free()
@@ -81,8 +81,8 @@ class Windows(Memory):
 def sharing(world: World, memory: str) -> Memory:
     """Find memory that all ranks of this host can map, by trying it together.
 
-    ``memory`` is one of `MEMORIES`; ``auto`` goes on to MPI-3 windows where memfd fails. Raises
-    Unsupported for another, Unavailable where nothing can be shared.
+    ``memory`` is one of `MEMORIES`; ``auto`` uses MPI-3 windows if memfd fails. Raises Unsupported
+    for any other text, Unavailable if nothing can be shared.
     """
     if memory not in MEMORIES:
         raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")

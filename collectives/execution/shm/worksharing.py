@@ -1,10 +1,9 @@
-"""Work-sharing plans: independent parts, run by their owner or by any rank that holds a core.
+"""Work-sharing plans: independent parts, run by their owner or by any rank that has a core.
 
 They show how fast a collective could be in this memory. Each part of the vector is one pass over
 the memory of all ranks that have it and all that want it, which is the least memory traffic
 possible. The passes are divided equally among all processes, as OpenMP's work-sharing constructs
-divide the iterations of a loop. No schedule is carried out. docs/measuring.md says what this is
-for.
+divide the iterations of a loop. No schedule is used. docs/measuring.md says what this is for.
 """
 
 from __future__ import annotations
@@ -30,24 +29,25 @@ from collectives.schedule.ops import scale
 if TYPE_CHECKING:
     from native._core import Plan
 
-# Ranks that a word of a work-sharing plan can tell apart (`kRankBits` in native/src/plans.cpp).
+# The most ranks that a word of a work-sharing plan can tell apart (`kRankBits` in
+# native/src/plans.cpp).
 MOST_RANKS = 4096
 # Pieces begin at multiples of this, so that no two processes write one pair of cache lines.
 PIECE_BYTES = 4096
 
 Where = Callable[[int, Buffer], tuple[int, int]]
-"""The segment that a rank's ``in`` or ``out`` lies in, and the element there at which it begins."""
+"""The segment of a rank's ``in`` or ``out``, and the element at which the buffer begins there."""
 
 
 def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """The message of a rank: where its ``in`` and ``out`` begin; `shared_out` reads it."""
+    """A rank's message for `shared_out`: where its ``in`` and ``out`` begin."""
     return [places[Buffer.IN], places[Buffer.OUT]]
 
 
 def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> DependenceGraph:
-    """The passes of a collective, cut and dealt out to as many processes as ranks.
+    """The passes of a collective, cut and divided among as many processes as ranks.
 
-    ``everyone``: the message of each rank, by `ends`. Every process waits for all ranks to have
+    ``everyone``: the message of each rank, by `ends`. Every process waits until all ranks have
     entered, and leaves when all passes are done.
     """
     nranks, spec = len(everyone), call.spec
@@ -72,7 +72,7 @@ def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> De
 
 
 def traffic(graph: DependenceGraph, rank: int) -> tuple[int, int]:
-    """Elements that leave a rank's memory or that it stores elsewhere, and those the other way."""
+    """Elements that leave a rank's memory or that it stores elsewhere, and those that come in."""
     out = into = 0
     for work in graph.order:
         mine = work.rank == rank
@@ -84,7 +84,7 @@ def traffic(graph: DependenceGraph, rank: int) -> tuple[int, int]:
 
 
 def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
-    """One pass for every part that anyone lacks, not yet anybody's."""
+    """One pass for every part that any rank needs, not yet assigned to a rank."""
     nparts = layout.spec.parts(layout.nranks)
     sizes = np.broadcast_to(np.asarray(elements, np.int64), nparts).tolist()
     by_buffer: dict[Buffer, list[list[Place]]] = {}
@@ -105,7 +105,7 @@ def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
 
 
 def _deal(passes: list[Work], nranks: int, grain: int) -> list[list[Work]]:
-    """As many lists as ranks, of like work; passes are cut, at multiples of ``grain`` elements."""
+    """Deal passes to ``nranks`` lists of equal work; cuts are at multiples of ``grain``."""
     share = max(sum(work.moved for work in passes) / nranks, 1.0)
     dealt: list[list[Work]] = [[] for _ in range(nranks)]
     before = 0
@@ -129,10 +129,10 @@ def _piece(work: Work, start: int, end: int) -> Work:
 
 
 class WorkSharing(Bound):
-    """A collective bound to shared buffers, its work shared among all ranks' processes.
+    """A collective on shared buffers, with its work shared among all ranks' processes.
 
-    Where ranks outnumber the cores and a yield passes a core on, whoever has one takes the parts of
-    those who have none. Raises Unsupported for more ranks than a plan can tell apart.
+    If ranks outnumber the cores and a yield passes a core on, a rank with a core also runs the
+    parts of ranks without. Raises Unsupported for more ranks than a plan can tell apart.
     """
 
     def __init__(self, transport: HostTransport, call: LibraryCall) -> None:
@@ -159,13 +159,13 @@ class WorkSharing(Bound):
         return self.with_best_stores(graph, lambda work: work.cold, build)
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure when another rank is lost."""
+        """See `Action.__call__`. Raises RankFailure if another rank is lost."""
         super().__call__()
         if self._mean:
             scale(self._call.buffers[Buffer.OUT], self.transport.world.size)
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`. Timed from Python where an average still has to be divided here."""
+        """See `Action.spans`. Timed from Python if an average is divided here."""
         return spans_from_python(self, n, start) if self._mean else super().spans(n, start)
 
     @property

@@ -1,1 +1,1 @@
-"""Several hosts with several ranks each: shared memory on a host, MPI between hosts."""
+"""The transport for several hosts: shared memory on a host, MPI between hosts."""

@@ -1,17 +1,17 @@
-"""A rank's program as one list of calls: messages of its host in shared memory, others over MPI.
+"""A rank's program as one list of calls: messages on a host in shared memory, others over MPI.
 
-A message between two ranks of a host has no buffer. Each rank has two words in shared memory. Its
-sender's word *ready* says how many steps have their messages ready; the receiver awaits it and
-copies or adds from the sender's memory. The receiver's word *taken* says of how many steps it has
-read all messages; the sender awaits it before it changes memory that was to be read, or at the end
-of the iteration.
+A message between two ranks of a host has no buffer. Each rank has two words in shared memory. The
+sender's word *ready* is the number of steps whose messages are ready; the receiver waits for it and
+copies or adds from the sender's memory. The receiver's word *taken* is the number of steps of which
+it has read all messages; the sender waits for it before it changes memory that was to be read, and
+at the end of the iteration.
 
-No wait can be part of a circle. Every wait is for something that does not come later in this order
-of (step, phase): the memory that a step changes is free (1), messages ready and MPI's requests
-started (2), messages of the host read and streams over MPI added (3), MPI's requests complete (4),
-additions and the last messages of the host (5), *taken* raised (6), *taken* awaited and late
-additions (7). Phase 1 waits for phase 6 of earlier steps, 3 for phase 2 of the same step, and in a
-stream for what the sender started in phase 2; 4 for phases 2 and 3; 5 for phase 2, 7 for phase 6.
+There is no deadlock, because every wait is for something earlier in this order of (step, phase):
+the memory that a step changes is free (1), messages ready and MPI's requests started (2), messages
+of the host read and streams over MPI added (3), MPI's requests complete (4), additions and the last
+messages of the host (5), *taken* raised (6), *taken* awaited and late additions (7). Phase 1 waits
+for phase 6 of earlier steps; 3 waits for phase 2 of the same step, and in a stream for what the
+sender started in phase 2; 4 waits for phases 2 and 3; 5 for phase 2; 7 for phase 6.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from collectives.schedule.ops import Op
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The other ranks of a rank's host, and where their part of a plan lies.
+    """The other ranks of a rank's host, and the memory that they share for a plan.
 
-    ``ready`` and ``taken``: addresses of the words of all ranks of the host. ``period``: more than
-    the number of any step. ``messages``: by sender, the memory of all its messages to this rank, as
-    bytes and in their order.
+    ``ready`` and ``taken``: addresses of the words of all ranks of the host. ``period``: greater
+    than the number of any step. ``messages``: by sender, the memory of all its messages to this
+    rank, as bytes and in order.
     """
 
     ready: Mapping[int, int]
@@ -48,7 +48,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class _Unread:
-    """Memory that a message lies in until its receiver has read it, as addresses."""
+    """Memory of a message that its receiver has not read yet, as addresses."""
 
     peer: int
     step: int
@@ -57,10 +57,10 @@ class _Unread:
 
 
 class HostBinder(Binder):
-    """Turns a program into calls; see the module.
+    """Binds a program; the module's docstring has the protocol.
 
-    ``shared_sent``: the share of ``sent`` that stays on the host. MPI gets a turn after each
-    segment that is read.
+    ``shared_sent``: the part of ``sent`` that stays on the host. After each segment that is read,
+    MPI can make progress.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HostBinder(Binder):
         self.shared_sent = 0
 
     def steps(self, program: Program) -> list[BoundStep]:
-        """See `Binder.steps`; the last step ends when the neighbours have read everything."""
+        """See `Binder.steps`; the last step ends when this host's ranks have read everything."""
         steps = super().steps(program)
         if self._unread:
             steps[-1].calls.extend(self._until_read(self._unread))
@@ -112,7 +112,7 @@ class HostBinder(Binder):
             return
         other = None if receive.other is None else self._view(receive.other)
         pull = self._pull(work.step, receive.peer, message, view, other)
-        # Additions into one span keep their order, with those of MPI's messages, too.
+        # Additions to one span keep their order, also with messages over MPI.
         if any(
             one.span == receive.span and one.peer not in self._near.messages
             for one in work.step.receives
@@ -125,7 +125,7 @@ class HostBinder(Binder):
     def _pull(
         self, step: ProgramStep, peer: int, message: Array, target: Array, other: Array | None
     ) -> Pull:
-        """Read a message, a segment at a time; MPI goes on between two of them."""
+        """Read a message by segments; MPI makes progress between two segments."""
         self.received += message.nbytes
         ready, most = self._near.ready[peer], self._segments.elements(target)
         calls: list[Call] = [Flag(True, ready, step.number + 1, self._near.period, peer)]
@@ -138,7 +138,7 @@ class HostBinder(Binder):
         return Pull(calls, peer, message.nbytes)
 
     def _flag(self, words: Mapping[int, int], value: int) -> Flag:
-        """Raise this rank's own word."""
+        """Set this rank's own word."""
         return Flag(False, words[self._rank], value, self._near.period)
 
     def _note_sends(self, number: int, sends: Sequence[Send]) -> None:
@@ -149,14 +149,14 @@ class HostBinder(Binder):
             self.shared_sent += end - begin
 
     def _until_free(self, views: Sequence[Array]) -> list[Call]:
-        """Wait until what is to change now has been read."""
+        """Wait until memory that is to change now has been read."""
         bounds = [_bounds(view) for view in views]
         return self._until_read(
             [one for one in self._unread if any(a < one.end and one.begin < b for a, b in bounds)]
         )
 
     def _until_read(self, messages: Sequence[_Unread]) -> list[Call]:
-        """Wait until messages have been read, and with them all earlier ones to the same ranks."""
+        """Wait until messages have been read, and so all earlier ones to the same ranks."""
         last: dict[int, int] = {}
         for one in messages:
             last[one.peer] = max(one.step, last.get(one.peer, 0))

@@ -1,4 +1,4 @@
-"""What is known of the transport ``shm+mpi`` without loading it, and how it is opened."""
+"""Entry of the transport ``shm+mpi``: facts known without loading it, and how it is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _suits(world: World, request: TransportRequest) -> bool:
-    """Several hosts, and ranks that share one; between pairs MPI is what is asked about."""
+    """True for several hosts with ranks that share one. Pairs are measured over MPI instead."""
     return not request.pairs and 1 < len(set(world.nodes)) < world.size
 
 

@@ -1,4 +1,4 @@
-"""One transport for node and network; see `collectives.execution.shm_mpi.binding`."""
+"""Shared memory on a node and MPI between nodes; see `collectives.execution.shm_mpi.binding`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from collectives.schedule.ops import Op
 class ShmMpiTransport(Transport):
     """See `Transport` for the methods; all but `allocate` are called by all ranks together.
 
-    Raises Unavailable, on all ranks alike, where a
-    host has no memory that its ranks share, or a rank has no native extension.
+    Raises Unavailable, on all ranks, if a host has no memory that its ranks share, or a rank has no
+    native extension.
     """
 
     name = "shm+mpi"
@@ -50,11 +50,11 @@ class ShmMpiTransport(Transport):
         self.action_facts: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory that the ranks of this host share."""
+        """Allocate memory that the ranks of this host share."""
         return self._host.allocate(nbytes)
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes that late messages, and those over MPI that are to be added, wait in."""
+        """Bytes of staging: for late messages, and for messages over MPI that are to be added."""
         return self._segments.staging(program, itemsize, self._members)
 
     def trim(self) -> None:
@@ -94,9 +94,9 @@ class ShmMpiTransport(Transport):
         return action
 
     def _neighbours(self, program: Program, buffers: Buffers) -> tuple[Neighbours, object]:
-        """The ranks of this host with the messages that they have for this one.
+        """The ranks of this host, with their messages to this rank.
 
-        Also gives what has to stay mapped.
+        Also returns the memory that must stay mapped.
         """
         memory, size, itemsize = self._host.memory, len(self._members), buffers[Buffer.OUT].itemsize
         places = places_of(memory.locate, buffers, itemsize)
@@ -137,7 +137,7 @@ class ShmMpiTransport(Transport):
 
 
 def _agree(world: MpiWorld, why: str) -> None:
-    """Raise Unavailable on all ranks where one has a reason."""
+    """Raise Unavailable on all ranks if any rank has a reason ``why``."""
     reasons = sorted(filter(None, world.gather(why)))
     if reasons:
         raise Unavailable(reasons[0])
