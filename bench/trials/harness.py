@@ -28,7 +28,7 @@ from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, Counted, LibraryCall, Reach
+from collectives.execution.transport import Action, Counted, LibraryCall, OneSidedAccess
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
@@ -152,7 +152,7 @@ class CLoop:
         try:
             if reached:
                 reach, buffers = (
-                    Reach(how, times // messages),
+                    OneSidedAccess(how, times // messages),
                     {Buffer.IN: source, Buffer.OUT: target},
                 )
                 action = transport.one_sided(program, buffers, reach)
