@@ -106,21 +106,22 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
         self._left: list[str] = []
-        self._groups: dict[str, argparse._ActionsContainer] = {}
+        self._groups: dict[tuple[str, str], argparse._ActionsContainer] = {}
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def group(self, title: str = "", alternatives: str = "") -> argparse._ActionsContainer:
-        """The group of options of this title, or of these alternatives, of which one is given."""
-        name = alternatives or title
-        if not name:
+        """The group of options of this title, or of its alternatives, of which one may be given."""
+        if not title and not alternatives:
             return self
-        if name not in self._groups:
-            if alternatives:
-                self._groups[name] = self.add_mutually_exclusive_group()
-            else:
-                self._groups[name] = self.add_argument_group(title)
-        return self._groups[name]
+        key = title, alternatives
+        if key not in self._groups:
+            self._groups[key] = (
+                self.group(title).add_mutually_exclusive_group()
+                if alternatives
+                else self.add_argument_group(title)
+            )
+        return self._groups[key]
 
     def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
         """The command line that gives options these values, by their long names.
@@ -156,6 +157,15 @@ class Parser(argparse.ArgumentParser):
             return super()._get_value(action, arg_string)
         except BusbarError as error:
             raise argparse.ArgumentError(action, str(error)) from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's; the error ends with the choice that may be meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = _nearest(str(value), [str(choice) for choice in action.choices or ()])
+            meant = f"; did you mean {near}?" if near else ""
+            raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with the option that may be meant and where to find help."""

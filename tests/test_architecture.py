@@ -121,23 +121,17 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar collectives.schedule collectives.formats collectives.predict reports.*"
         " bench.launch bench.options bench.run bench.cli",
     ),
-    ("bench.steps.workloads", "busbar"),
     ("bench.steps.training", "busbar collectives.schedule reports.records"),
     (
         "bench.steps",
         "busbar collectives.schedule collectives.formats collectives.execution*"
         " collectives.predict reports.* bench.launch bench.options bench.timing bench.run bench.cli"
-        " bench.steps.workloads bench.steps.training",
+        " bench.steps.training",
     ),
     (
         "bench.steps.server",
-        "busbar collectives.schedule reports.* bench.launch bench.steps bench.steps.training",
-    ),
-    (
-        "bench.steps.updates",
-        "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.predict reports.* bench.launch bench.options bench.timing bench.run"
-        " bench.steps*",
+        "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.run"
+        " bench.steps bench.steps.training",
     ),
     (
         "bench.trials",

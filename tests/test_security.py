@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bench.options.arrival import arrivals
 from bench.run import tuning_file
+from bench.run.contenders import read_counts
 from bench.run.environment import allowed
-from bench.run.work import read_counts
 from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import msccl
@@ -93,7 +93,7 @@ def test_the_walk_sees_what_is_forbidden(line: str) -> None:
 
 
 # Where the interpreter's own path is only named to people, or a compiler is looked for beside it.
-NAMED = {"busbar/installation.py": 1, "bench/cli/checks.py": 1, "bench/trials/selfcheck.py": 1}
+NAMED = {"busbar/installation.py": 1, "bench/cli/doctor.py": 1, "bench/trials/selfcheck.py": 1}
 
 
 def _interpreters(tree: ast.AST) -> int:
@@ -172,7 +172,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "tuning": ("bench.run.tuning_file._MOST_BYTES", tuning_file.load, Unsupported, "more than"),
     "fit": ("collectives.predict.fit._MOST_BYTES", read_fit, Unsupported, "more than"),
     "counts": (
-        "bench.run.work._MOST_BYTES",
+        "bench.run.contenders._MOST_BYTES",
         lambda path: read_counts(path, 2),
         Unsupported,
         "more than",
@@ -183,7 +183,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         ArgumentTypeError,
         "more than",
     ),
-    "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
+    "model": ("bench.steps.workloads.MOST_BYTES", model.read, Unsupported, "more than"),
     "msccl": ("collectives.formats.msccl.MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",

@@ -20,7 +20,7 @@ _WIDTH = 100
 
 
 class MachineMap:
-    """A machine: ``topology`` has devices and links with who said so, ``notes`` what was missing.
+    """A machine: ``topology`` has devices and links with their sources, ``notes`` what was missing.
 
     ``str()`` is what ``python -m topology`` prints; a notebook shows it with the findings.
     """
@@ -94,7 +94,7 @@ class Picked:
 
 
 def topology(*files: str | Path) -> MachineMap:
-    """This machine, or what files say of one: anything that ``python -m topology --from`` reads.
+    """The map of this machine, or of the one in files that ``python -m topology --from`` reads.
 
     The first file to state a fact is believed. Raises ProbeError.
     """

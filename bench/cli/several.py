@@ -12,8 +12,8 @@ from textwrap import wrap
 from bench.launch.launch import run_of_its_own
 from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
-from bench.run.layout import report_width
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
 from busbar.status import CLOSED, MISSING

@@ -11,8 +11,8 @@ from threading import Lock
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import RunOptions
 from bench.run.environment import machine
-from bench.run.layout import report_width
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
@@ -83,7 +83,7 @@ class Recorder:
                 self._say(lines)
 
     def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
-        """The last words of the run; whoever calls first has them.
+        """Print the closing report and close the files; only the first call does.
 
         ``reason``: why it ends before its time, as a note, after which there is none of any thread.
         """

@@ -21,7 +21,7 @@ _UNREAD: tuple[tuple[str, str], ...] = (
     (r'"n_iterations"\s*:.*\n?.*"(?:BW_average|t_avg|t_typical)"|"BW_average"\s*:',
      "perftest's JSON (--out_json); its text"),
     (r'"traceEvents"\s*:', "a trace's of PyTorch, Chrome or Nsight"),
-    (r"\bNCCL INFO .*\bComm/|\bMSCCL\+\+|\bmscclpp", "MSCCL++'s"),
+    (r"\bNCCL INFO .*\bComm/|(?m:^# .*\bMSCCL\+\+)|\bmscclpp", "MSCCL++'s"),
 )  # fmt: skip
 _READ_INSTEAD = "which is recognised and not read"
 

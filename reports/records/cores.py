@@ -45,8 +45,10 @@ def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | Non
     nothing makes them, there is no heavier load.
     """
     loads: list[Load] = []
-    for node in sorted(set(nodes)):
-        sets = Counter(frozenset(mine) for n, mine in zip(nodes, cpus, strict=True) if n == node)
+    by_node: dict[int, Counter[frozenset[int]]] = {}
+    for node, mine in zip(nodes, cpus, strict=True):
+        by_node.setdefault(node, Counter())[frozenset(mine)] += 1
+    for _, sets in sorted(by_node.items()):
         for within in {*sets, frozenset[int]().union(*sets)}:
             if within:
                 loads.append(

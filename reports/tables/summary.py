@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from busbar.tables import split_columns
 from busbar.units import format_digits, seven_characters
-from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
+from reports.analysis.cautions import WHY_ABOVE, why_above
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LIBRARY, Measurement, placements
 from reports.records.shown import PLACEMENT
@@ -107,16 +107,14 @@ def _grids(
     yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
     yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
     narrow = {name: _column(name, 7) for name in names}
-    shares = [_share(r, statistic) for row in by_size.values() for r in row.values()]
-    above = (
-        [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
-    )
-    yield grid(
-        "% of the limit that memory sets",
-        narrow,
-        lambda r: format_digits(_share(r, statistic), lambda share: f"{100 * share:.0f}"),
-        notes=above,
-    )
+
+    def reached(r: Measurement) -> str:
+        share = _share(r, statistic)
+        return "" if share is None else f"{100 * share:.0f}{why_above(r, share)}"
+
+    texts = {reached(r)[-1:] for row in by_size.values() for r in row.values()}
+    notes = [f"{letter}: {why}" for letter, why in WHY_ABOVE.items() if letter in texts]
+    yield grid("% of the limit that memory sets", narrow, reached, notes=notes)
     yield grid(
         "J per operation, idle taken off",
         narrow,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from bench.options.options import parse_choice
 from bench.run import tuning_file as tuning
-from bench.run.work import read_counts
+from bench.run.contenders import read_counts
 from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import debug_log
