@@ -43,8 +43,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names and return its exit status."""
-    asked = words_asked()
-    words = list(argv) if asked is None else asked
+    typed = words_asked()
+    words = list(argv) if typed is None else typed
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     name = words[0] if words else ""

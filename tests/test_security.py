@@ -21,7 +21,7 @@ from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import msccl
 from collectives.predict.fit import read_fit
-from reports.analysis.expect_text import from_file
+from reports.analysis.expect import from_file
 from reports.readers.reading import read
 from tests.conftest import REPO
 from topology.sources.gather import gather
@@ -168,7 +168,7 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
-    "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
+    "rules": ("reports.analysis.expect._MOST_BYTES", from_file, ReportError, "more than"),
     "tuning": ("bench.run.tuning_file._MOST_BYTES", tuning_file.load, Unsupported, "more than"),
     "fit": ("collectives.predict.fit._MOST_BYTES", read_fit, Unsupported, "more than"),
     "counts": (

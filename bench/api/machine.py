@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from topology.diagnostics.checks import check
-from topology.diagnostics.finding import Finding
+from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
 from topology.placement.pick import Objective, Pick, Ranking, available
 from topology.placement.pick import pick as ranked
 from topology.sources.gather import gather
-from topology.views import findings as findings_view
-from topology.views import matrix, tree
+from topology.views import terminal
 
 _WIDTH = 100
 
@@ -52,10 +50,14 @@ class MachineMap:
 
     def __str__(self) -> str:
         # Without a GPU the CPUs are what there is to see.
-        return matrix.text(self.topology) if self.topology.gpus else tree.text(self.topology, 100)
+        return (
+            terminal.matrix_text(self.topology)
+            if self.topology.gpus
+            else terminal.tree_text(self.topology, 100)
+        )
 
     def _repr_html_(self) -> str:
-        problems = findings_view.text(self.topology, self.findings, _WIDTH)
+        problems = terminal.findings_text(self.topology, self.findings, _WIDTH)
         return f"<pre>{escape(str(self))}</pre><pre>{escape(problems)}</pre>"
 
 

@@ -22,8 +22,8 @@ from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from reports.tables.scaling import conclusion_lines, winners_map
 from reports.tables.show import texts
-from reports.tables.winners import conclusion_lines, winners_map
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
 _FINAL = (MISSING, CLOSED)

@@ -24,8 +24,8 @@ from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
 from busbar.commands import Command
 from busbar.errors import ReportError, Unavailable, Unsupported
-from busbar.figures import checked, save
-from busbar.figures import checked as drawable
+from busbar.files import check_figure as checked
+from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
 from busbar.tables import render_markdown
@@ -487,7 +487,7 @@ class LawCommand(NetworkOptions, Command):
     def run(self) -> int:
         """Measure, or show what a folder holds."""
         if self.svg is not None:
-            drawable(self.svg)
+            checked(self.svg)
         counts = parse_ranks(self.hosts, MOST_HOSTS)
         if min(counts) < 2:
             raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")

@@ -20,8 +20,7 @@ from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, level_of
-from reports.tables.arrivals import arrivals_table
-from reports.tables.pairs import TESTS, pairs
+from reports.tables.summary import TESTS, arrivals_table, pairs
 
 # Seconds that the end of a run waits for a row that is being written or printed. Behind a pager
 # that shows a full page, printing never ends.
@@ -143,7 +142,7 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The answer in a sentence each; of several arrival patterns, and of pairs, their table."""
-    from reports.tables.winners import conclusion_lines  # not before the first row
+    from reports.tables.scaling import conclusion_lines  # not before the first row
 
     lines = []
     for name in dict.fromkeys(row.collective for row in rows):

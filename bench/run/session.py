@@ -32,7 +32,7 @@ from busbar.errors import RankFailure, Unsupported
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
-from reports.exports.nccl_table import footer
+from reports.exports.run_table import footer
 from reports.readers.codec import run_of
 from reports.records.cores import Load
 from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run

@@ -17,12 +17,11 @@ from busbar.mpi import ThreadLevel
 from busbar.mpi import remarks as level_remarks
 from busbar.units import format_seconds
 from collectives.execution.transport import Transport
-from reports.exports import compact_table, nccl_table
-from reports.exports.nccl_table import Banner
-from reports.records.cores import Load
-from reports.records.gpus import warnings
+from reports.exports import run_table
+from reports.exports.run_table import Banner
+from reports.records.cores import Load, warnings
 from reports.records.measurement import Measurement, Placements
-from reports.records.shown import PLACEMENT
+from reports.records.metrics import PLACEMENT
 
 #: The columns of the terminal that a run's starter prints to. Its ranks print into a pipe.
 COLUMNS = "BUSBAR_COLUMNS"
@@ -38,16 +37,16 @@ class Nccl:
 
     def header(self, banner: Banner) -> list[str]:
         """The lines above the rows."""
-        return nccl_table.header(banner, self._iterations, self._limit)
+        return run_table.header(banner, self._iterations, self._limit)
 
     def row(self, pair: Placements) -> list[str]:
         """The lines of a row."""
-        return [nccl_table.row(pair, self._statistic, self._iterations, self._limit)]
+        return [run_table.row(pair, self._statistic, self._iterations, self._limit)]
 
     @property
     def width(self) -> int:
         """Columns that a row takes."""
-        return len(nccl_table.columns(self._iterations, self._limit)[-1].rstrip())
+        return len(run_table.columns(self._iterations, self._limit)[-1].rstrip())
 
 
 class Compact:
@@ -60,7 +59,7 @@ class Compact:
     def header(self, banner: Banner) -> list[str]:
         """The lines above the rows."""
         shared = [f"{len(kind)} kinds" if len(kind) > 1 else kind[0] for kind in self._kinds]
-        return compact_table.header(banner, ", ".join(shared))
+        return run_table.compact_header(banner, ", ".join(shared))
 
     def row(self, pair: Placements) -> list[str]:
         """The lines of a row."""
@@ -68,7 +67,7 @@ class Compact:
         each = (first.dtype, first.op)
         words = [word for word, kind in zip(each, self._kinds, strict=True) if len(kind) > 1]
         words += [f"root {first.root}"] if self._roots and (first.root or 0) >= 0 else []
-        return compact_table.rows(pair, self._statistic, " ".join(words))
+        return run_table.compact_rows(pair, self._statistic, " ".join(words))
 
 
 TableLayout = Nccl | Compact

@@ -56,8 +56,7 @@ from collectives.execution.transport import Counted, Spans, Start
 from reports.analysis.compare import compare, join
 from reports.readers import codec
 from reports.records.measurement import Measurement, grouped
-from reports.statistics.distributions import student_quantile
-from reports.statistics.inference import launch_scatter, least_seen
+from reports.statistics.inference import launch_scatter, least_seen, student_quantile
 
 #: A window of a row's iterations, and of how many windows around it, half before and half after,
 #: the median is that its interval is to hold.

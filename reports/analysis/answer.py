@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import geometric_mean
 
 from busbar.units import format_rate, format_seconds, format_size
-from reports.analysis.growth import VOLUMES, what_is_shared
+from reports.analysis.textbook import VOLUMES, what_is_shared
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
 from reports.records.measurement import LIBRARY, Measurement, grouped
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement
-from reports.records.shown import named
+from reports.records.metrics import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
@@ -76,7 +76,8 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Of other benchmarks' tables this is no news: they have none.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
     wrong = sum(bool(r.wrong) for r in rows)
-    texts = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    who = "1 row has" if wrong == 1 else f"{wrong} rows have"
+    texts = [f"{who} wrong elements"] if wrong else []
     crowded = [r for r in timed if r.oversubscribed]
     if crowded:
         crowding = f"{oversubscription(crowded)}: times include waiting for a core"

@@ -22,7 +22,7 @@ from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
 from reports.figures.series import Look, algorithm_of, looks
 from reports.page.markup import details, grid, section, text
 from reports.records.measurement import Measurement
-from reports.records.shown import PLACEMENT, setting
+from reports.records.metrics import PLACEMENT, setting
 
 #: More than these are folded away.
 _AT_ONCE = 4

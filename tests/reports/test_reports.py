@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from busbar.units import format_change, format_interval, seven_characters
 from reports.analysis.cautions import WHY_ABOVE, warnings_of
-from reports.exports.nccl_table import number, row
+from reports.exports.run_table import number, row
 from reports.records.measurement import Noise, Placements
 from reports.tables.summary import summary
 from tests.reports.runs import allreduce, flat, timed

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from reports.analysis.cautions import disturbed, in_brief, warnings_of
 from reports.records.measurement import Noise, Placements
-from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
 from reports.statistics.quantities import relative_width
-from reports.statistics.stability import unstable
+from reports.statistics.stability import CRITICAL, dip, is_multimodal, two_groups, unstable
 from tests.conftest import thorough
 from tests.reports.runs import allreduce, flat, timed
 

@@ -15,7 +15,7 @@ from reports.analysis.answer import server_and_ring
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.records.measurement import Measurement, Placements
-from reports.tables.winners import answer, winners_map
+from reports.tables.scaling import answer, winners_map
 from tests.reports.runs import allreduce, cli, rows, saved, timed
 
 

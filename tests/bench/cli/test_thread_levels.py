@@ -13,7 +13,7 @@ from busbar import launchers, mpi
 from busbar.errors import Unsupported
 from busbar.launchers import local_size, share_cores
 from busbar.mpi import ThreadLevel, remarks, wanted
-from reports.analysis.differences import differences
+from reports.analysis.compare import differences
 from reports.records.measurement import Measurement
 from reports.tables.show import heading
 from tests.conftest import Mpi, Run, good, thorough, under

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.options.options import parse
 from bench.run.table_text import COLUMNS, Compact, Nccl, columns, for_ranks, layout
-from reports.exports.nccl_table import Banner, header
+from reports.exports.run_table import Banner, header
 from reports.records.measurement import Record
 from tests.reports.runs import allreduce, timed
 

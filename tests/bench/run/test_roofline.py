@@ -17,7 +17,7 @@ from collectives.execution.world import World
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
-from reports.exports.nccl_table import Banner, header, row
+from reports.exports.run_table import Banner, header, row
 from reports.readers.codec import measurements
 from reports.records.measurement import Placements
 from reports.tables.summary import summary

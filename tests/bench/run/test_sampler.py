@@ -16,7 +16,7 @@ from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
 from collectives.execution.world import World
 from reports.readers.codec import measurements
-from reports.records.gpus import energy, memory_clock, warnings
+from reports.records.cores import energy, memory_clock, warnings
 from reports.records.measurement import GpuSample, Record
 from reports.tables.summary import summary
 from tests.conftest import good, on_threads

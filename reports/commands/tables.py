@@ -1,4 +1,4 @@
-"""``python -m reports show``."""
+"""``python -m reports show``, ``import`` and ``md``: rows as tables, or in another form."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from pathlib import Path
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
-from reports.commands.expecting import ExpectOptions, expect, wanted
+from reports.commands.compare import NoiseOptions, compared, rules_of
 from reports.commands.output import (
+    ExpectOptions,
+    LogOptions,
+    RuleOptions,
     RunOptions,
     ascii_only,
     console,
+    expect,
     note,
+    print_rules,
     print_table,
     read_noting,
     rows_of,
+    wanted,
 )
-from reports.commands.ruling import RuleOptions, print_rules
 from reports.records.measurement import Measurement
 
 
@@ -43,7 +48,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     def _document(self) -> int:
         """Print the rows of all files as one text. Raises ReportError with rules."""
         from reports.analysis.launches import over_launches
-        from reports.exports.imported import WRITERS
+        from reports.exports.formats import WRITERS
         from reports.tables.markdown import markdown
 
         if wanted(self).rules:
@@ -60,8 +65,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
         from reports.records.table import folded
+        from reports.tables.scaling import answer
         from reports.tables.show import tables
-        from reports.tables.winners import answer
 
         selection = wanted(self)
         terminal, rows = console(), list[Measurement]()
@@ -89,3 +94,68 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                 note(f"{path}: {warning}")
         print_rules(terminal, checklist(rows, limit=selection.limit), self)
         return expect(selection, rows)
+
+
+class ImportCommand(LogOptions, Command):
+    """Read logs of nccl-tests, OSU, IMB or Busbar."""
+
+    files: tuple[Path, ...] = option("FILE", nargs="+")
+    format: str = option("--format", "table", choices=("table", "csv", "json", "jsonl"))
+    out: Path | None = option("--out  write into this file: .csv, .json or .jsonl")
+
+    def run(self) -> int:
+        """The rows of all files in one form; 2 when a file had none, after reading the others."""
+        from reports.exports.formats import WRITERS
+
+        form = self.format
+        if self.out is not None:
+            form = self.out.suffix.removeprefix(".")
+            if form not in WRITERS:
+                raise ReportError(
+                    f"{self.out}: no format for that ending; use .csv, .json or .jsonl"
+                )
+        status, rows = 0, list[Measurement]()
+        for path in self.files:
+            try:
+                reading = read_noting(path, self.ranks)
+            except ReportError as error:  # the other files are still worth reading
+                note(str(error))
+                status = error.exit_status
+                continue
+            rows += reading.rows
+            if form == "table":
+                from reports.tables.show import import_table
+
+                terminal = console()
+                print_table(terminal, import_table(reading.rows, terminal.width))
+        if form in WRITERS and rows:
+            data = WRITERS[form](rows)
+            if self.out is None:
+                sys.stdout.write(data)
+            else:
+                from busbar.files import write
+
+                write(self.out, data.encode())
+        return status
+
+
+class MdCommand(NoiseOptions, LogOptions, Command):
+    """Markdown for a pull request: a run, or NEW against BASE."""
+
+    base: Path = option("RUN  the run, or the base when NEW is given")
+    new: Path | None = option("NEW  the run to compare with the base", nargs="?")
+
+    def run(self) -> int:
+        """Print the tables."""
+        from reports.analysis.launches import over_launches
+        from reports.tables.markdown import comparison_markdown, markdown
+
+        rows = read_noting(self.base, self.ranks).rows
+        if self.new is None:
+            sys.stdout.write(markdown(over_launches(rows)))
+        else:
+            new = read_noting(self.new, self.ranks).rows
+            comparisons, differing, _ = compared(rows, new, self)
+            rules = rules_of(rows, new, comparisons)
+            sys.stdout.write(comparison_markdown(comparisons, differing, rules))
+        return 0

@@ -1,22 +1,144 @@
-"""Reads what nccl-tests' ``-J`` writes (versions 1 to 4), and Busbar's ``-J`` with it."""
+"""Reads JSON of nccl-tests (``-J``, versions 1 to 4), of Busbar's ``-J`` and of rccl-tests.
+
+The text may be complete, cut short or damaged, or several documents in a row. rccl-tests'
+``-Z json`` writes a list with one object for each row and placement.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from reports.readers import names
-from reports.readers.gathered import Gathered
-from reports.readers.printed import agreed, contradiction, micros
+from reports.readers.gathered import Gathered, agreed, contradiction, micros
 from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import CPU
+
+_GAP = re.compile(r"[\s,]*")
+_RESULTS = re.compile(r'"results"\s*:\s*\[')
+# With what a row of ours, of nccl-tests, of rccl-tests begins.
+_ROW = re.compile(r'\{\s*"(?:format|collective|size|numCycle)"')
+# The last word of a text that was cut: a literal, a number, an escape.
+_LONGEST_REST = 8
+_MOST_SAID = 5
+
+
+class Found(NamedTuple):
+    """A document, or what could be saved of it (None: nothing), and remarks: (line, text)."""
+
+    value: object
+    notes: tuple[tuple[int, str], ...] = ()
+
+
+def documents(text: str) -> list[Found]:
+    """The JSON documents of a text, in order.
+
+    Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of
+    what stands under ``results``; then it is the last, for where the next begins cannot be told.
+    """
+    decoder, values, position = json.JSONDecoder(), list[Found](), 0
+    while True:
+        gap = _GAP.match(text, position)
+        position = gap.end() if gap else position
+        if position >= len(text):
+            return values
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except RecursionError:
+            return [*values, Found(None, ((_line(text, position), "JSON too deep to be read"),))]
+        except json.JSONDecodeError as error:
+            return [*values, _saved(text, position, error)]
+        except ValueError:
+            note = "JSON with a number of more digits than can be read"
+            return [*values, Found(None, ((_line(text, position), note),))]
+        values.append(Found(value))
+
+
+def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
+    """The complete parts of a damaged document."""
+    listed = text[start] == "["
+    results = None if listed else _RESULTS.search(text, start)
+    if not listed and results is None:
+        before = ", before any result" if _ended(text, error) else ""
+        return Found(None, ((_line(text, error.pos), _what(text, error) + before),))
+    rows, notes = _rows(text, start + 1 if results is None else results.end())
+    if not notes:  # the rows are whole, so it is something behind them
+        notes = [(_line(text, error.pos), f"{_what(text, error)}, behind the last result")]
+    if results is None:
+        return Found(rows, tuple(notes))
+    head = _head(text[start : results.start()])
+    if not head:
+        at = (
+            _line(text, start),
+            "what stands before the results is damaged: program and ranks are lost",
+        )
+        notes.insert(0, at)
+    return Found({**head, "results": rows}, tuple(notes))
+
+
+def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
+    """The elements from a place on that can be read, and remarks on the others."""
+    decoder, rows, notes, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
+    while True:
+        gap = _GAP.match(text, position)
+        position = gap.end() if gap else position
+        if text[position : position + 1] == "]":
+            break
+        try:
+            one, position = decoder.raw_decode(text, position)
+            rows.append(one)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError) and len(notes) < _MOST_SAID:
+                notes.append(
+                    (_line(text, error.pos), f"{_what(text, error)}; this row is left out")
+                )
+            else:
+                more += 1
+            following = _ROW.search(text, position + 1)
+            if following is None:
+                break
+            position = following.start()
+    if more:
+        notes.append((0, f"{more} more places where the JSON is damaged"))
+    return rows, notes
+
+
+def _head(text: str) -> Mapping[str, object]:
+    """The fields of an object before its results; empty if they are damaged."""
+    try:
+        value = json.loads(text.rstrip().rstrip(",") + "}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _ended(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the text ended too early, rather than being wrong in the middle."""
+    rest = text[error.pos :].rstrip()
+    cut = len(rest) <= _LONGEST_REST and not rest.endswith(("}", "]"))
+    return cut or error.msg.startswith("Unterminated string")
+
+
+def _what(text: str, error: json.JSONDecodeError) -> str:
+    """The error, with its byte offset in the file (as UTF-8)."""
+    if _ended(text, error):
+        return f"the JSON ends early, at byte {len(text.encode(errors='replace'))}"
+    byte = len(text[: error.pos].encode(errors="replace"))
+    return f"the JSON is damaged at byte {byte} ({error.msg})"
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
 
 _MOST = 1 << 63  # what a column of whole numbers holds
 
 
-def recognises(document: object) -> bool:
+def is_nccl(document: object) -> bool:
     """Whether a JSON document has the shape of that file."""
     return isinstance(document, dict) and isinstance(document.get("results"), list)
 
@@ -46,7 +168,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read(source: str, document: Mapping[str, Any]) -> Reading:
+def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
     """The rows of one document; a result that lacks what a row needs is said by its number."""
     config = _mapping(document.get("config"))
     devices = [_mapping(d) for d in _list(config.get("devices"))]
@@ -208,3 +330,59 @@ def _seconds(value: object, skipped: int) -> tuple[float, ...]:
     times = [number(one) for one in _list(value)[max(0, skipped) :]]
     known = tuple(one * 1e-6 for one in times if one is not None)
     return known if len(known) == len(times) else ()
+
+
+_KEYS = {"size", "inPlace", "time", "algBw", "busBw"}
+
+
+def is_rccl(document: object) -> bool:
+    """Whether a JSON document has the shape of that file."""
+    first = document[0] if isinstance(document, list) and document else None
+    return isinstance(first, dict) and first.keys() >= _KEYS
+
+
+def read_rccl(source: str, documents: Sequence[object]) -> Reading:
+    """The rows of one document; an object that lacks what a row needs is said by its number.
+
+    Every cycle of ``-N`` is a run of its own. Wrong values that were not counted are None.
+    """
+    gathered = Gathered(source)
+    runs: dict[object, Run] = {}
+    for n, each in enumerate(documents):
+        document = each if isinstance(each, dict) else {}
+        run = runs.setdefault(
+            document.get("numCycle"), Run(source, len(runs), "rccl-tests-json", library="RCCL")
+        )
+        gathered.take(0, _rccl_row(run, document), f"object {n}")
+    return gathered.close()
+
+
+def _rccl_row(run: Run, document: Mapping[str, Any]) -> Measurement | str:
+    size, time = whole(document.get("size")), number(document.get("time"))
+    if size is None or size < 0 or time is None or time < 0:
+        return "its size or its time is no number"
+    algbw, busbw = number(document.get("algBw")), number(document.get("busBw"))
+    wrong, ranks = whole(document.get("wrong")), whole(document.get("ranks"))
+    collective = names.collective(str(document.get("name", "")))
+    op = str(document.get("redop", ""))
+    ranks = ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+    timed = micros(document.get("time")) if collective != "hypercube" else None
+    rates = (str(document.get("algBw")), str(document.get("busBw")))
+    if odd := contradiction(size, timed, *rates, names.bus_factor(collective, ranks)):
+        return f"{odd}: a figure was changed"
+    return Measurement(
+        run=run,
+        line=0,
+        collective=collective,
+        size=size,
+        message=size,
+        placement="in" if document.get("inPlace") in (1, "1", True) else "out",
+        transport="nccl",
+        ranks=ranks,
+        dtype=names.dtype(str(document.get("type", ""))),
+        op="" if op == "none" else op,
+        time_s=time * 1e-6,
+        algbw_bytes_per_s=names.scaled(algbw, 1e9),
+        busbw_bytes_per_s=names.scaled(busbw, 1e9),
+        wrong=None if wrong is None or wrong < 0 else wrong,
+    )
