@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.cli import checks
+from bench.cli import doctor
 from bench.cli.main import commands
-from bench.launch.recipe_commands import TABLE as RECIPES
+from bench.launch.recipes import TABLE as RECIPES
 from bench.links import measure as measuring
 from bench.qualify.decide import decide
 from bench.qualify.model import (
@@ -170,7 +170,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in ("HOSTNAME", "NCCL_DEBUG", "MPICH_CC"):
         monkeypatch.setenv(name, EVIL)
     monkeypatch.setattr(measuring, "world", _no_mpi)
-    monkeypatch.setattr(checks, "cpu_model", lambda: EVIL)
+    monkeypatch.setattr(doctor, "cpu_model", lambda: EVIL)
     found = {"NONE": str(folder / f"none{EVIL}"), "EVIL": EVIL, "FOLDER": str(folder)}
     (folder / QUALIFIED).write_bytes(_campaign())
     for name, (ending, content) in _texts().items():

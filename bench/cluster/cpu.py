@@ -55,7 +55,7 @@ class OtherWork(NamedTuple):
 
     @classmethod
     def between(cls, before: Look, after: Look, mine: float | None = None) -> OtherWork:
-        """Between two looks of one process; ``mine``: CPU seconds that are no other program's."""
+        """Other work between two readings. ``mine``: CPU seconds of the cluster itself."""
         seen = between(before, after)
         shares = gathered([seen if mine is None else seen | {"mine": mine}])
         others, steal = (max(shares.get(name, [0.0])) for name in ("others", "steal"))
@@ -69,7 +69,7 @@ class OtherWork(NamedTuple):
     @property
     def text(self) -> str:
         """What was taken, or an empty text for less than `_NOTED` of anything."""
-        said = [
+        parts = [
             f"{what} {100 * share:.0f} %{of}"
             for share, what, of in (
                 (self.others, "other programs took", " of all cores"),
@@ -78,7 +78,7 @@ class OtherWork(NamedTuple):
             )
             if share >= _NOTED
         ]
-        return ", ".join(said)
+        return ", ".join(parts)
 
 
 class CpuCheck(NamedTuple):
@@ -95,7 +95,7 @@ class CpuCheck(NamedTuple):
 
 
 def judged(network: Network, check: CpuCheck) -> str:
-    """The line that says what is going to be measured."""
+    """The line about whether links or CPUs will be measured."""
     share, taken = check.asked(network), check.taken
     most = format_link_rate(_CROWDED * check.moved * check.cores)
     asked = format_link_rate(share * check.moved * check.cores)

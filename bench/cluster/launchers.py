@@ -55,7 +55,7 @@ _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in the cluster. What ``env`` has overrides ours."""
+    """The environment of a command in the cluster. Variables of ``env`` override ours."""
     kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
     path = {"PATH": f"{PROGRAMS}:{env.get('PATH', os.defpath)}"}
     return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED, **path}

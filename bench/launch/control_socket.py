@@ -9,14 +9,19 @@ MPI holds the interpreter's lock there.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+from busbar.launchers import launched
+from busbar.process import load
+from busbar.status import INTERRUPTED, RANK_LOST
 
 #: The variable with the socket's name in the ranks' environment.
 VARIABLE = "BUSBAR_STARTER"
@@ -136,3 +141,31 @@ class ControlSocket:
                 return
             with suppress(OSError):
                 self._end.sendall(data)
+
+
+def command(argv: Sequence[str]) -> int:
+    """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a socket."""
+    return joined("bench.cli.main:command", argv)
+
+
+def step(argv: Sequence[str]) -> int:
+    """Measure training steps, see `bench.steps.main.main`."""
+    return joined("bench.steps.main:main", argv)
+
+
+def joined(target: str, argv: Sequence[str]) -> int:
+    """Call ``module:function`` with the arguments and this rank's control socket.
+
+    Returns the exit status.
+    """
+    sign = launched()
+    line = ControlSocket.open(None if sign is None else sign.rank)
+    if line.connected:  # after MPI's own end, which is registered later: till then it can be lost
+        atexit.register(line.leave)
+    line.status = RANK_LOST  # of what nobody handles
+    try:
+        line.status = int(load(target)(argv, line))
+    except KeyboardInterrupt:
+        line.status = INTERRUPTED
+        raise
+    return line.status

@@ -42,9 +42,9 @@ _KEPT = 256
 
 
 class Skew(NamedTuple):
-    """How a host's clock differs from the true one: seconds ahead, and how much faster it goes.
+    """Error of a host's clock: ``offset`` seconds ahead at the true time ``since``, and its drift.
 
-    It was just so much ahead at the true time ``since``.
+    ``drift``: seconds gained per second.
     """
 
     offset: float = 0.0
@@ -113,7 +113,7 @@ class ClockModel(NamedTuple):
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
-        """How much later than the line says the other clock was."""
+        """How far a trip's offset is from that of the line, in seconds."""
         return trip.offset - (self.other(trip.middle) - trip.middle)
 
     def error(self, local: float) -> float:
@@ -172,7 +172,7 @@ def rounds(leaders: Sequence[int], rank: int) -> Iterator[Meeting]:
 
 
 def _ask(world: World, peer: int, read: Clock) -> Trip:
-    """The best of a burst of questions to a rank that `_answer`s."""
+    """The shortest round trip of a burst of messages to a rank that calls `_answer`."""
     word, trips = np.zeros(1), list[Trip]()
     for _ in range(TRIPS):
         before = read()
@@ -199,16 +199,10 @@ class CommonClock:
     one clock for all. ``refits``: how often the line was fitted again, on any host.
     """
 
-    def __init__(
-        self,
-        world: World,
-        read: Clock,
-        hosts: Sequence[int],
-        wait: Callable[[float], object] = time.sleep,
-    ) -> None:
+    def __init__(self, world: World, read: Clock, hosts: Sequence[int]) -> None:
         """``hosts``: the host of each rank. All ranks make one together."""
         self.read, self.line, self.refits = read, ClockModel(), 0
-        self._world, self._hosts, self._wait = world, list(hosts), wait
+        self._world, self._hosts = world, list(hosts)
         self._leaders = [self._hosts.index(host) for host in dict.fromkeys(self._hosts)]
         self.exchanged = len(self._leaders) > 1
         self._trips: list[Trip] = []
@@ -247,7 +241,7 @@ class CommonClock:
             elif meeting.answers is not None:
                 _answer(self._world, meeting.answers, self.now)
             if pause:
-                self._wait(pause)
+                time.sleep(pause)
         return trips
 
     def _exchange_lines(self) -> None:

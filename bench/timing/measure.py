@@ -180,7 +180,7 @@ class _Ending:
     def decided(
         self, times: list[float], runs: int, spent: float, left: float
     ) -> tuple[str, int, int]:
-        """Why the row ends, or "" and the size of the next batch; and its first to leave out.
+        """Why the row ends ("" if not), the size of the next batch, how many first times to drop.
 
         ``runs``: how many iterations there were, with those that are lost. ``spent``: what they
         took; ``left``: what the row may yet take, in seconds.

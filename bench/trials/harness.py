@@ -101,7 +101,7 @@ class CLoop:
         self._transport = MpiTransport(world)
 
     def collective(self, name: str, size: int) -> tuple[float, float, float]:
-        """A collective of MPI's, as both call it."""
+        """Time a collective of MPI, called by our loop and by the loop in C."""
         # As in nccl-tests, an all-gather has 16 bytes a rank at the least.
         gathers, in_place = name == "allgather", name == "broadcast"  # MPI has no other broadcast
         count = (max(size, 16 * self._world.size) if gathers else size) // 4

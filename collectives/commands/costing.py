@@ -71,7 +71,7 @@ class CostCommand(SchedulesOptions, Command):
                 predictor=predictor,
                 sizes=sizes,
                 parameters=given,
-                strict=name != "all",
+                strict=name != "all" and len(groups) == 1,
             )
             for reason in refused.values():
                 print(f"collectives: {collective}: {reason}", file=sys.stderr)

@@ -31,7 +31,7 @@ class ShowCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Print the steps, or draw them."""
-        from busbar.figures import checked
+        from busbar.files import check_figure as checked
         from collectives.schedule.draw import described, picture
 
         if self.svg is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.commands import Command
 from busbar.errors import Unsupported
-from busbar.figures import checked
+from busbar.files import check_figure as checked
 from busbar.options import option, switch
 from busbar.tables import new_table
 from busbar.units import (

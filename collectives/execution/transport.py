@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline
 from collectives.execution.world import Json, World
 from collectives.schedule.layout import Elements
 from collectives.schedule.moves import Buffer
@@ -378,11 +377,11 @@ class Transport(ABC):
             " --transport mpi or shm"
         )
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """Measure the rates of this memory with n sweeps of each kind; None if they are not known.
+    def limit(self, call: LibraryCall, n: int = 5) -> float | None:
+        """Measure the shortest time that memory allows for a collective; None if it is not known.
 
-        ``target`` is overwritten. Raises Unsupported, with the reason, if they cannot be measured
-        here.
+        ``n``: sweeps of each kind. The call's buffers are overwritten. All ranks call this
+        together. Raises Unsupported, with the reason, if it cannot be measured here.
         """
         return None
 

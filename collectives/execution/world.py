@@ -59,6 +59,9 @@ class World(Protocol):
     def gather(self, value: Json) -> list[Json]:
         """Every rank's value, in rank order, on every rank."""
 
+    def collect(self, value: Json) -> list[Json]:
+        """Every rank's value, in rank order, on rank 0; an empty list on every other rank."""
+
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """Elementwise rank 0's value, or a reduction of all ranks', on every rank."""
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from busbar.figures import checked, save
+from busbar.files import check_figure as checked
+from busbar.files import save_figure as save
 from collectives.predict.machine import Network
 from collectives.predict.simulation import SimulationResult
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from busbar.errors import Unsupported
-from busbar.figures import checked, save
+from busbar.files import check_figure as checked
+from busbar.files import save_figure as save
 from collectives.schedule.moves import Buffer, Move, Moves
 from collectives.schedule.schedule import Schedule
 

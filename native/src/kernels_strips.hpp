@@ -98,13 +98,18 @@ std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     return at;
 }
 
+// Whether a target is stored non-temporally.
+inline bool streams(const Pass& p) {
+    bool stream = false;
+    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
+    return stream;
+}
+
 // The whole strips of bytes `from` to `to`. Gives where it ended.
 template <class T, Op op>
 std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
-    bool stream = false;
-    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
     const int places = p.nsources < p.ntargets ? p.ntargets : p.nsources;
-    if (stream || places > kMany) return strips_of<T, op>(p, from, to);
+    if (streams(p) || places > kMany) return strips_of<T, op>(p, from, to);
     if (places > kFew) return many_strips<T, op, kManyStrip, kMany>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 1) return two_strips<T, op>(p, from, to, kOne);
     if (p.nsources == 2 && p.ntargets == 2) return two_strips<T, op>(p, from, to, kTwo);

@@ -25,14 +25,15 @@ from topology.model.device import (
     Fact,
     Gap,
     Kind,
+    Level,
     Link,
     LinkKind,
     PairFact,
+    Relation,
     Value,
     said_of,
     slot,
 )
-from topology.model.relation import Level, Relation
 
 DERIVED = "derived"
 

@@ -85,6 +85,11 @@ class InprocWorld:
         """See `World.gather`."""
         return [json.loads(str(text)) for text in self.exchange(json.dumps(value))]
 
+    def collect(self, value: Json) -> list[Json]:
+        """See `World.collect`."""
+        everyone = self.exchange(json.dumps(value))
+        return [] if self.rank else [json.loads(str(text)) for text in everyone]
+
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
         stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
