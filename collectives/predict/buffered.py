@@ -215,8 +215,7 @@ class _Buffered:
         chain: Amounts = message.chain.copy()
         taken = now - message.posted
         latency = min(message.latency, taken)
-        # A message that fits into the buffer, or passes at once, takes less than its time on the
-        # wire.
+        # A message that fits into the buffer, or passes at once, takes less than on the wire.
         wire = min(float(timed.wire[message.row]), taken - latency)
         chain[1:4] += latency, wire, taken - latency - wire
         return chain

@@ -138,7 +138,7 @@ def schedule_refusal(operation: Operation) -> str:
 
 
 def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """The least seconds of a message of each size: alone or with others, fresh data or not."""
+    """Seconds of a message of each size in the best case of other messages and of caches."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))

@@ -34,8 +34,7 @@ class RankClasses:
     """Ranks on equal nodes: rank r is device r mod k of node r div k, if a node has k devices.
 
     ``classes``: the names of the classes of links. ``table``: the index of the class between two
-    devices of a node, shape (k, k). ``across``: the class between nodes. ``devices``: the devices'
-    ids.
+    devices of a node, shape (k, k). ``across``: the class between nodes. ``devices``: ids.
     """
 
     classes: tuple[str, ...]
@@ -604,8 +603,7 @@ class NcclGraph:
 class NcclSystem:
     """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` equal nodes.
 
-    ``graphs``: by algorithm; an algorithm without one is not available. ``cpu``: intel, amd or
-    other.
+    ``graphs``: by algorithm; those without one are not available. ``cpu``: intel, amd or other.
     """
 
     sm: int
@@ -635,8 +633,7 @@ class Machine:
     ``classes``: the class of link between any two ranks. ``costs``: the costs of each class, in the
     same order. ``start``: seconds that every collective takes beyond its schedule. ``cores``: the
     CPU of each measured rank, empty if ranks were not pinned. ``network``: nodes and directed
-    links. ``nccl``: the input of NCCL's own model. ``notes``: the origin of the costs, one line
-    each.
+    links. ``nccl``: the input of NCCL's own model. ``notes``: the costs' origin, one line each.
     """
 
     classes: RankClasses | None = None

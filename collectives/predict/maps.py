@@ -507,8 +507,7 @@ class _Sweep:
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
         """Seconds per byte to add a message, in addition to receiving it; the median over pairs.
 
-        This is the time of a swap with additions minus that of one without; 0 if either was not
-        timed.
+        The time of a swap with additions minus that of one without; 0 if either was not timed.
         """
         costs = []
         for pair in self._latency:

@@ -141,7 +141,7 @@ class Circles(RankRoutes):
         return sums
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """The different values, descending, with each route's links of each value; None if many."""
+        """For each distinct value, descending: its links on each route. None if many values."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None
@@ -211,8 +211,7 @@ def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Ne
     """A torus of any number of dimensions; rank r stands at x = r mod X, y = r div X mod Y, ….
 
     ``gbs``: rate of one link in one direction. Routing goes dimension by dimension, x first, the
-    shorter way round, upwards if both are equally long. A side of 1 has no links, a side of 2 two
-    cables.
+    shorter way round, upwards if both are equal. A side of 1 has no links, a side of 2 two cables.
     """
     sides = tuple(grid)
     n = prod(sides)
@@ -353,8 +352,7 @@ def nvswitch(
 ) -> Network:
     """Nodes of GPUs on one NVSwitch each; each GPU has a NIC on one network switch without limits.
 
-    ``gbs``: rate of a GPU's NVLinks in one direction (18 links of NVLink 4: 450); ``net_gbs``: of a
-    NIC.
+    ``gbs``: rate of a GPU's NVLinks in one direction (18 of NVLink 4: 450); ``net_gbs``: of a NIC.
     """
     n = _checked("nvswitch", gpus, nodes)
     gpu = np.arange(n)
@@ -514,8 +512,7 @@ def dragonfly(
     pairs = len(low)
     group = np.repeat(np.arange(g), pairs)
     local = (n + group * a + np.tile(low, g), n + group * a + np.tile(high, g))
-    # Port `port` of a group leads `port mod (g−1) + 1` groups on; half of the ports list each cable
-    # once.
+    # Port `port` of a group leads `port mod (g−1) + 1` groups on; `once` lists each cable once.
     start, port = np.divmod(np.arange(g * each * (g - 1)), max(1, each * (g - 1)))
     offset, layer = port % max(1, g - 1) + 1, port // max(1, g - 1)
     end = (start + offset) % max(1, g)

@@ -331,8 +331,7 @@ class NcclPredictor(CollectivePredictor):
 def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
     """The machine whose graphs are in a log of NCCL.
 
-    ``sm``: the compute capability as a number, such as 90. Raises Unsupported for a log without
-    graphs.
+    ``sm``: the compute capability, such as 90. Raises Unsupported for a log without graphs.
     """
     by_algorithm = parse_graphs(log)
     if not by_algorithm:

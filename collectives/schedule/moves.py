@@ -34,7 +34,7 @@ class Slot(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A transfer: ``to`` becomes ``from``, or gains it if ``reduce``; ``src`` may be ``dst``."""
+    """Copy ``from_slot`` of rank ``src`` to ``to_slot`` of ``dst``; ``reduce``: add it there."""
 
     src: int
     dst: int
@@ -162,8 +162,7 @@ class Moves:
     def joined(self) -> Moves:
         """The same transfers with adjacent slots of a pair of ranks joined, pair by pair.
 
-        A pair's moves keep their order, so both ends join them alike, whatever other moves they
-        see.
+        A pair's moves keep their order, so both ends join them alike, whatever else they see.
         """
         if len(self) < 2:
             return self

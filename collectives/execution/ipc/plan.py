@@ -467,8 +467,7 @@ class PeerBinding:
     ) -> PeerBinding:
         """Bind the graph that follows from all ranks' messages.
 
-        ``tell``: makes this rank's message, from where its buffers lie. ``graph_of``: makes the
-        graph.
+        ``tell``: makes this rank's message from where its buffers lie; ``graph_of``: the graph.
         """
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world

@@ -91,8 +91,7 @@ class IpcTransport(GpuTransport):
         self.blocks, self.rotated = blocks, rotated
         self.memory = PeerMemory(device)
         self._kernels: dict[tuple[str, str, bool], PassKernels] = {}
-        # One word per rank that says whether that rank has left, and one that the first failure
-        # claims.
+        # One word per rank: whether it has left; and one word that the first failure claims.
         self._life = self.memory.allocate(WORD * (world.size + 1))
         self._life[:] = 0
         self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
@@ -259,8 +258,7 @@ class IpcTransport(GpuTransport):
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error.
 
-        Each rank marks in all others' memory that it has left, so no rank exits before all have
-        closed.
+        Each rank marks in all others' memory that it has left, so none exits before all close.
         """
         if self._closed:
             return
