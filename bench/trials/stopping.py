@@ -216,7 +216,7 @@ def _ended(
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
-    """The result of a process: how many rows hold the true median, minus what chance may miss."""
+    """The check of one kind of series: in how many rows the interval holds the true median."""
     total, missed = len(rows), sum(row.held is False for row in rows)
     precise = [row for row in rows if row.stopped == "precise"]
     most = most_by_chance(total, 1 - HELD)

@@ -29,8 +29,8 @@ from topology.model.device import (
     LinkKind,
     PairFact,
     Value,
-    said_of,
     slot,
+    values_by_source,
 )
 from topology.model.relation import Level, Relation
 
@@ -147,7 +147,7 @@ class Map:
 
     def pair_statements(self, a: str, b: str, name: str) -> dict[str, Value]:
         """The values of all facts about a pair with this name by source, in order of trust."""
-        return said_of(self._pair_index.get((a, b), ()), name)
+        return values_by_source(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
         """The most trusted value about a pair (directed from a to b), or None."""

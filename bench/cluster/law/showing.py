@@ -49,7 +49,9 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
         f" the first hosts: {format_link_rate(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
     for collective in dict.fromkeys(row.point.collective for row in rows):
-        yield from _of(collective, _rounded([r for r in rows if r.point.collective == collective]))
+        yield from _tables(
+            collective, _rounded([r for r in rows if r.point.collective == collective])
+        )
     twice = [
         f"{p.collective} `{p.algorithm}` {p.hosts}x{format_size_argument(p.size)} {_ms(p.slower)}"
         for p in (row.point for row in _rounded(rows))
@@ -63,7 +65,7 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
         )
 
 
-def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
+def _tables(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
     """The tables of one collective, by size: times, and their ratios to law and simulation."""
     names, hosts, sizes = _order(rows)
     at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}

@@ -150,9 +150,9 @@ class Lane:
     def _listen(self) -> None:
         """Raise RankFailure if another rank has reported that it failed or waits too long."""
         for rank, said in self.world.alarms():
-            self._heard(rank, said)
+            self._handle_message(rank, said)
 
-    def _heard(self, rank: int, said: Any) -> None:
+    def _handle_message(self, rank: int, said: Any) -> None:
         if "failed" in said:
             self._let_go()
             raise RankFailure(
@@ -169,7 +169,7 @@ class Lane:
         while len(waiting) < world.size and time.monotonic() < stop:
             for rank, said in world.alarms():
                 if "failed" in said:
-                    self._heard(rank, said)
+                    self._handle_message(rank, said)
                 waiting.add(rank)
             time.sleep(_NAP_S)
         self._let_go()
