@@ -3,4 +3,4 @@
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("busbar", "bench.launch.rank:command", "barrier")
+    leave("busbar", "bench.launch.control_socket:command", "barrier")

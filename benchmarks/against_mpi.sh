@@ -34,8 +34,16 @@ for part in ${*:-c readme arrival small plans shm}; do
             done
         done ;;
     shm)
+        run=".venv/bin/python benchmarks/shm_vs_mpi.py --turn 0.03 --collectives"
+        run="$run allreduce reduce reduce_scatter broadcast allgather alltoall"
+        sizes="64K 1M 16M 64M 256M"
+        export MPI4PY_RC_THREAD_LEVEL=single
+        $run $BOTH --rounds 5 --ranks 2 --bytes 8 $sizes
+        $run --python .venv-openmpi/bin/python --rounds 5 --ranks 4 --bytes $sizes
+        MPI4PY_RC_THREAD_LEVEL=multiple $run --python .venv/bin/python --rounds 5 --ranks 4 \
+            --bytes $sizes
+        unset MPI4PY_RC_THREAD_LEVEL
         run=".venv/bin/python benchmarks/shm_vs_mpi.py $BOTH --turn 0.05"
-        $run --rounds 7 --ranks 2 4
         $run --rounds 9 --ranks 16 --bytes 1M 16M --affinity core
         $run --rounds 3 --ranks 16 --bytes 256M --affinity core ;;
     *) echo "no part $part" >&2; exit 2 ;;

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.links.measure import Measured, Settings, as_topology
 from bench.steps.buckets import fill_buffers
-from bench.steps.expected import time_buckets, time_cycles
+from bench.steps.sync import time_buckets, time_cycles
 from busbar.errors import Unsupported
 from collectives.predict.compare import compare_algorithms, find_crossovers
 from collectives.predict.fit import Fit, dump_fit, load_fit

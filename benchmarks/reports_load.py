@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.readers.codec import Writer, run_of
-from reports.readers.parquet import to_parquet
+from reports.readers.own_exports import to_parquet
 from reports.records.measurement import Measurement
 
 HERE = Path(__file__).resolve().parent.parent

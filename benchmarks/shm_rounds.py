@@ -19,11 +19,10 @@ from busbar.units import parse_size
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.roofline import least
 from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, Array, LibraryCall, Start
-from collectives.schedule.catalogue import build, spec
+from collectives.schedule.catalogue import build, parse, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
@@ -33,7 +32,7 @@ SHM = {
     "reduce": ("sharded", "rabenseifner", "flat"),
     "reduce_scatter": ("direct", "ring"),
     "allgather": ("direct", "ring"),
-    "broadcast": ("sharded", "scatter_allgather", "flat"),
+    "broadcast": ("sharded", "sharded:back=0", "flat"),
     "alltoall": ("direct", "pairwise"),
 }
 Turn = Callable[[int], "list[float]"]
@@ -96,13 +95,14 @@ def case(
             plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
             turns["mpi ring"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
         if nbytes >= SHORT:
-            # Zeros are copied, written and joined with themselves: buffers stay as they are.
-            needed = least(layout, elements, 4, in_place)
-            turns["limit"] = lambda n: [transport.roofline(*mine, n).seconds(needed)]
+            # Zeros are copied and added to each other: buffers stay as they are.
+            of = _call(layout, mine, elements, in_place)
+            turns["limit"] = lambda n: [transport.limit(of, n)]
         times = _rounds(world, turns, given)
     return {
         "collective": what.name,
         "library": world.library(),
+        "threads": world.threads().name,
         "ranks": size,
         "bytes": nbytes,
         "in_place": in_place,
@@ -138,7 +138,8 @@ def _plan(
     in_place: bool,
 ) -> Plan:
     what = spec(collective)
-    where = (build(collective, name, world.size), what, transport, world.rank, *buffers)
+    name, given = parse(name)
+    where = (build(collective, name, world.size, **given), what, transport, world.rank, *buffers)
     return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
 
 
@@ -172,8 +173,8 @@ def _rounds(
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        # Six sweeps make a limit. Few of long ones: turns of a round are compared with each other.
-        fewest, each = (2, 6 * once) if name == "limit" else (3, once)
+        # A limit has sweeps of two kinds. Few of long ones: turns of a round are compared.
+        fewest, each = (2, 2 * once) if name == "limit" else (3, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):

@@ -86,7 +86,7 @@ def _row(found: dict[str, Any]) -> str:
         str(found["ranks"]),
         format_bytes(found["bytes"]),
         "in" if found["in_place"] else "out",
-        found["library"],
+        f"{found['library']} ({found['threads']})",
         f"{busbw(middle['library']):.2f}",
         f"{best[4:]} {busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
         f"{times_as_long('library', best):.1f}",

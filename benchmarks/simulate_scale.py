@@ -1,7 +1,8 @@
 """How long simulations take: every algorithm at 1,024 ranks, rings and tori at 65,536.
 
     python benchmarks/simulate_scale.py [MACHINE …]
-    python benchmarks/simulate_scale.py million      # six all-reduces, 1,024 to 1,048,576 ranks
+    python benchmarks/simulate_scale.py million [ALGORITHM …]   # 1,024 to 1,048,576 ranks
+    python benchmarks/simulate_scale.py plot TABLE FILE.svg     # what `million` has printed
 
 Each case runs in a process of its own, on one core, and counts the processor time of everything
 after the imports: building the machine and the schedule, simulating 64 MiB. One that takes a minute
@@ -16,12 +17,15 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple
 
 from busbar.errors import Unsupported
+from collectives.predict.compare import compare_algorithms
 from collectives.predict.named import build_network
-from collectives.predict.simulation import Simulation
+from collectives.predict.simulation import Simulation, check_effort
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 
 RANKS, LARGE, SIZE, LIMIT = 1024, 65536, 64 << 20, 60
@@ -103,30 +107,50 @@ class Taken(NamedTuple):
     slack: float
 
 
-def _case(
-    send: Connection, collective: str, name: str, text: str, nranks: int, size: int, limit: int
-) -> None:
+Work = Callable[[], tuple[float, float]]
+"""Gives the seconds that are simulated, and their slack."""
+
+
+def _case(send: Connection, work: Work, limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     start = time.process_time()
     try:
-        schedule, network = draft(collective, name, nranks), build_network(text, nranks)
-        found = Simulation(schedule, spec(collective), network).run(size)
+        simulated, slack = work()
     except Unsupported as error:
         send.send(str(error))
         return
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    send.send(Taken(seconds, peak, found.seconds, found.slack))
+    send.send(Taken(seconds, peak, simulated, slack))
 
 
-def case(
-    collective: str, name: str, text: str, nranks: int, size: int = SIZE, limit: int = LIMIT
-) -> Taken | str:
+def simulated(collective: str, name: str, text: str, nranks: int, size: int) -> Work:
+    """What `collectives simulate` does."""
+
+    def work() -> tuple[float, float]:
+        network = build_network(text, nranks)
+        check_effort(collective, name, nranks, {}, network)
+        schedule = draft(collective, name, nranks)
+        found = Simulation(schedule, spec(collective), network).run(size)
+        return found.seconds, found.slack
+
+    return work
+
+
+def costed(collective: str, name: str, nranks: int) -> Work:
+    """What `collectives cost` does."""
+
+    def work() -> tuple[float, float]:
+        compare_algorithms(collective, [name], nranks, strict=True)
+        return 0.0, 0.0
+
+    return work
+
+
+def case(work: Work, limit: int = LIMIT) -> Taken | str:
     """One case in a process of its own; a text where there is no time to be told."""
     here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(
-        target=_case, args=(there, collective, name, text, nranks, size, limit)
-    )
+    process = multiprocessing.get_context("fork").Process(target=_case, args=(there, work, limit))
     process.start()
     there.close()
     try:
@@ -141,7 +165,7 @@ def _all(text: str) -> None:
     taken: dict[str, Taken] = {}
     for collective in collectives():
         for name in algorithms(collective):
-            found = case(collective, name, text, RANKS)
+            found = case(simulated(collective, name, text, RANKS, SIZE))
             if isinstance(found, Taken):
                 taken[f"{collective} `{name}`"] = found
             else:
@@ -162,7 +186,7 @@ def _large() -> None:
     print("\n| all-reduce, 65,536 ranks | machine | time | peak memory | says |")
     print("|---|---|---|---|---|", flush=True)
     for name, text in LARGE_CASES:
-        found = case("allreduce", name, text, LARGE)
+        found = case(simulated("allreduce", name, text, LARGE, SIZE))
         if isinstance(found, str):
             print(f"{name} on {text}: {found}", file=sys.stderr)
             continue
@@ -173,28 +197,57 @@ def _large() -> None:
         )
 
 
-def _million() -> None:
+def _million(names: Sequence[str]) -> None:
     """Time, memory and simulated time over ranks, beside the textbook's time without sharing."""
-    print("| all-reduce, 1 MiB | ranks | processor time | peak memory | simulated | textbook |")
-    print("|---|--:|--:|--:|--:|--:|", flush=True)
-    for name, textbook in TEXTBOOK.items():
+    print(
+        "| all-reduce, 1 MiB | ranks | simulate | memory | cost | memory | simulated | textbook |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    for name in names:
         for bits in BITS:
             n = 1 << bits
-            found = case("allreduce", name, "fattree", n, MILLION_SIZE, MILLION_LIMIT)
-            if isinstance(found, str):
-                print(f"{name} on {n}: {found}", file=sys.stderr)
-                continue
-            print(
-                f"| `{name}` | {n:,} | {found.seconds:.1f} s | {found.peak / 2**20:.0f} MiB"
-                f" | {found.simulated * 1e3:.4g} ms | {textbook(n) * 1e3:.4g} ms |",
-                flush=True,
+            works = (
+                simulated("allreduce", name, "fattree", n, MILLION_SIZE),
+                costed("allreduce", name, n),
             )
+            both = [case(work, MILLION_LIMIT) for work in works]
+            taken = [one for one in both if isinstance(one, Taken)]
+            if len(taken) < len(both):
+                print(f"{name} on {n}: {both}", file=sys.stderr)
+                continue
+            cells = [f"{one.seconds:.1f} s | {one.peak / 2**20:.0f} MiB" for one in taken]
+            cells += [f"{taken[0].simulated * 1e3:.4g} ms", f"{TEXTBOOK[name](n) * 1e3:.4g} ms"]
+            print(f"| `{name}` | {n:,} | {' | '.join(cells)} |", flush=True)
+
+
+def _plot(table: str, svg: str) -> None:
+    """Draw processor time and peak memory of `simulate` over ranks."""
+    from matplotlib import pyplot
+
+    rows = [
+        [cell.strip(" `").replace(",", "") for cell in line.split("|")[1:-1]]
+        for line in Path(table).read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    labels = {2: "processor time (s)", 3: "peak memory (MiB)"}
+    for axis, (column, label) in zip(axes, labels.items(), strict=True):
+        for name in dict.fromkeys(row[0] for row in rows):
+            points = [(int(r[1]), float(r[column].split()[0])) for r in rows if r[0] == name]
+            axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+        axis.set(xscale="log", yscale="log", xlabel="ranks", ylabel=label)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=8, frameon=False)
+    figure.savefig(svg, metadata={"Date": None})
 
 
 def main() -> None:
     """Print the tables."""
-    if sys.argv[1:] == ["million"]:
-        _million()
+    if sys.argv[1:2] == ["million"]:
+        _million(sys.argv[2:] or list(TEXTBOOK))
+        return
+    if sys.argv[1:2] == ["plot"]:
+        _plot(*sys.argv[2:])
         return
     texts = sys.argv[1:] or [*MACHINES, "large"]
     if texts != ["large"]:

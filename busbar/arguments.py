@@ -53,8 +53,8 @@ def unknown(
 def _nearest(word: str, names: Sequence[str]) -> str:
     """The name that is most like a word, whatever its case and its dashes; empty for none."""
     plain = {re.sub(r"[-_ ]", "", name.lower()): name for name in reversed(names)}
-    asked = re.sub(r"[-_ ]", "", word.lower())
-    near = difflib.get_close_matches(asked, plain, 1)
+    plain_word = re.sub(r"[-_ ]", "", word.lower())
+    near = difflib.get_close_matches(plain_word, plain, 1)
     return plain[near[0]] if near else ""
 
 
@@ -65,12 +65,12 @@ def whole(low: int, what: str, most: int) -> Callable[[str], int]:
     """
 
     def convert(text: str) -> int:
-        found = _DIGITS.fullmatch(text)
-        if found is None:
+        match = _DIGITS.fullmatch(text)
+        if match is None:
             long = re.fullmatch(r"\s*\+?[0-9]+\s*", text, re.ASCII)
-            said = f"at most {most} {what}" if long else "that is no whole number"
-            raise argparse.ArgumentTypeError(f"{text[:_SHOWN]!r}: {said}")
-        value = int(found[1])
+            reason = f"at most {most} {what}" if long else "that is no whole number"
+            raise argparse.ArgumentTypeError(f"{text[:_SHOWN]!r}: {reason}")
+        value = int(match[1])
         if value < low:
             raise argparse.ArgumentTypeError(f"{value} {what}; at least {low} is needed")
         if value > most:
@@ -106,21 +106,22 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
         self._left: list[str] = []
-        self._groups: dict[str, argparse._ActionsContainer] = {}
+        self._groups: dict[tuple[str, str], argparse._ActionsContainer] = {}
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def group(self, title: str = "", alternatives: str = "") -> argparse._ActionsContainer:
-        """The group of options of this title, or of these alternatives, of which one is given."""
-        name = alternatives or title
-        if not name:
+        """The group of options of this title, or of its alternatives, of which one may be given."""
+        if not title and not alternatives:
             return self
-        if name not in self._groups:
-            if alternatives:
-                self._groups[name] = self.add_mutually_exclusive_group()
-            else:
-                self._groups[name] = self.add_argument_group(title)
-        return self._groups[name]
+        key = title, alternatives
+        if key not in self._groups:
+            self._groups[key] = (
+                self.group(title).add_mutually_exclusive_group()
+                if alternatives
+                else self.add_argument_group(title)
+            )
+        return self._groups[key]
 
     def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
         """The command line that gives options these values, by their long names.
@@ -147,8 +148,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's; words that are left over are kept for the error message."""
         completing(self, sys.argv[1:] if args is None else args)
-        found, self._left = super().parse_known_args(args, namespace)
-        return found, self._left
+        parsed, self._left = super().parse_known_args(args, namespace)
+        return parsed, self._left
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """As argparse's; a converter may raise an error of ours, which then names its option."""
@@ -156,6 +157,15 @@ class Parser(argparse.ArgumentParser):
             return super()._get_value(action, arg_string)
         except BusbarError as error:
             raise argparse.ArgumentError(action, str(error)) from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's; the error ends with the choice that may be meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = _nearest(str(value), [str(choice) for choice in action.choices or ()])
+            meant = f"; did you mean {near}?" if near else ""
+            raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with the option that may be meant and where to find help."""
@@ -188,7 +198,7 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print it to standard output and exit."""
-        found = revision()
-        known = f" ({found[:12]})" if found else ""
+        commit = revision()
+        known = f" ({commit[:12]})" if commit else ""
         parser._print_message(f"busbar {busbar_version()}{known}\n", sys.stdout)
         parser.exit()

@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "say which hosts, links and racks of a cluster are good",
         "bench.qualify.main:QualifyCommand",
     ),
-    "step": ("measure training steps of a model", "bench.launch.rank:step"),
+    "step": ("measure training steps of a model", "bench.launch.control_socket:step"),
     "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
         "check that comparisons and intervals are right",
@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tune": ("find the best algorithm for each size", "bench.tuning.cli:TuneCommand"),
     "recipe": (
         "write a Slurm job, an MPIJob or a container",
-        "bench.launch.recipe_commands:TABLE",
+        "bench.launch.recipes:TABLE",
     ),
     "doctor": ("what is installed, what is missing, what to do", "bench.cli.doctor:DoctorCommand"),
 }
@@ -43,8 +43,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names and return its exit status."""
-    asked = words_asked()
-    words = list(argv) if asked is None else asked
+    typed = words_asked()
+    words = list(argv) if typed is None else typed
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     name = words[0] if words else ""
     return serve(name if name in ROOMS else "busbar", lambda: _run(name, words))
 
@@ -66,7 +68,7 @@ def _benchmark(words: Sequence[str]) -> int:
         from busbar.arguments import unknown
 
         raise unknown("command", words[0], (*COMMANDS, *names), elsewhere=_ELSEWHERE)
-    status: int = load("bench.launch.rank:command")(words)
+    status: int = load("bench.launch.control_socket:command")(words)
     return status
 
 

@@ -22,8 +22,8 @@ def words() -> list[str] | None:
     except ImportError:
         return None
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")
-    found: list[str] = split_line(line, int(point) if point.isdigit() else len(line))[3]
-    return found[1:]
+    shell_words: list[str] = split_line(line, int(point) if point.isdigit() else len(line))[3]
+    return shell_words[1:]
 
 
 def completing(

@@ -134,31 +134,31 @@ def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     shares of all cores. What is unknown is left out. /proc/stat counts ticks: of less than
     about a tenth of a second steal and others are not told.
     """
-    found: dict[str, Any] = {}
+    noise: dict[str, Any] = {}
     for name in ("switches", "forced", "migrations"):
         values = [one[name] for one in everyone]
         if None not in values and any(values):
-            found[name] = values
+            noise[name] = values
     if all(one["hz"] for one in everyone):
-        found["hz"] = [round(min(one["hz"])) for one in everyone]
+        noise["hz"] = [round(min(one["hz"])) for one in everyone]
     steal, others = [], []
     for machine in dict.fromkeys(one["machine"] for one in everyone):
         here = [one for one in everyone if one["machine"] == machine]
         if here[0]["busy"] is None or here[0]["seconds"] < 10 / _TICK:
-            return found
+            return noise
         all_time = here[0]["seconds"] * here[0]["cpus"]
         mine = sum(one["mine"] for one in here)
         steal.append(round(max(0.0, here[0]["steal"]) / all_time, 3))
         others.append(round(min(1.0, max(0.0, here[0]["busy"] - mine) / all_time), 3))
     if any(steal):
-        found["steal"] = steal
+        noise["steal"] = steal
     if any(others):
-        found["others"] = others
-    return found
+        noise["others"] = others
+    return noise
 
 
-def waiting(found: Mapping[str, Any]) -> float:
+def waiting(counters: Mapping[str, Any]) -> float:
     """The share of time in which a rank was ready without a core; 0 where that is not told."""
-    if not found["waited"] or found["seconds"] <= 0:
+    if not counters["waited"] or counters["seconds"] <= 0:
         return 0.0
-    return float(min(1.0, max(0.0, found["waited"] / found["seconds"])))
+    return float(min(1.0, max(0.0, counters["waited"] / counters["seconds"])))

@@ -12,7 +12,7 @@ def members(text: str) -> list[int] | None:
 
     None if it is none or goes past MAX_CPU.
     """
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.strip().split(","):
         low, dash, high = part.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
@@ -20,8 +20,8 @@ def members(text: str) -> list[int] | None:
         first, last = int(low[:9]), int((high or low)[:9])
         if not first <= last < MAX_CPU:
             return None
-        found.update(range(first, last + 1))
-    return sorted(found)
+        cpus.update(range(first, last + 1))
+    return sorted(cpus)
 
 
 def listed(numbers: Iterable[int]) -> str:

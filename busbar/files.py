@@ -1,9 +1,11 @@
-"""Files: written so that they are complete at every moment, read up to a bound."""
+"""Files and drawings: complete at every moment, with one writer each, read up to a bound."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import io
 import os
 import secrets
 import select
@@ -11,9 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from stat import S_ISBLK, S_ISFIFO
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from busbar.errors import BusbarError, StoreError, Unsupported
+from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
+from busbar.installation import extra
+from busbar.terminal import make_lines_printable
 from busbar.units import format_bytes
 
 # Seconds that a pipe may be without a writer, and between two looks; bytes read at once.
@@ -311,3 +315,104 @@ def _sync(file: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:  # a pipe has no disk to wait for
             raise
+
+
+# Some network file systems have no locks.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class Claim:
+    """A lock on a file, held until `release` or until the process ends.
+
+    The lock is on a hidden file beside it, since the file itself is replaced. Raises StoreError if
+    another run holds the lock, or this run for another option. Only regular files are locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file: int | None = None
+        self._named = self._path = path
+        self._take()
+
+    def renew(self) -> None:
+        """Lock again where the lock's file was removed. Raises StoreError as the start does."""
+        if self._file is not None and not self._is_ours(self._file):
+            self.release()
+            self._take()
+
+    def _take(self) -> None:
+        path = self._named
+        if special(path):
+            return
+        try:
+            place = resolved(path)
+            self._path = place.with_name(f".{place.name}.lock")
+            self._file = self._locked()
+        except BlockingIOError:
+            raise StoreError(f"{path}: is being written by a run; name another file") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise StoreError(f"{path}: cannot be locked: {error.strerror}") from None
+
+    def _locked(self) -> int:
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._path, flags, 0o666)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_ours(file):  # whoever had it may have removed it since it was opened
+                    return file
+            except OSError:
+                os.close(file)
+                raise
+            os.close(file)
+
+    def _is_ours(self, file: int) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(file), self._path.stat())
+        return False
+
+    def release(self) -> None:
+        """Let another run write."""
+        if self._file is not None:
+            if self._is_ours(self._file):
+                self._path.unlink(missing_ok=True)  # while it is locked
+            os.close(self._file)
+            self._file = None
+
+
+_ENDINGS = (".svg", ".png", ".pdf")
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a file name that could not be written later.
+
+    Raises Unsupported, StoreError, and Unavailable without matplotlib.
+    """
+    if path.suffix not in _ENDINGS:
+        raise Unsupported(f"cannot draw to {path}: it should end in {', '.join(_ENDINGS)}")
+    check(path)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise Unavailable(f"drawing needs matplotlib: {extra('reports')}") from None
+
+
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Write matplotlib's figure in the format of the name's ending. Raises StoreError."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "busbar"}):
+        drawn = encode_figure(figure, path.suffix[1:], dpi)
+    write(path, drawn)
+
+
+def encode_figure(figure: Any, form: str, dpi: int) -> bytes:
+    """Return matplotlib's figure as svg, png or pdf, its texts made printable."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if (plain := make_lines_printable(text.get_text())) != text.get_text():
+            text.set_text(plain)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=form, dpi=dpi)
+    return drawn.getvalue()

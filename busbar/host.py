@@ -44,9 +44,9 @@ def cores() -> list[int]:
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, list[int]]:
     """The cores of every NUMA node that has any; empty where the kernel does not say."""
-    found = {}
+    nodes = {}
     for path in sorted(root.glob("node[0-9]*/cpulist"), key=lambda path: int(path.parent.name[4:])):
         with contextlib.suppress(OSError):
             if inside := members(path.read_text()):
-                found[int(path.parent.name[4:])] = inside
-    return found
+                nodes[int(path.parent.name[4:])] = inside
+    return nodes

@@ -37,9 +37,9 @@ def _declared() -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         text = (HOME / "pyproject.toml").read_text()
         project = text.partition("[project]")[2].partition("\n[")[0]
-        found = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
-        if found.get("name") == DISTRIBUTION:
-            return found.get("version")
+        fields = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
+        if fields.get("name") == DISTRIBUTION:
+            return fields.get("version")
     return None
 
 
@@ -106,8 +106,8 @@ def _pip() -> str:
     """``pip`` where the shell's is this environment's, else the whole command."""
     from shutil import which
 
-    found = which("pip")
-    own = found is not None and Path(found).parent == Path(sys.prefix) / "bin"
+    pip = which("pip")
+    own = pip is not None and Path(pip).parent == Path(sys.prefix) / "bin"
     return "pip" if own else f"{_quoted(sys.executable)} -m pip"
 
 

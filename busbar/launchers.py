@@ -73,8 +73,8 @@ def local_size(env: Mapping[str, str] = os.environ) -> int | None:
     # Slurm counts node by node: 4(x2),3 is 4, 4 and 3.
     counts = list[int]()
     for part in env.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
-        found = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
-        counts += [int(found[1])] * int(found[2] or 1) if found else []
+        match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
+        counts += [int(match[1])] * int(match[2] or 1) if match else []
     node = env.get("SLURM_NODEID", "")
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
 
@@ -100,17 +100,17 @@ def share_cores(env: Mapping[str, str] = os.environ) -> bool:
 
 def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[int]:
     """The cores of all ancestors that are launchers; none where there is none to be seen."""
-    found = set[int]()
+    cores = set[int]()
     try:
         while process != "0":
             lines = (proc / process / "status").read_text().splitlines()
             status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
             if process != "self" and status["Name"] in _PARENTS:
-                found |= {*(members(status["Cpus_allowed_list"]) or ())}
+                cores |= {*(members(status["Cpus_allowed_list"]) or ())}
             process = status["PPid"]
     except (OSError, KeyError):
         pass
-    return found
+    return cores
 
 
 def speaks() -> bool:
@@ -149,5 +149,5 @@ def _wrong(sign: Launched, library: str, finding: str) -> Unsupported:
 
 def mpirun_beside() -> str | None:
     """The mpirun of this Python's own environment, else the one on PATH."""
-    found = Path(sys.prefix) / "bin" / "mpirun"
-    return str(found) if found.exists() else shutil.which("mpirun")
+    mpirun = Path(sys.prefix) / "bin" / "mpirun"
+    return str(mpirun) if mpirun.exists() else shutil.which("mpirun")

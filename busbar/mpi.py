@@ -107,12 +107,12 @@ def remarks(level: ThreadLevel, library: str, shared: bool) -> list[str]:
 
     ``shared``: ranks share cores.
     """
-    found = [f"MPI thread level {level.name}: {level.why}"]
+    lines = [f"MPI thread level {level.name}: {level.why}"]
     if shared and _polls(library) and level.name != LEVELS[-1]:
-        found.append(
+        lines.append(
             f"ranks share cores: {OPTION} multiple makes MPICH's collectives many times as fast"
         )
-    return found
+    return lines
 
 
 @contextmanager

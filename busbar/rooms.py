@@ -48,14 +48,14 @@ def _spec(name: str) -> ModuleSpec | None:
 
 def _in_the_way(name: str, where: Path) -> str:
     folder = where.parent.parent if where.name == "__init__.py" else where.parent
-    said = f"{name} is loaded from {where} and not from {HOME}"
+    problem = f"{name} is loaded from {where} and not from {HOME}"
     who = owners(name, folder)
     if who:
         return (
-            f"{said}: the distribution {who[0]} put it there; pip uninstall {who[0]}, or install"
+            f"{problem}: the distribution {who[0]} put it there; pip uninstall {who[0]}, or install"
             f" {DISTRIBUTION} in an environment without it"
         )
-    return f"{said}: rename it, or work in another folder than {folder}"
+    return f"{problem}: rename it, or work in another folder than {folder}"
 
 
 def owners(name: str, folder: Path) -> list[str]:

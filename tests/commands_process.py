@@ -27,7 +27,7 @@ _LOADED = (
     "rich.table",
     "bench.cli.main",
     "bench.cli.start",
-    "bench.launch.rank",
+    "bench.launch.control_socket",
     "bench.run.session",
     "bench.steps.main",
 )

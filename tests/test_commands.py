@@ -111,6 +111,9 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),
     (["reports"], "required: COMMAND"),
+    (["reports", "shwo", "RUN"], "did you mean show?"),
+    (["allreduce", "--placement", "otu"], "did you mean out?"),
+    (["help", "alreduce"], "did you mean allreduce?"),
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),
@@ -219,7 +222,7 @@ def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cas
 
 def test_ctrl_c_while_modules_load(cases: Cases) -> None:
     """Rule: an interrupt before a command has begun ends it silently with 130."""
-    targets = [target for _, target in DOORS.values()] + ["bench.launch.rank:command"]
+    targets = [target for _, target in DOORS.values()] + ["bench.launch.control_socket:command"]
     for target, done in zip(
         targets, cases.run(*({"argv": [], "interrupt": one} for one in targets)), strict=True
     ):
@@ -310,7 +313,9 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("doctor", "bench/doctor.py"),
         ("recipe", "bench/recipe.py"),
     ):
-        door = "bench.launch.rank:step" if name == "step" else f'busbar.cli:main", "{name}'
+        door = (
+            "bench.launch.control_socket:step" if name == "step" else f'busbar.cli:main", "{name}'
+        )
         prefix = name if name in ROOMS else "busbar"
         assert f'leave("{prefix}", "{door}")' in (REPO / file).read_text(encoding="utf-8")
         assert name in DOORS

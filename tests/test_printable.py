@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.cli import checks
+from bench.cli import doctor
 from bench.cli.main import commands
-from bench.launch.recipe_commands import TABLE as RECIPES
+from bench.launch.recipes import TABLE as RECIPES
 from bench.links import measure as measuring
 from bench.qualify.decide import decide
 from bench.qualify.model import (
@@ -36,7 +36,7 @@ from busbar.cli import main
 from busbar.errors import Unavailable
 from busbar.terminal import open_console, plain_streams, print_note, styled_stream
 from collectives.commands import TABLE as COLLECTIVES
-from collectives.formats.msccl import read as read_msccl
+from collectives.formats.msccl import parse as parse_msccl
 from reports.commands import TABLE as REPORTS
 from reports.page.markup import text
 from reports.readers.codec import measurements
@@ -170,7 +170,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name in ("HOSTNAME", "NCCL_DEBUG", "MPICH_CC"):
         monkeypatch.setenv(name, EVIL)
     monkeypatch.setattr(measuring, "world", _no_mpi)
-    monkeypatch.setattr(checks, "cpu_model", lambda: EVIL)
+    monkeypatch.setattr(doctor, "cpu_model", lambda: EVIL)
     found = {"NONE": str(folder / f"none{EVIL}"), "EVIL": EVIL, "FOLDER": str(folder)}
     (folder / QUALIFIED).write_bytes(_campaign())
     for name, (ending, content) in _texts().items():
@@ -317,7 +317,7 @@ def _strings(document: object) -> set[str]:
 
 def test_an_msccl_algorithms_name_is_plain(files: dict[str, str]) -> None:
     """Rule: the name in an MSCCL file is plain from where it is read."""
-    name = read_msccl(Path(files["XML"])).name
+    name = parse_msccl(Path(files["XML"]).read_bytes()).name
     assert name.startswith(f"chain{MARK}") and _clean(name)
 
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from bench.options.arrival import arrivals
 from bench.run import tuning_file
+from bench.run.contenders import read_counts
 from bench.run.environment import allowed
-from bench.run.work import read_counts
 from bench.steps.workloads import file as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import msccl
 from collectives.predict.fit import read_fit
-from reports.analysis.expect_text import from_file
+from reports.analysis.expect import from_file
 from reports.readers.reading import read
 from tests.conftest import REPO
 from topology.sources.gather import gather
@@ -93,7 +93,7 @@ def test_the_walk_sees_what_is_forbidden(line: str) -> None:
 
 
 # Where the interpreter's own path is only named to people, or a compiler is looked for beside it.
-NAMED = {"busbar/installation.py": 1, "bench/cli/checks.py": 1, "bench/trials/selfcheck.py": 1}
+NAMED = {"busbar/installation.py": 1, "bench/cli/doctor.py": 1, "bench/trials/selfcheck.py": 1}
 
 
 def _interpreters(tree: ast.AST) -> int:
@@ -168,11 +168,11 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
-    "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
+    "rules": ("reports.analysis.expect._MOST_BYTES", from_file, ReportError, "more than"),
     "tuning": ("bench.run.tuning_file._MOST_BYTES", tuning_file.load, Unsupported, "more than"),
     "fit": ("collectives.predict.fit._MOST_BYTES", read_fit, Unsupported, "more than"),
     "counts": (
-        "bench.run.work._MOST_BYTES",
+        "bench.run.contenders._MOST_BYTES",
         lambda path: read_counts(path, 2),
         Unsupported,
         "more than",
@@ -183,7 +183,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         ArgumentTypeError,
         "more than",
     ),
-    "model": ("bench.steps.workloads.file.MOST_BYTES", model.read, Unsupported, "more than"),
+    "model": ("bench.steps.workloads.MOST_BYTES", model.read, Unsupported, "more than"),
     "msccl": ("collectives.formats.msccl.MOST_BYTES", msccl.read, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",

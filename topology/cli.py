@@ -100,17 +100,20 @@ class ShowCommand(WordOptions, Command):
 
 def _print_map(topology: Topology, options: ShowCommand) -> None:
     from topology.sources import own_json
-    from topology.views import matrix, tree
+    from topology.views import terminal
 
     if options.json:
         sys.stdout.write(own_json.dump(topology))
     elif options.csv:
-        sys.stdout.write(matrix.as_csv(topology))
+        sys.stdout.write(terminal.matrix_csv(topology))
     elif options.tree or not topology.gpus:
         # Without a GPU the CPUs are what there is to see.
-        sys.stdout.write(tree.text(topology, shutil.get_terminal_size().columns))
+        sys.stdout.write(terminal.tree_text(topology, shutil.get_terminal_size().columns))
     else:
-        out, shown = styled_stream(sys.stdout), matrix.text(topology, underline=sys.stdout.isatty())
+        out, shown = (
+            styled_stream(sys.stdout),
+            terminal.matrix_text(topology, underline=sys.stdout.isatty()),
+        )
         if not any(cell not in "X?" for row in topology.matrix() for cell in row):
             # No source says what connects the GPUs: rates are all that there is to see.
             from topology.views import measured
@@ -137,14 +140,16 @@ class CheckCommand(WordOptions, Command):
     def run(self) -> int:
         """Print the findings."""
         topology = gather_map(self)
-        from topology.diagnostics.checks import check
-        from topology.views import findings as view
+        from topology.diagnostics import check
+        from topology.views import terminal
 
         findings = check(topology)
         if self.json:
             sys.stdout.write(json.dumps([vars(finding) for finding in findings], indent=1) + "\n")
         else:
-            sys.stdout.write(view.text(topology, findings, shutil.get_terminal_size().columns))
+            sys.stdout.write(
+                terminal.findings_text(topology, findings, shutil.get_terminal_size().columns)
+            )
         return FOUND if findings else GOOD
 
 

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from topology.diagnostics.checks import check
-from topology.diagnostics.finding import Finding
+from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
 from topology.placement.pick import Objective, Pick, Ranking, available
 from topology.placement.pick import pick as ranked
 from topology.sources.gather import gather
-from topology.views import findings as findings_view
-from topology.views import matrix, tree
+from topology.views import terminal
 
 _WIDTH = 100
 
 
 class MachineMap:
-    """A machine: ``topology`` has devices and links with who said so, ``notes`` what was missing.
+    """A machine: ``topology`` has devices and links with their sources, ``notes`` what was missing.
 
     ``str()`` is what ``python -m topology`` prints; a notebook shows it with the findings.
     """
@@ -52,10 +50,14 @@ class MachineMap:
 
     def __str__(self) -> str:
         # Without a GPU the CPUs are what there is to see.
-        return matrix.text(self.topology) if self.topology.gpus else tree.text(self.topology, 100)
+        return (
+            terminal.matrix_text(self.topology)
+            if self.topology.gpus
+            else terminal.tree_text(self.topology, 100)
+        )
 
     def _repr_html_(self) -> str:
-        problems = findings_view.text(self.topology, self.findings, _WIDTH)
+        problems = terminal.findings_text(self.topology, self.findings, _WIDTH)
         return f"<pre>{escape(str(self))}</pre><pre>{escape(problems)}</pre>"
 
 
@@ -94,7 +96,7 @@ class Picked:
 
 
 def topology(*files: str | Path) -> MachineMap:
-    """This machine, or what files say of one: anything that ``python -m topology --from`` reads.
+    """The map of this machine, or of the one in files that ``python -m topology --from`` reads.
 
     The first file to state a fact is believed. Raises ProbeError.
     """

@@ -14,8 +14,8 @@ from reports.figures.plot import figures
 from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from reports.tables.scaling import answer
 from reports.tables.show import texts
-from reports.tables.winners import answer
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -69,13 +69,13 @@ def run(
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
-            with show_progress(f"{collective}, {count} ranks", progress) as heard:
+            with show_progress(f"{collective}, {count} ranks", progress) as on_line:
                 ended = run_of_its_own(
                     [f"bench.{collective}"],
                     count,
                     [*argv, *files],
                     command=launcher,
-                    on_line=heard,
+                    on_line=on_line,
                     stdout=subprocess.DEVNULL,
                 )
             if ended.interrupted == signal.SIGINT:

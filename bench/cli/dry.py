@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.options.options import Options
-from bench.run.contenders import Contender, Job, SizeDependentContender
+from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import limits
-from bench.run.work import SizeRow, rows
 from busbar.units import format_bytes, format_duration
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost

@@ -112,14 +112,13 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
 
 
 def _announce(wanted: Sequence[Options]) -> None:
-    """Say how long several launches may take in all, if that is long and iterations have no number.
+    """Print how long several launches may take in all, if that is long and -n is not given.
 
     A count that an algorithm cannot serve is left out; its launch says why.
     """
-    from bench.run.contenders import RankSetup
+    from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
     from bench.run.pace import limits
-    from bench.run.pt2pt import build_jobs
     from bench.run.screen import LONG_S
 
     first = wanted[0]
@@ -170,8 +169,7 @@ def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
 
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
-    from bench.run.contenders import RankSetup
-    from bench.run.pt2pt import build_jobs
+    from bench.run.contenders import RankSetup, build_jobs
 
     sign, first = launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1

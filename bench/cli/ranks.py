@@ -12,9 +12,9 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import RunOptions
-from bench.run.layout import COLUMNS, for_ranks
 from bench.run.recorder import closing
 from bench.run.screen import Screen
+from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside

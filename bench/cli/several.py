@@ -12,8 +12,8 @@ from textwrap import wrap
 from bench.launch.launch import run_of_its_own
 from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
-from bench.run.layout import report_width
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
 from busbar.status import CLOSED, MISSING
@@ -22,8 +22,8 @@ from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from reports.tables.scaling import conclusion_lines, winners_map
 from reports.tables.show import texts
-from reports.tables.winners import conclusion_lines, winners_map
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
 _FINAL = (MISSING, CLOSED)

@@ -14,12 +14,9 @@ from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
-from bench.run.contenders import RankSetup, prove
-from bench.run.context import RunContext
-from bench.run.environment import load
-from bench.run.groups import Group, GroupScreen, of_group, split
-from bench.run.pt2pt import build_jobs
-from bench.run.screen import Screen
+from bench.run.contenders import RankSetup, build_jobs, prove
+from bench.run.environment import RunContext, load
+from bench.run.screen import Group, GroupScreen, Screen, of_group, split
 from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
@@ -28,8 +25,7 @@ from busbar.mpi import NEEDED, library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from busbar.terminal import print_note
 from collectives.execution.gpu import take
-from collectives.execution.registry import Wishes, transports
-from collectives.execution.registry import opened as open_transports
+from collectives.execution.registry import TransportRequest, open_transports, transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -41,12 +37,12 @@ Body = Callable[[RunContext], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
-def wishes(options: RunOptions) -> Wishes:
+def transport_request(options: RunOptions) -> TransportRequest:
     """The requirements on transports that follow from a run's options."""
     if not isinstance(options, Options):
-        return Wishes(options.transport, options.deadline, {}, best_gpus)
+        return TransportRequest(options.transport, options.deadline, {}, best_gpus)
     one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
-    return Wishes(
+    return TransportRequest(
         name=options.transport,
         deadline=options.deadline,
         chosen=options.chosen,
@@ -77,8 +73,8 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
 
 
 def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> RunContext:
-    """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
-    both = open_transports(world, wishes(options))
+    """Open the transports of a run on all ranks. ``runs_in``: such as "threads of one process"."""
+    both = open_transports(world, transport_request(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
     return RunContext(world, *both, named, line)
@@ -152,7 +148,7 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
 
 
 def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
-    """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
+    """Print which rank failed and how, unless it was interrupted, and end all ranks."""
     status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
         status = INTERRUPTED
@@ -170,7 +166,7 @@ def _run(opened: RunContext, run_it: Body) -> int:
     """Run on all ranks, then close what was opened.
 
     What fails on one rank must not leave another waiting inside its library: a transport that can
-    give up does so before the error goes on.
+    give up does so before the error is raised again.
     """
     with ExitStack() as ends:
         for one in {id(one): one for one in (opened.transport, opened.baseline)}.values():
@@ -188,7 +184,7 @@ def sweep(wanted: Sequence[Options], opened: RunContext) -> int:
 
 @contextmanager
 def _let_go(world: World, transport: Transport) -> Iterator[None]:
-    """At the end close a transport; after an error let it give up."""
+    """Close a transport when the context ends; after an error, call its ``give_up``."""
     try:
         yield
     except BaseException:
@@ -204,7 +200,7 @@ def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
     world, inner = opened.world, group.world
     # Split from the whole's where it can be, else opened again.
     one = opened.transport.split(inner)
-    both = open_transports(inner, wishes(wanted[0])) if one is None else (one, one)
+    both = open_transports(inner, transport_request(wanted[0])) if one is None else (one, one)
     mine = opened._replace(world=inner, transport=both[0], baseline=both[1])
     with _let_go(inner, mine.transport):
         crowd = load(world, mine.transport)  # of all groups: they share the cores

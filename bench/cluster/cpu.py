@@ -27,28 +27,27 @@ from busbar.counters import Look, between, gathered, look, waiting
 from busbar.units import format_link_rate
 
 MODULE = "bench.cluster.cpu"
-# If moving bytes and other work need more than this fraction of the cores' time, ranks and links
-# compete for cores: ranks spin, and another program keeps a core for milliseconds.
+# Above this share of the cores' time for moving bytes and for other work, ranks and links compete
+# for them: ranks spin, and another program keeps a core for milliseconds.
 _CROWDED = 0.5
-# Other work is reported from this fraction on.
+# From this share on, what other work took is said.
 _NOTED = 0.05
 _SECONDS = 0.25
 _PIECE = 1 << 18
-#: The time slice of processes in the cluster, in seconds: the least that Linux permits
+#: The time slice of a process of the cluster, in seconds: the least that Linux takes
 #: (sched_setattr(2), Linux 6.12 and later). Its default is about 3 ms.
 SLICE_S = 1e-4
-# sched_setattr's number, because the C library may lack the function.
+# sched_setattr's number where the C library has no such function.
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
 class OtherWork(NamedTuple):
-    """Use of the cores outside the cluster, as fractions of all cores' time.
-
-    ``others``: by other programs; ``steal``: by other guests of the hypervisor. ``waited``: the
-    fraction of its time in which the measuring process was ready but had no core.
-    """
+    """What other work took of the cores: shares of all cores that went to other programs
+    (``others``) and to a hypervisor's other guests (``steal``). ``waited``: the share of its time
+    in which the process that looked was ready without a core.
+    """  # noqa: D205
 
     others: float = 0.0
     steal: float = 0.0
@@ -56,7 +55,7 @@ class OtherWork(NamedTuple):
 
     @classmethod
     def between(cls, before: Look, after: Look, mine: float | None = None) -> OtherWork:
-        """The work between two readings of one process; ``mine``: the cluster's own CPU seconds."""
+        """Other work between two readings. ``mine``: CPU seconds of the cluster itself."""
         seen = between(before, after)
         shares = gathered([seen if mine is None else seen | {"mine": mine}])
         others, steal = (max(shares.get(name, [0.0])) for name in ("others", "steal"))
@@ -70,7 +69,7 @@ class OtherWork(NamedTuple):
     @property
     def text(self) -> str:
         """A description of the other work; empty if every fraction is below `_NOTED`."""
-        said = [
+        parts = [
             f"{what} {100 * share:.0f} %{of}"
             for share, what, of in (
                 (self.others, "other programs took", " of all cores"),
@@ -79,7 +78,7 @@ class OtherWork(NamedTuple):
             )
             if share >= _NOTED
         ]
-        return ", ".join(said)
+        return ", ".join(parts)
 
 
 class CpuCheck(NamedTuple):
@@ -96,7 +95,7 @@ class CpuCheck(NamedTuple):
 
 
 def judged(network: Network, check: CpuCheck) -> str:
-    """The line that says whether links or CPUs will be measured."""
+    """The line about whether links or CPUs will be measured."""
     share, taken = check.asked(network), check.taken
     most = format_link_rate(_CROWDED * check.moved * check.cores)
     asked = format_link_rate(share * check.moved * check.cores)

@@ -15,10 +15,10 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 
-#: Commands that start ranks themselves; any other command is started on every rank.
+#: Commands that start ranks; any other command is started on every rank.
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
 
-# The shaped network for data, and the network for launchers' own messages.
+# The shaped network for data, the other for what launchers say to each other.
 _DATA, _CONTROL = "10.1.0.0/16", "10.2.0.0/16"
 _SHARED = {"TMPDIR": "/run/tmp"}
 _HYDRA = {
@@ -26,11 +26,11 @@ _HYDRA = {
     "HYDRA_LAUNCHER_EXEC": ENTER,
     "HYDRA_HOST_FILE": HOSTFILE,
     "HYDRA_IFACE": "control",
-    # Within a host MPICH has shared memory of its own; UCX's would connect hosts of one kernel.
+    # Within a host MPICH has shared memory of its own; UCX's would join hosts of one kernel.
     "UCX_TLS": "tcp,self",
     "UCX_NET_DEVICES": "eth0",
-    # A long message's clear-to-send would wait in the same stream behind data in the other
-    # direction, so only one of two directions at once would be used. Fabrics answer out of band.
+    # A long message's clear-to-send would wait in the same stream behind what goes the other way:
+    # of two ways at once only one would be used. Fabrics answer out of band.
     "UCX_RNDV_THRESH": "inf",
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "eth0",
@@ -42,7 +42,7 @@ _OPEN_MPI = {
     "PRTE_MCA_plm_ssh_agent": ENTER,
     "PRTE_MCA_prte_default_hostfile": f"{HOSTFILE}.slots",
     "PRTE_MCA_prte_if_include": _CONTROL,
-    # Every host sees all cores as its own: bound ranks would all be on the first.
+    # Every host believes that it has all cores: bound ranks would meet on the first.
     "PRTE_MCA_hwloc_default_binding_policy": "none",
     "PMIX_MCA_ptl_tcp_if_include": _CONTROL,
     "OMPI_MCA_pml": "ob1",
@@ -50,12 +50,12 @@ _OPEN_MPI = {
     "OMPI_MCA_btl_tcp_if_include": _DATA,
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-# Variables of another launcher, which would mislead the MPI of these ranks.
+# Variables of another launcher, which its ranks' MPI would believe.
 _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_")
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in the cluster. Variables in ``env`` override ours."""
+    """The environment of a command in the cluster. Variables of ``env`` override ours."""
     kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
     path = {"PATH": f"{PROGRAMS}:{env.get('PATH', os.defpath)}"}
     return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED, **path}

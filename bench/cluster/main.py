@@ -15,9 +15,9 @@ from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
-from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down
+from bench.cluster.use import picture
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable
@@ -116,7 +116,7 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
-    """Take links down and up again at their times, in the background; those at 0 s at once."""
+    """Take links down, and up again, at their times while the context is open."""
     for down in downs:
         if not down.after:
             _raise(cluster, down.host, False)
@@ -149,6 +149,6 @@ def _raise(cluster: Cluster, host: int, up: bool) -> None:
 TABLE = CommandTable(
     "Emulate a cluster on this machine.",
     "bench.cluster.",
-    {"law": "law.main:LawCommand"},
+    {"law": "law:LawCommand"},
     default="main:ClusterCommand",
 )

@@ -1,11 +1,14 @@
-"""Utilisation of each link, from the counters of the switches' ports. Pure."""
+"""Utilisation of links, from the counters of switches' ports; the picture of a cluster. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
 
 from bench.cluster.network import Cable, Network
 from busbar.errors import Unavailable
@@ -65,3 +68,102 @@ def said(uses: Sequence[Use], seconds: float) -> str:
         f" {100 * most:.3g} % of {format_link_rate(rate)};"
         f" median {100 * median(shares):.3g} %"
     )
+
+
+_WIDE, _HIGH, _MARGIN = 78, 34, 24
+_ROWS = {"spine": 40, "leaf": 130, "host": 240}
+_UNUSED = "#b5b5b5"
+# From idle to full: viridis reversed, as in the simulator's pictures.
+_SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 84))
+
+
+def picture(network: Network, uses: Sequence[Use] = ()) -> str:
+    """Draw the network: two lines per link, up and down, coloured by utilisation."""
+    busy = {use.cable.device: use for use in uses}
+    place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
+    leaves = [
+        fmean(x for host, x in enumerate(place) if network.rack(host) == rack)
+        for rack in range(network.racks)
+    ]
+    middle = fmean(leaves)
+    lines, boxes, cables = [], [], network.cables()
+    for cable in cables:
+        if cable.host is not None:
+            ends = (place[cable.host], _ROWS["host"]), (leaves[cable.rack], _ROWS["leaf"])
+        else:
+            ends = (leaves[cable.rack], _ROWS["leaf"]), (middle, _ROWS["spine"])
+        lines += _cable(cable, *ends, busy)
+    if network.racks > 1:
+        boxes += _box(middle, _ROWS["spine"], "spine", "#b8d98a")
+    for rack, x in enumerate(leaves):
+        boxes += _box(x, _ROWS["leaf"], network.leaf(rack), "#b8d98a")
+    for host, x in enumerate(place):
+        cable = cables[host]
+        slow = min(cable.up, cable.down) < network.rate
+        boxes += _box(x, _ROWS["host"], network.name(host), "#f3b6ab" if slow else "#dfe7f2")
+        for line, rate in enumerate(dict.fromkeys((cable.up, cable.down))):
+            boxes.append(_text(x, _ROWS["host"] + 32 + 12 * line, format_link_rate(rate), 10))
+    width, height = 2 * _MARGIN + network.hosts * _WIDE, _ROWS["host"] + 90
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(width, 360)} {height}"'
+            ' font-family="sans-serif">',
+            '<rect width="100%" height="100%" fill="white"/>',
+            *lines,
+            *boxes,
+            *(_legend(height) if uses else []),
+            "</svg>\n",
+        ]
+    )
+
+
+def _cable(
+    cable: Cable, low: tuple[float, float], high: tuple[float, float], busy: Mapping[str, Use]
+) -> list[str]:
+    """Two parallel lines: up on the left, down on the right."""
+    use = busy.get(cable.device)
+    found = []
+    for shift, way, rate, share in (
+        (-2.5, "up", cable.up, use.up if use else None),
+        (2.5, "down", cable.down, use.down if use else None),
+    ):
+        title = f"{cable.device} {way}, {format_link_rate(rate)}"
+        title += f": {100 * share:.3g} %" if share is not None else ""
+        found.append(
+            f'<line x1="{low[0] + shift:.1f}" y1="{low[1]}" x2="{high[0] + shift:.1f}"'
+            f' y2="{high[1]}" stroke={quoteattr(_colour(share))} stroke-width="3">'
+            f"<title>{escape(title)}</title></line>"
+        )
+    return found
+
+
+def _colour(share: float | None) -> str:
+    if share is None:
+        return _UNUSED
+    at = np.linspace(0, 1, len(_SCALE))
+    mixed = (round(np.interp(share, at, part)) for part in np.transpose(_SCALE))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _box(x: float, y: float, label: str, colour: str) -> list[str]:
+    wide = _WIDE - 14
+    return [
+        f'<rect x="{x - wide / 2:.1f}" y="{y - _HIGH / 2}" width="{wide}" height="{_HIGH}" rx="5"'
+        f' fill="{colour}" stroke="#444444"/>',
+        _text(x, y + 4, label, 12),
+    ]
+
+
+def _text(x: float, y: float, text: str, size: int) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y}" font-size="{size}" text-anchor="middle">{escape(text)}</text>'
+    )
+
+
+def _legend(height: int) -> list[str]:
+    y = height - 34
+    steps = [
+        f'<rect x="{_MARGIN + 12 * i}" y="{y}" width="12" height="10" fill="{_colour(i / 10)}"/>'
+        for i in range(11)
+    ]
+    return [*steps, _text(_MARGIN + 66, y + 24, "0 to 100 % of the link's rate", 10)]

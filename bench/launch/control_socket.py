@@ -9,21 +9,26 @@ could not do that, since MPI holds the interpreter's lock there.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-#: The environment variable with the socket's name.
+from busbar.launchers import launched
+from busbar.process import load
+from busbar.status import INTERRUPTED, RANK_LOST
+
+#: The variable with the socket's name in the ranks' environment.
 VARIABLE = "BUSBAR_STARTER"
 # Seconds that sending the exit status may take.
 _LAST_S = 1.0
-# Least seconds that starting or ending may take, and more for each rank per core. They do not
-# depend on the time limit of a row.
+# Seconds that starting or ending may take at the least, and more for each rank that a core has:
+# that is no time of a row.
 _BEGIN_S, _EACH_S = 15.0, 2.0
 
 
@@ -57,9 +62,9 @@ class ControlSocket:
 
     def __init__(self, end: socket.socket | None = None) -> None:
         self._end, self._lock, self._received = end, threading.Lock(), b""
-        #: Seconds that starting and ending may each take; None for no limit.
+        #: Seconds that starting and ending may take, each; None for as long as they like.
         self.limit: float | None = None
-        #: The exit status that `leave` sends by default.
+        #: The exit status that `leave` sends without another.
         self.status = 0
 
     @classmethod
@@ -106,7 +111,7 @@ class ControlSocket:
         with suppress(OSError):
             end.settimeout(_LAST_S)
             end.sendall(word.encode() + b"\n")
-        # The socket stays open until the process ends.
+        # Stays open: its end is that of the process.
         self._closing = end
 
     def fileno(self) -> int:
@@ -136,3 +141,31 @@ class ControlSocket:
                 return
             with suppress(OSError):
                 self._end.sendall(data)
+
+
+def command(argv: Sequence[str]) -> int:
+    """Run a benchmark, see `bench.cli.main.command`, which is imported after the socket is open."""
+    return joined("bench.cli.main:command", argv)
+
+
+def step(argv: Sequence[str]) -> int:
+    """Measure training steps, see `bench.steps.main.main`."""
+    return joined("bench.steps.main:main", argv)
+
+
+def joined(target: str, argv: Sequence[str]) -> int:
+    """Call ``module:function`` with the arguments and this rank's control socket.
+
+    Returns the exit status.
+    """
+    sign = launched()
+    line = ControlSocket.open(None if sign is None else sign.rank)
+    if line.connected:  # after MPI's own end, which is registered later: till then it can be lost
+        atexit.register(line.leave)
+    line.status = RANK_LOST  # of what nobody handles
+    try:
+        line.status = int(load(target)(argv, line))
+    except KeyboardInterrupt:
+        line.status = INTERRUPTED
+        raise
+    return line.status

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.links import measure as links
-from bench.links.measure import Measured, PairRun, Settings, as_topology, sweep, with_racks
-from bench.links.pair_timer import PairTimer, opener
+from bench.links.measure import (
+    Measured,
+    PairRun,
+    PairTimer,
+    Settings,
+    as_topology,
+    opener,
+    sweep,
+    with_racks,
+)
 from busbar.arguments import whole
 from busbar.commands import Command
 from busbar.cpulist import members

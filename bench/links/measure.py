@@ -1,8 +1,8 @@
 """Measurements between ranks in host memory: latency and bandwidth, by size, racks; as a map.
 
-Every quantity has a value per repetition, for medians and intervals. Latency is half a round trip
-of 8 bytes. Bandwidth is one way; bandwidth_both is both ways at once, as the sum of both
-directions. `bench.links.pair_timer` moves the bytes.
+Pairs of ranks exchange by plans on our own transports (`PairTimer`). Every quantity has a value per
+repetition, for medians and intervals. Latency is half a round trip of 8 bytes. Bandwidth is one
+way; bandwidth_both is both ways at once, as the sum of both directions.
 """
 
 from __future__ import annotations
@@ -16,19 +16,27 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.links.pair_timer import PairTimer
+from bench.links.exchange import TOKEN_BYTES, exchange, pattern
 from busbar.cpulist import listed
-from busbar.errors import ProbeError
+from busbar.errors import ProbeError, Unsupported
 from busbar.host import boot, cores, numa_nodes
 from busbar.launchers import check_library
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.registry import transports
+from collectives.execution.transport import Start, Transport
 from collectives.execution.world import World
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 from topology.model.measured import (
     BLOCKS,
     QUANTITIES,
     SWEPT,
+    TRIPS,
     Estimate,
     Pair,
     RankPlace,
@@ -43,23 +51,117 @@ from topology.model.measured import (
 from topology.model.measured import facts as sweep_facts
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
+
+def opener(name: str) -> Callable[[World], Transport]:
+    """The function that opens a transport, by the transport's name. Raises Unsupported."""
+    known = {entry.name: entry.between for entry in transports().values() if entry.between}
+    if name not in known:
+        raise Unsupported(f"--transport {name}: one of {', '.join(known)}")
+    return known[name]
+
+
+class PairTimer:
+    """One rank's part in timing pairs; all ranks create theirs and call its methods together."""
+
+    def __init__(self, world: World, transport: Transport) -> None:
+        self._world, self._transport = world, transport
+        self._memory: tuple[NDArray[np.uint8], NDArray[np.uint8]] | tuple[()] = ()
+
+    def times(
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+    ) -> list[float]:
+        """Time exchanges within disjoint pairs at once; returns the seconds of each repetition.
+
+        ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
+        ``bandwidth`` (from first to second), ``bandwidth_both`` (both ways at once), or one of
+        `topology.model.measured.SWEPT`, timed as described there. The first rank of a pair gets the
+        seconds of each repetition, for one message each way; all other ranks get an empty list. The
+        time is that of the slower rank of the pair, for ``first`` that of the slowest of all ranks.
+        For bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
+        """
+        if quantity == "trip":
+            return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
+        world = self._world
+        own, trips = self._timed(quantity, pairs, nbytes, repetitions)
+        world.rest()  # ranks of no pair leave their cores to those of the pairs
+        everyone = world.gather(own)
+        for a, b in pairs:
+            if a == world.rank:
+                ends = everyone if quantity == "first" else (everyone[a], everyone[b])
+                return [max(each) / trips for each in zip(*filter(None, ends), strict=True)]
+        return []
+
+    def _timed(
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+    ) -> tuple[list[float], int]:
+        """This rank's seconds of each iteration, and the number of exchanges in an iteration."""
+        world, transport = self._world, self._transport
+        how = pattern(quantity, nbytes)
+        # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
+        trips = TRIPS if how.chained and quantity != "first" else 1
+        schedule, spec = exchange(how, pairs, world.size, trips)
+        dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
+        item = np.dtype(dtype).itemsize
+        elements = spec.size(world.size, nbytes, item).elements
+        layout = Layout.of(schedule, spec)
+        source, target = (
+            memory[: layout.elements(world.rank, buffer, elements) * item]
+            for buffer, memory in zip(
+                (Buffer.IN, Buffer.OUT), self._buffers(how.messages * nbytes), strict=True
+            )
+        )
+        with (
+            np.errstate(all="ignore"),  # sums of sums grow beyond any type
+            Plan(
+                schedule,
+                spec,
+                transport,
+                world.rank,
+                source.view(dtype),
+                target.view(dtype),
+                operation,
+                elements,
+            ) as plan,
+        ):
+            # Timed from Python, pairs keep step by what they send; only of ``first`` each exchange
+            # stands behind a barrier. A rank leaves MPI's barrier microseconds after another,
+            # which a small message does not last.
+            start = Start(world.barrier, every=quantity == "first")
+            own = plan.spans(repetitions, start).seconds.tolist()
+        return own, trips if how.chained else how.messages
+
+    def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
+        """A vector to send from, and room for two to arrive in; both with room for an answer."""
+        nbytes += TOKEN_BYTES
+        if not self._memory or len(self._memory[0]) < nbytes:
+            self._memory = (self._transport.allocate(nbytes), self._transport.allocate(2 * nbytes))
+            for array in self._memory:
+                array[:] = self._world.rank % 256
+        return self._memory
+
+    def close(self) -> None:
+        """Close the transport after a barrier, when no rank waits for another."""
+        self._world.barrier()
+        self._memory = ()
+        self._transport.close()
+
+
 Cells = Mapping[str, Mapping[Pair, Estimate]]
 Cell = tuple[str, int, int, float, float, float, float]
-"""A quantity, the sending and the receiving rank, the fields of `Estimate`, and `sustained`."""
+"""A quantity, from which rank to which, what `Estimate` has, and the `sustained` value."""
 SMALL = 8
 # A median rate above this many times the sustained rate is refused.
 _SUSTAINED = 1.5
-# The most times that suspicious pairs are measured again.
+# How often accused pairs are looked at again, at most.
 _LOOKS = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a measurement. ``nbytes``: bytes of a message of the bandwidth test.
+    """How pairs are measured. ``nbytes``: of a message of the bandwidth test.
 
-    Repetitions are per pair and quantity. ``transport``: the transport's name. ``alone``: one pair
-    at a time, even if there are CPUs for more. ``sweep``: the largest message of `sweep`, 0 for no
-    sweep.
+    ``repetitions``: of each pair and quantity. ``alone``: one pair at a time, even if there are
+    CPUs for more. ``transport``: its name. ``sweep``: the largest message, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20
@@ -100,7 +202,7 @@ def world(threads: str | None = None) -> MpiWorld:
     Raises Unavailable without mpi4py or MPI, Unsupported if the launcher is of another MPI, and
     ProbeError for one rank.
     """
-    # Loaded, not initialised: under another MPI's launcher some libraries end the process then.
+    # Loaded, not started: under another MPI's launcher some libraries end the process there.
     check_library(library_version(load_mpi()))
     joined = MpiWorld(threads=threads)
     if joined.size < 2:
@@ -140,7 +242,7 @@ class PairRun(NamedTuple):
         return cls(world, places, schedule, over, settings, progress)
 
     def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
-        """Yield the pairs of each round after a barrier; this is pass ``done`` of ``of`` passes."""
+        """Yield the pairs of each round after a barrier, in pass ``done`` of ``of`` passes."""
         for number, together in enumerate(self.schedule, done * len(self.schedule)):
             if self.world.rank == 0:
                 self.progress(number, of * len(self.schedule))
@@ -149,7 +251,7 @@ class PairRun(NamedTuple):
 
 
 def measure(run: PairRun) -> Measured:
-    """Measure the pairs of a run; collective, and all ranks get the result."""
+    """Measure the pairs of a run; collective, with the same result on all ranks."""
     mine = [cell for together in run.rounds() for cell in _round(run, together)]
     cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)
@@ -260,7 +362,7 @@ def _value(name: str, nbytes: int, seconds: float) -> float:
 def places_of(world: World) -> tuple[RankPlace, ...]:
     """Every rank's host and CPUs; collective."""
     cpus = cores()
-    # The NUMA node that contains all of them, if there is one.
+    # The NUMA node that holds all of them, if one does.
     numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
     return tuple(
         RankPlace(*one) for one in world.gather((socket.gethostname(), listed(cpus), numa, boot()))
@@ -283,7 +385,7 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
         raise ProbeError("measure", reason)
     cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.settings.sweep)]
     pairs = [pair for together in run.schedule for pair in together]
-    # One row per cell and block, one column per pair, which its first rank fills in.
+    # A row a cell and block, a column a pair, filled in by its first rank.
     table = np.zeros((len(cells), BLOCKS, len(pairs)))
     for block in range(BLOCKS):
         for together in run.rounds(block, BLOCKS):
@@ -300,14 +402,14 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     }
 
 
-#: Number of orders in which hosts communicate, to find racks; seed of these orders.
+#: Orders in which hosts meet, to tell racks apart.
 _ORDERS, _SEED = 12, 1
-#: Bytes of a message of this measurement, and its repetitions.
+#: A message of this measurement, and repetitions of it.
 RACK_BYTES, _RACK_REPETITIONS = 1 << 19, 3
 #: A pair within a rack keeps at least this share of its links' rate; a pair across an uplink does
 #: not.
 _SHARE_KEPT = 0.85
-# The share of a rack's pairs that must be fast, and the least number of hosts to look for racks.
+# The share of a rack's pairs that must be quick, and the fewest hosts that racks are looked for in.
 _WHOLE, _FEWEST_HOSTS = 0.8, 4
 
 
@@ -329,7 +431,7 @@ def orders(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def second_least(values: Sequence[float]) -> float:
-    """The second smallest value, so that neither a busy moment nor a round without load decides."""
+    """The second least value, so that no single round decides."""
     return sorted(values)[min(1, len(values) - 1)]
 
 

@@ -45,11 +45,11 @@ def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) 
 
 def hosts(text: str) -> tuple[str, ...]:
     """The names of hosts, joined by commas."""
-    found = tuple(name.strip() for name in text.split(","))
-    for name in found:
+    hosts_named = tuple(name.strip() for name in text.split(","))
+    for name in hosts_named:
         if not re.fullmatch(r"[\w.][\w.-]*", name):
             raise argparse.ArgumentTypeError(f"{name[:40]!r} is no host name")
-    return found
+    return hosts_named
 
 
 def patience(text: str) -> float | None:
@@ -97,7 +97,7 @@ def duration(text: str) -> float:
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Shares of 1 joined by commas, 10 at most."""
+    """Fractions such as 0.05, each at most 10, joined by commas."""
     return tuple(number(0, 10, "as a share")(part) for part in text.split(","))
 
 

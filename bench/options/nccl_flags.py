@@ -79,7 +79,7 @@ def _only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
 
 
 def add_flags(add: Callable[..., object]) -> None:
-    """Let a parser know all of them; ``--help`` does not list them."""
+    """Add all these flags to a parser; ``--help`` does not list them."""
     for flag in FLAGS:
         convert = _only(flag.idle, flag.remedy)
         add(

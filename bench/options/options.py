@@ -25,7 +25,7 @@ from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switc
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
-from collectives.formats.load import from_file
+from collectives.formats.load import is_file
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
@@ -48,7 +48,7 @@ TRANSFERS = (TWO_SIDED, "put", "get")
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm and its parameters; or one of `BESIDE`; or ``auto``, as a file says."""
+    """An algorithm and its parameters; or one of `BESIDE`; or ``auto``, chosen by a tuning file."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
@@ -163,7 +163,7 @@ class RunOptions(OptionGroup):
 
     @property
     def ranks(self) -> int | None:
-        """How many ranks to start; None where nothing says it, or several counts are given."""
+        """How many ranks to start; None if no count or several counts are given."""
         return self.rank_list[0] if len(self.rank_list) == 1 else None
 
     @property
@@ -189,7 +189,7 @@ class RunOptions(OptionGroup):
 
     @property
     def deadline(self) -> float:
-        """Seconds that a transport waits for another rank: past the time-out, which says more."""
+        """Seconds that a transport waits for another rank: longer than -T, whose error has more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
     def checked(self) -> Self:
@@ -423,7 +423,7 @@ class Options(RunOptions):
 
     @cached_property
     def algorithms(self) -> tuple[Choice, ...]:
-        """The contenders; more of ours beside the library's on GPUs where none was named."""
+        """The contenders. Without ``-A`` there are more schedules on GPUs than on the host."""
         return (
             _choices(self.algorithm, self.collective, more=self._more_on_gpus)
             + (Choice(NONBLOCKING),) * self.nonblocking
@@ -697,7 +697,7 @@ def parse_choice(text: str) -> Choice:
 
 
 def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:
-    """The contenders that ``-A`` names; without it ``more`` of ours than the usual one."""
+    """The contenders that ``-A`` names. Without ``-A``: the usual one, or four with ``more``."""
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
@@ -707,7 +707,7 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
-        if not (listed or "+" in choice.name or from_file(choice.name)):
+        if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
             every = [*known, *BESIDE, "auto", "all"]
             raise unknown("algorithm", choice.name, every, elsewhere=theirs)

@@ -40,7 +40,7 @@ class Alone:
 def find_alone(evidence: Evidence) -> Alone:
     """Compare all hosts that finished a launch alone."""
     reports: dict[int, list[tuple[int, HostReport]]] = defaultdict(list)
-    for one in evidence.alone():
+    for one in evidence.alone:
         if one.failure is None:
             launch = one.observation.launch.number
             reports[one.hosts[0]].append((launch, one.observation.reports[0]))

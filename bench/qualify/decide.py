@@ -102,7 +102,7 @@ class _Batch:
         self.chosen: list[Spec] = []
         self.random = np.random.default_rng([self.evidence.limits.seed, 2, self.evidence.batches])
         self.out = set(self.failures.hosts) | set(self.failures.unsure)
-        self.met = {(min(o.hosts), max(o.hosts)) for o in self.evidence.pairs()}
+        self.met = {(min(o.hosts), max(o.hosts)) for o in self.evidence.pairs}
 
     def specs(self) -> tuple[list[Spec], str]:
         """The stage and hosts of each launch, and what they are for; none when all is known."""
@@ -111,10 +111,11 @@ class _Batch:
             return every, "each host alone"
         self._failed()
         failed = len(self.chosen)
-        for number in self._next_rounds():
+        coming = self._next_rounds()
+        for number in coming:
             self._round(number)
             if len(self.chosen) > failed:
-                return self.chosen, "pairs of hosts"
+                return self.chosen, f"pairs of hosts, round {number + 1} of {coming.stop}"
         self._confirm()
         return self.chosen, "suspects once more"
 
@@ -123,7 +124,7 @@ class _Batch:
     def _rounds_so_far(self) -> int:
         batches = {
             o.observation.launch.batch
-            for o in self.evidence.pairs()
+            for o in self.evidence.pairs
             if o.observation.launch.stage == Stage.PAIRS
         }
         return len(batches)
@@ -135,7 +136,7 @@ class _Batch:
         """The rounds that are still to come; of the first of them that has any pairs one is run."""
         nhosts, done = len(self.evidence.hosts), self._rounds_so_far()
         # Where all hosts together failed, a host fails since it was paired.
-        failures = sum(has_failed(o) for o in self.evidence.together())
+        failures = sum(has_failed(o) for o in self.evidence.together)
         least = rounds(nhosts) if self._has_all_pairs() else min(ROUNDS, rounds(nhosts))
         least += min(failures, _LATE_ROUNDS)
         if done >= least and not self._has_all_pairs():
@@ -185,7 +186,7 @@ class _Batch:
         """Hosts, groups and pairs of which it is not known whether they are slow."""
         times = Counter(
             host
-            for one in self.evidence.pairs()
+            for one in self.evidence.pairs
             if one.observation.launch.stage == Stage.CONFIRM
             for host in one.hosts
         )
@@ -257,10 +258,10 @@ class _Batch:
         return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
     def _controls(self, most: int) -> None:
-        """Fast pairs beside the suspects."""
-        fast = self.speeds.fast
+        """Fast pairs beside the suspects, of hosts that keep nobody waiting."""
+        fast, late = self.speeds.fast, self.evidence.late()
         order = self.random.permutation(len(fast))[: 8 * most + 64]
-        pairs = [(int(a), int(b)) for a, b in fast[order].tolist()]
+        pairs = [(int(a), int(b)) for a, b in fast[order].tolist() if not late & {a, b}]
         self._match(Stage.CONFIRM, pairs, most)
 
     # ------------------------------------------------------------------- common

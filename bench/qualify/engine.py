@@ -48,7 +48,7 @@ class Interrupted(BusbarError):
 class Watcher(Protocol):
     """What is called during a campaign: with every decision, and with every observation."""
 
-    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+    def decided(self, decision: Decision) -> None:
         """A batch is about to begin, or with no launches the campaign is over."""
 
     def observed(self, observation: Observation) -> None:
@@ -92,7 +92,7 @@ class Engine:
         async with _interruptible(remedy):
             while True:
                 decision = decide(known)
-                watcher.decided(decision, known)
+                watcher.decided(decision)
                 if not decision.launches:
                     return decision
                 self._sizes[decision.launches[0].batch] = len(decision.launches)

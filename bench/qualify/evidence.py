@@ -26,6 +26,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+# A host is late if its launches take so many times as long as the median host's.
+_LATE = 1.3
+
 #: The channels of a host: what it sends, what it receives, and both at once.
 OUT, IN, DUPLEX = 0, 1, 2
 CHANNELS = ("out", "in", "both ways at once")
@@ -84,21 +87,23 @@ class Evidence:
         self.observations = observations
         small = [o for o in observations if o.launch.stage != Stage.TOGETHER]
         self.outcomes = [self._outcome(o) for o in small]
-        self.flows = self._flows([o for o in self.outcomes if len(o.hosts) == 2])
+        #: The launches of single hosts, of two hosts, and of more.
+        self.alone = [o for o in self.outcomes if len(o.hosts) == 1]
+        self.pairs = [o for o in self.outcomes if len(o.hosts) == 2]
+        self.together = [o for o in observations if o.launch.stage is Stage.TOGETHER]
+        self.flows = self._flows(self.pairs)
         self.batches = observations[-1].launch.batch + 1 if observations else 0
         self.used = observations[-1].launch.number + 1 if observations else 0
 
-    def alone(self) -> list[Outcome]:
-        """The launches of single hosts."""
-        return [o for o in self.outcomes if len(o.hosts) == 1]
-
-    def pairs(self) -> list[Outcome]:
-        """The launches of two hosts."""
-        return [o for o in self.outcomes if len(o.hosts) == 2]
-
-    def together(self) -> list[Observation]:
-        """The launches of more hosts."""
-        return [o for o in self.observations if o.launch.stage is Stage.TOGETHER]
+    def late(self) -> frozenset[int]:
+        """Hosts of which even the quickest launch took notably longer than other hosts' did."""
+        quickest: dict[int, float] = {}
+        for one in self.pairs:
+            for host in one.hosts:
+                seconds = one.observation.seconds
+                quickest[host] = min(seconds, quickest.get(host, seconds))
+        usual = _LATE * median(quickest.values()) if quickest else 0.0
+        return frozenset(host for host, seconds in quickest.items() if seconds > usual)
 
     def _outcome(self, one: Observation) -> Outcome:
         hosts = tuple([self.index[name] for name in one.launch.hosts])

@@ -55,7 +55,7 @@ def find_failures(evidence: Evidence) -> Failures:
     """The failures that all launches of one or two hosts show."""
     result = Failures()
     _alone(evidence, result)
-    failed = [o for o in evidence.pairs() if o.failure is not None]
+    failed = [o for o in evidence.pairs if o.failure is not None]
     if failed:
         _pairs(evidence, failed, result)
     return result
@@ -64,7 +64,7 @@ def find_failures(evidence: Evidence) -> Failures:
 def _alone(evidence: Evidence, result: Failures) -> None:
     """Judge hosts by their launches alone."""
     alone: dict[int, list[Outcome]] = defaultdict(list)
-    for one in evidence.alone():
+    for one in evidence.alone:
         (host,) = one.hosts
         if one.failure is not None or host in alone:
             alone[host].append(one)
@@ -84,7 +84,7 @@ def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> N
     """Judge hosts by their launches in pairs, the most implicated first, then links."""
     remaining = list(failed)
     implicated = frozenset(h for one in failed for h in one.hosts)
-    worked = _successes(evidence.pairs(), implicated)
+    worked = _successes(evidence.pairs, implicated)
     partners = _partners(remaining)
     while True:
         guilty = [h for h in partners if _is_guilty(h, remaining, partners, worked)]

@@ -310,7 +310,7 @@ class Recorder:
             (one.hostname, one.boot): host for host, one in engine.identities.items()
         }
 
-    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+    def decided(self, decision: Decision) -> None:
         """Print the stage, what it is for, and how long it takes at most."""
         if not decision.launches:
             return
@@ -318,7 +318,7 @@ class Recorder:
         if stage is not self._stage:
             print_note(f"stage {stage.value}: {_ABOUT[stage]}")
         self._stage = stage
-        print_note(_announced(decision.launches, decision.purpose, self._engine))
+        print_note(f"  {_announced(decision, self._engine)}")
 
     def observed(self, observation: Observation) -> None:
         """Keep an observation. Raises Unsupported where two names are of one machine."""
@@ -336,12 +336,16 @@ class Recorder:
         self.observations.append(observation)
 
 
-def _announced(launches: Sequence[Launch], purpose: str, engine: Engine) -> str:
+def _announced(decision: Decision, engine: Engine) -> str:
+    """What a batch is for, its launches, and how long they take at most."""
+    launches = decision.launches
     sizes = sorted({len(one.hosts) for one in launches})
     hosts = " or ".join(map(str, sizes)) + (" host" if sizes == [1] else " hosts")
     most = format_duration(longest(launches, engine))
-    count = "1 launch" if len(launches) == 1 else f"{len(launches)} launches"
-    return f"  {purpose}: {count} on {hosts} each, at most {most}"
+    count = f"{len(launches)} launches on {hosts} each"
+    if len(launches) == 1:
+        count = f"1 launch on {hosts}"
+    return f"{decision.purpose}: {count}, at most {most}"
 
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
@@ -410,7 +414,7 @@ def plan(engine: Engine, header: Header) -> Iterator[str]:
     known: list[Observation] = []
     total = 0.0
     while (decision := decide(header.cluster, header.limits, known)).launches:
-        yield f"# {_announced(decision.launches, decision.purpose, engine)}"
+        yield f"# {_announced(decision, engine)}"
         for launch in decision.launches:
             yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
         total += longest(decision.launches, engine)

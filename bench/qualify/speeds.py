@@ -178,6 +178,9 @@ class Judge:
         self.tests: tuple[Test, ...] = ()
         self.is_slow: Bools = np.less(self.ratio, log(evidence.limits.slow))
         self.explained = np.zeros(len(self.ratio), dtype=bool)
+        low, high = np.sort([self.flows.source, self.flows.target], axis=0)
+        #: A number of each flow's pair of hosts.
+        self.pair = low * self.nhosts + high
 
     def _crosses(self, racks: Ints | None) -> Bools:
         if racks is None:
@@ -231,11 +234,7 @@ class Judge:
 
     def _repeated(self) -> Bools:
         """Flows of pairs that are slow in several launches, and in most: not by chance."""
-        flows = self.flows
-        key = np.minimum(flows.source, flows.target) * self.nhosts + np.maximum(
-            flows.source, flows.target
-        )
-        _, member, times = np.unique(key, return_inverse=True, return_counts=True)
+        _, member, times = np.unique(self.pair, return_inverse=True, return_counts=True)
         slow = np.bincount(member, weights=self.is_slow)
         # A launch has up to three flows, of which a fault in one direction slows two.
         repeated: Bools = (slow > 3) & (2 * slow >= times)
@@ -275,10 +274,21 @@ class Judge:
         one_way: Bools = often[:, [OUT, IN]].all(axis=1) & known
         return every if 2 * every.sum() >= one_way.sum() else one_way
 
+    def usable(self) -> Bools:
+        """Ends of flows that say something of their host: no uplink explains them."""
+        ends = self.ends
+        usable: Bools = ~self.explained[ends.flow] & ends.informs & ~self.out[ends.partner]
+        return usable
+
+    def best(self, values: Floats) -> Floats:
+        """The greatest of the flows' values for each host and channel; -inf without flows."""
+        best = np.full((self.nhosts, 3), -np.inf)
+        np.maximum.at(best, (self.ends.host, self.ends.channel), values[self.ends.flow])
+        return best
+
     def _tallies(self) -> tuple[Ints, Ints]:
         """Fast and slow flows of each host and channel, without what an uplink explains."""
-        ends, shape = self.ends, (self.nhosts, 3)
-        usable = ~self.explained[ends.flow] & ends.informs & ~self.out[ends.partner]
+        ends, shape, usable = self.ends, (self.nhosts, 3), self.usable()
         slow = usable & self.is_slow[ends.flow]
         fast = usable & ~self.is_slow[ends.flow]
         return (
@@ -298,13 +308,7 @@ class Judge:
         trusted = (fast[partner] >= needed[ends.partner_channel]) & (
             fast[partner] >= slow[partner] - 1
         )
-        counts = (
-            self.is_slow[ends.flow]
-            & trusted
-            & ~self.explained[ends.flow]
-            & ends.informs
-            & ~self.out[ends.partner]
-        )
+        counts = self.is_slow[ends.flow] & trusted & self.usable()
         shown = _counted((self.nhosts, 3), ends.host[counts], ends.channel[counts])
         gains = np.array([test.slow for test in self.tests])
         losses = np.array([test.fast for test in self.tests])
@@ -492,14 +496,12 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
     score, counts = judge.score_hosts()
     present = np.bincount(judge.flows.channel, minlength=3)[[OUT, OUT, DUPLEX]] > 0
     cleared = ((score <= log(MISSED)) | ~present).all(axis=1) | judge.out
-    best = np.full((judge.nhosts, 3), -np.inf)
-    np.maximum.at(best, (ends.host, ends.channel), judge.ratio[ends.flow])
-    result.best = np.exp(np.where(present, best, np.inf).min(axis=1))
+    result.best = np.exp(np.where(present, judge.best(judge.ratio), np.inf).min(axis=1))
     _thresholds(judge, result)
     cleared[[*result.hosts, *result.unsure]] = False
     order = np.argsort(ends.host, kind="stable")
     starts = np.searchsorted(ends.host[order], np.arange(judge.nhosts + 1))
-    usable = ~judge.explained[ends.flow] & ends.informs & ~judge.out[ends.partner]
+    usable = judge.usable()
     for host in np.flatnonzero(~cleared).tolist():
         if host in result.hosts or host in result.unsure:
             continue
@@ -528,9 +530,7 @@ def _thresholds(judge: Judge, result: Speeds) -> None:
     least = np.array([one_way, one_way, minimum.get(BOTH, 0.0)])
     if not least.any():
         return
-    best = np.full((judge.nhosts, 3), -np.inf)
-    np.maximum.at(best, (ends.host, ends.channel), judge.flows.rate[ends.flow])
-    rate = np.exp(best)
+    rate = np.exp(judge.best(judge.flows.rate))
     below = (rate < least) & (rate > 0) & ~judge.out[:, None]
     for host in np.flatnonzero(below.any(axis=1)).tolist():
         channels = np.flatnonzero(below[host])
@@ -601,21 +601,22 @@ def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> No
 def _links(judge: Judge, limit: float, result: Speeds) -> None:
     """Sort pairs that are slow although both hosts are fast with others.
 
-    Pairs of rounds only: pairs beside suspects are for comparison, and they would never end.
+    Of launches in rounds, and where every pair is measured of each pair's first launch, which may
+    have been for a suspect. Other pairs beside suspects are for comparison: they would never end.
     """
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
-    odd = counts[:nflows] & counts[nflows:] & flows.in_round
+    looked_at = flows.in_round
+    if judge.nhosts <= judge.evidence.limits.all_pairs:
+        _, first, member = np.unique(judge.pair, return_index=True, return_inverse=True)
+        looked_at = looked_at | (flows.launch == flows.launch[first[member]])
+    odd = counts[:nflows] & counts[nflows:] & looked_at
     slow = np.zeros(judge.nhosts, dtype=bool)
     slow[list(result.hosts)] = True
     odd &= ~slow[flows.source] & ~slow[flows.target]
-    key = np.minimum(flows.source, flows.target) * judge.nhosts + np.maximum(
-        flows.source, flows.target
-    )
-    rows = np.flatnonzero(np.isin(key, np.unique(key[odd])) & ~judge.explained)
     by_pair: dict[int, list[int]] = defaultdict(list)
-    for row in rows.tolist():
-        by_pair[int(key[row])].append(row)
+    for row in np.flatnonzero(np.isin(judge.pair, judge.pair[odd]) & ~judge.explained).tolist():
+        by_pair[int(judge.pair[row])].append(row)
     for code, mine in sorted(by_pair.items()):
         _link(judge, np.array(mine), divmod(code, judge.nhosts), limit, result)
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 from bench.qualify.lines import Identity
 from bench.qualify.model import Cluster, Limits, Observation, Verdict
 from busbar.errors import StoreError, Unsupported
-from busbar.filelock import Claim
-from busbar.files import GrowingFile, check, read, write
+from busbar.files import Claim, GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
 # Observations are no records: `reports` takes all files `.jsonl` of a folder for such.

@@ -62,7 +62,7 @@ class _Sets:
     def __init__(self, evidence: Evidence, pair: float):
         self.pair = pair
         self.by_set: dict[Group, list[Observation]] = {}
-        for one in evidence.together():
+        for one in evidence.together:
             group = tuple(evidence.index[name] for name in one.launch.hosts)
             self.by_set.setdefault(group, []).append(one)
 

@@ -61,11 +61,11 @@ def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict
         return _failed("host", subject, failures.hosts[host])
     if host in speeds.hosts:
         slow = speeds.hosts[host]
-        return _slow("host", subject, slow, _seen(slow))
+        return _ratio("host", subject, State.SLOW, slow, _seen(slow))
     if host in alone.slow:
         measure, slow = min(alone.slow[host].items(), key=lambda item: item[1].ratio)
         often = f"{measure} alone, in {len(slow.launches)} launches{_threshold(slow)}"
-        return _slow("host", subject, slow, often)
+        return _ratio("host", subject, State.SLOW, slow, often)
     if host in alone.different:
         launches, reason = alone.launches.get(host, ()), alone.different[host]
         return Verdict("host", subject, State.DIFFERENT, reason, launches=launches)
@@ -117,10 +117,6 @@ def _failed(kind: str, subject: tuple[str, ...], one: Finding) -> Verdict:
     return Verdict(kind, subject, one.state, one.reason, launches=one.launches)
 
 
-def _slow(kind: str, subject: tuple[str, ...], slow: Slow, reason: str) -> Verdict:
-    return _ratio(kind, subject, State.SLOW, slow, reason)
-
-
 def _ratio(kind: str, subject: tuple[str, ...], state: State, slow: Slow, reason: str) -> Verdict:
     return Verdict(kind, subject, state, reason, slow.ratio, slow.low, slow.high, slow.launches)
 
@@ -131,7 +127,7 @@ def _links(findings: Findings) -> Iterator[Verdict]:
         yield _failed("link", (names[a], names[b]), one)
     for (a, b), slow in sorted(findings.speeds.links.items()):
         often = f"seen in {len(slow.launches)} launches, both hosts are fast with others"
-        yield _slow("link", (names[a], names[b]), slow, often)
+        yield _ratio("link", (names[a], names[b]), State.SLOW, slow, often)
 
 
 def _uplinks(findings: Findings) -> Iterator[Verdict]:
@@ -139,11 +135,11 @@ def _uplinks(findings: Findings) -> Iterator[Verdict]:
     for group, slow in sorted(speeds.uplinks.items(), key=lambda item: sorted(item[0])):
         subject = tuple(evidence.hosts[host] for host in sorted(group))
         reason = f"seen in {slow.partners} batches; fast among themselves"
+        state = State.SLOW
         if 2 * len(group) >= len(evidence.hosts):
             reason = f"{reason}; no third rack to tell which of two uplinks it is"
-            yield _ratio("uplink", subject, State.CANNOT_TELL, slow, reason)
-        else:
-            yield _slow("uplink", subject, slow, reason)
+            state = State.CANNOT_TELL
+        yield _ratio("uplink", subject, state, slow, reason)
 
 
 def _groups(findings: Findings) -> Iterator[Verdict]:

@@ -1,29 +1,169 @@
-"""The chosen algorithms, built for this run's ranks and proven once."""
+"""The rows of a sweep, and what runs: algorithms, built and proven once, or pairs of ranks."""
 
 from __future__ import annotations
 
+import csv
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
-from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, RunOptions, parse_choice
+from bench.links.exchange import ExchangePattern, exchange
+from bench.options.options import (
+    BESIDE,
+    NONBLOCKING,
+    TWO_SIDED,
+    Choice,
+    Options,
+    Pairing,
+    RunOptions,
+    parse_choice,
+)
 from bench.run.tuning_file import load, lookup
-from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
+from busbar.files import read_text
 from collectives.execution.registry import auto_order
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import traffic
+from collectives.schedule.counts import busiest, matrix, spread
 from collectives.schedule.digest import digest
+from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Elements
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
+from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 from collectives.schedule.verify import verify
+from reports.records.measurement import Record
+
+# A matrix of four thousand ranks.
+_MOST_BYTES = 1 << 26
+
+
+class SizeRow(NamedTuple):
+    """One row: ``elements`` of each part, and what the size and count columns show.
+
+    ``op`` is "none" and ``shown_root`` -1 where the collective has none, as nccl-tests prints.
+    """
+
+    dtype: str
+    op: str
+    root: int
+    shown_root: int
+    elements: Elements
+    size: int
+    count: int  # type: ignore[assignment]
+
+
+def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """A counts matrix (elements) from a CSV file. Raises Unsupported with file and line."""
+    table: list[list[int]] = []
+    text = read_text(path, _MOST_BYTES)
+    try:
+        for number, line in enumerate(csv.reader(text.splitlines()), 1):
+            if not line or line[0].lstrip().startswith("#"):
+                continue
+            if len(table) >= 65536:
+                raise Unsupported(f"{path}: more than 65536 lines")
+            try:
+                table.append([int(cell) for cell in line if cell.strip()])
+            except ValueError:
+                raise Unsupported(
+                    f"{path}, line {number}: {','.join(line)[:60]!r} is not whole numbers"
+                ) from None
+    except csv.Error as error:
+        raise Unsupported(f"{path}: cannot be read: {error}") from None
+    if len({len(line) for line in table}) > 1 or not table:
+        raise Unsupported(f"{path}: the lines must have one number a rank each")
+    return matrix(table, nranks)
+
+
+def roots(spec: Collective, options: RunOptions, nranks: int) -> range:
+    """The roots to sweep: all for ``-r all``, else the one that was given.
+
+    Raises Unsupported for a root that is no rank. Where a collective has no root the one given
+    still reaches the algorithms that have one.
+    """
+    if options.root is None:
+        return range(nranks) if spec.rooted else range(1)
+    if options.root >= nranks:
+        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
+    return range(options.root, options.root + 1)
+
+
+def rows(spec: Collective, options: Options, nranks: int) -> Iterator[SizeRow]:
+    """All rows of a sweep, in nccl-tests' order; sizes that are too small to share have none."""
+    ops = options.ops if spec.reduces else ("none",)
+    if spec.unit is Unit.NOTHING:
+        yield SizeRow("uint8", "none", 0, -1, 1, 0, 0)
+        return
+    for kind in options.dtypes:
+        for op in ops:
+            for root in roots(spec, options, nranks):
+                shown = root if spec.rooted else -1
+                for size in _sizes(spec, options, nranks, dtype(kind).itemsize):
+                    yield SizeRow(kind, op, root, shown, *size)
+
+
+def _sizes(
+    spec: Collective, options: Options, nranks: int, itemsize: int
+) -> Iterator[tuple[Elements, int, int]]:
+    if spec.name == "alltoallv":
+        yield from _uneven(options, nranks, itemsize)
+        return
+    for wanted in options.sizes:
+        size = spec.size(nranks, wanted, itemsize)
+        if size.shown_count > 0:
+            yield size.elements, size.shown_bytes, size.shown_count
+
+
+def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elements, int, int]]:
+    """All-to-all-v: the counts of a file, or nccl-tests' spread of every size."""
+    if options.counts is not None:
+        counts = read_counts(options.counts, nranks)
+        most = busiest(counts)
+        yield counts.ravel(), most * itemsize, most
+        return
+    for wanted in options.sizes:
+        counts = spread(nranks, wanted, itemsize, options.spread)
+        most = busiest(counts)
+        if most > 0:
+            yield counts.ravel(), most * itemsize, most
+
+
+def check(spec: Collective, options: Options, nranks: int) -> list[str]:
+    """Go through all rows without running one; gives notes on sizes that have none.
+
+    Raises Unsupported for what cannot be a row, and where no row is left.
+    """
+    roots(spec, options, nranks)
+    if spec.unit is Unit.NOTHING or options.counts is not None:
+        deque(rows(spec, options, nranks), maxlen=0)
+        return []
+    notes: list[str] = []
+    for kind in options.dtypes:
+        itemsize = dtype(kind).itemsize
+        few = len(options.sizes) - sum(1 for _ in _sizes(spec, options, nranks, itemsize))
+        if few:
+            # Those that are too small come first; what fits one fits all above it.
+            below = options.sizes[few - 1]
+            note = (
+                f"{below} bytes are less than one element of {itemsize} bytes"
+                if spec.unit is Unit.PART
+                else f"{below} bytes leave each of {nranks} ranks less than the {ALIGN_BYTES} that"
+                " nccl-tests rounds to"
+            )
+            if few == len(options.sizes):
+                raise Unsupported(f"{note}; use a larger -e")
+            notes.append(f"left out: sizes up to {below} B: {note}")
+    return notes
 
 
 class RankSetup(NamedTuple):
@@ -40,7 +180,7 @@ class RankSetup(NamedTuple):
 
 
 class Contender:
-    """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
+    """An algorithm for so many ranks, with a schedule for each root; `prove` checks them.
 
     ``holds``: how many of what a row times one iteration carries out. ``reach``: how ranks reach
     into each other's memory, where no messages are sent.
@@ -49,7 +189,7 @@ class Contender:
     """
 
     holds: int = 1
-    reach: Reach | None = None
+    reach: OneSidedAccess | None = None
 
     def __init__(self, spec: Collective, options: RunOptions, choice: Choice, nranks: int) -> None:
         self.label, self._name = choice.label, choice.name
@@ -154,7 +294,7 @@ class SizeDependentContender:
 
 
 def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> SizeDependentContender:
-    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+    """``-A auto``: at each size the choice of a tuning file for these ranks and transport.
 
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """
@@ -225,8 +365,8 @@ def prove(todo: Sequence[Job], world: World) -> None:
     fault, wanted = world.broadcast([fault, mine])
     if fault:
         raise Unsupported(f"a schedule is wrong: {fault}")
-    same = world.gather(mine == wanted)
-    if not all(same):
+    if not world.combine(np.array([float(mine == wanted)]), "min")[0]:
+        same = world.gather(mine == wanted)
         raise Unsupported(
             f"rank {same.index(False)} has another schedule than rank 0, which was proven; give all"
             " hosts the same Busbar and the same files"
@@ -255,3 +395,126 @@ def _choose(
     if not contenders:
         raise Unsupported(reasons[0])
     return contenders, [f"left out: {reason}" for reason in reasons]
+
+
+# OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
+# trips of one iteration, which is run often.
+_SMALL_BYTES, _TRIPS, _LARGE_TRIPS = 8192, 100, 10
+_TITLES: Mapping[str, str] = {
+    "latency": "one way between two ranks",
+    "bandwidth": "windows of messages one way between two ranks",
+    "bidirectional_bandwidth": "windows of messages both ways between two ranks",
+}
+
+
+def build_jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
+    """The jobs of a command: the tests of pairs, or `bench.run.contenders.jobs`."""
+    first = wanted[0]
+    if first.pairing is not None:
+        return pair_jobs(first, first.pairing, ranks.nranks)
+    return jobs(wanted, ranks)
+
+
+def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
+    """The tests of pairs that were asked for, one way of moving bytes after the other.
+
+    Times are OSU's (docs/pt2pt.md): half a ping-pong; a window of messages and its answer; windows
+    both ways at once. An iteration holds several of these, and a row's time is that of one.
+    Raises Unsupported for fewer ranks than the pairs need.
+    """
+    most = nranks // 2
+    count = most if pairing.pairs is None else pairing.pairs
+    if not 0 < count <= most:
+        count = max(1, count)
+        what = "a pair" if pairing.pairs is None else f"--pairs {count}"
+        few = "there is 1" if nranks == 1 else f"there are {nranks}"
+        start = f"--ranks {2 * count} (or mpirun -n {2 * count}) starts them"
+        raise Unsupported(f"{what} takes {2 * count} ranks, and {few}; {start}")
+    # As osu_mbw_mr: with ranks in blocks by host, each pair crosses between two halves.
+    pairs = [(rank, rank + most) for rank in range(count)]
+    sweeps = []
+    for test in pairing.tests:
+        for way in options.algorithms:
+            parameters = {} if pairing.pairs is None else {"pairs": pairing.pairs}
+            if test != "latency" and pairing.window != Pairing.window:
+                parameters["window"] = pairing.window
+            named = replace(way, parameters=tuple(parameters.items()))
+            small, large = (
+                _Exchange(options, pairing, pairs, test, named, nranks, trips)
+                for trips in (_TRIPS, _LARGE_TRIPS)
+            )
+            chosen = SizeDependentContender(small.label, [(0, small), (_SMALL_BYTES + 1, large)])
+            notes = check(small.spec, options, nranks)
+            one = chosen if test == "latency" else small
+            sweeps.append(Job(small.spec, replace(options, collective=test), [one], notes))
+    return sweeps
+
+
+class _Exchange(Contender):
+    """A way of moving bytes in a test, so many ``trips`` an iteration where one waits for another.
+
+    ``spec``: the test as a collective.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        pairing: Pairing,
+        pairs: list[tuple[int, int]],
+        test: str,
+        way: Choice,
+        nranks: int,
+        trips: int,
+    ) -> None:
+        both, alone = test == "bidirectional_bandwidth", test == "latency"
+        if way.name != TWO_SIDED:
+            self.reach = OneSidedAccess(way.name, trips if alone else 1)
+        if alone and self.reach is None:
+            self._made, spec = exchange(ExchangePattern(chained=True), pairs, nranks, trips)
+            self.holds = 2 * trips
+        else:
+            n = 1 if alone else pairing.window
+            # Whoever puts knows from its flush that all has arrived, and needs no answer.
+            answered = self.reach is None and not both
+            # One that gets is the first of its pair, as one that puts or sends is.
+            ends = [(b, a) for a, b in pairs] if way.name == "get" else pairs
+            how = ExchangePattern(both=both, messages=n, answered=answered)
+            self._made, spec = exchange(how, ends, nranks)
+            self.holds = trips if alone else n
+        ways = 1 if alone else len(pairs) * (1 + both)
+        self.spec = replace(spec, name=test, title=_TITLES[test], bus_factor=lambda n: float(ways))
+        super().__init__(self.spec, options, way, nranks)
+
+    def schedule(self, root: int) -> Schedule:
+        """The exchange, which has no root."""
+        self._schedules[root] = self._made
+        return self._made
+
+    def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
+        """See `Contender.traffic`."""
+        sent, received = super().traffic(elements, itemsize, root)
+        times = 1 if self.reach is None else self.reach.times
+        return sent * times, received * times
+
+
+def each(record: Record, holds: int) -> Record:
+    """A record with times per operation, of iterations that hold ``holds`` operations each.
+
+    Counts of bytes are of whole iterations, and so are left out.
+    """
+    if holds == 1:
+        return record
+
+    def one(times: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(t / holds, 12) for t in times)  # to the picosecond, as measured
+
+    return structs.replace(
+        record,
+        times_s=one(record.times_s),
+        per_rank_s=tuple(map(one, record.per_rank_s)),
+        also={name: one(times) for name, times in record.also.items()},
+        sent_bytes=None,
+        received_bytes=None,
+        total_bytes=None,
+        per_iteration=holds,
+    )

@@ -10,14 +10,30 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bench.launch.control_socket import ControlSocket
 from busbar.cpulist import listed, members
 from busbar.host import boot, cores, cpu_model, hostname
 from busbar.installation import busbar_version, revision
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.cores import Load, busiest
+
+
+class RunContext(NamedTuple):
+    """The world and transports of a run on one rank.
+
+    ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the
+    same; ``library``: that one's name and version. ``line``: to whoever started this rank.
+    """
+
+    world: World
+    transport: Transport
+    baseline: Transport
+    library: str
+    line: ControlSocket
+
 
 # Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
@@ -30,7 +46,7 @@ def allowed(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def place(world: World, transport: Transport) -> dict[str, Any]:
-    """Where this rank is, as JSON values: process, host, cores, GPU; one rank a node says more."""
+    """Where this rank is, as JSON values; the first rank of a node adds the map's fingerprint."""
     first = list(world.nodes).index(world.nodes[world.rank]) == world.rank
     return {
         "pid": os.getpid(),
@@ -52,12 +68,11 @@ def load(world: World, transport: Transport) -> Load | None:
     """
     if transport.on_gpu:
         return None
-    everyone = world.gather([boot(), listed(cores())])
-    kernels = list(dict.fromkeys(kernel for kernel, _ in everyone))
-    return busiest(
-        [kernels.index(kernel) for kernel, _ in everyone],
-        [members(cpus) or () for _, cpus in everyone],
-    )
+    everyone = world.collect([boot(), listed(cores())])
+    number = {kernel: i for i, kernel in enumerate(dict.fromkeys(k for k, _ in everyone))}
+    nodes = [number[kernel] for kernel, _ in everyone]
+    found = world.broadcast(busiest(nodes, [members(cpus) or () for _, cpus in everyone]))
+    return None if found is None else Load(*found)
 
 
 def machine() -> str | None:

@@ -58,7 +58,7 @@ class Need(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """A pool that cannot give what is needed of it: bytes, and ranks that take from it."""
+    """A pool with too little memory: bytes needed and free, and the ranks that take from it."""
 
     name: str
     need: int
@@ -212,7 +212,7 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
 
 
 class Room:
-    """The memory of a run; every method is called by all ranks together, and gives all the same.
+    """The memory of a run; every method is called by all ranks together.
 
     It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a
     transport has a method ``room`` that gives the GPU's name and its free bytes. One whose plans
@@ -241,13 +241,17 @@ class Room:
         return [pool._replace(most=self._most.get(pool.key)) for pool in known]
 
     def seen(self) -> list[list[Pool]]:
-        """The free memory that every rank sees now."""
-        return [[Pool(*pool) for pool in one] for one in self._world.gather(self._look())]
+        """The free memory that every rank sees now, on rank 0; empty on the others."""
+        return [[Pool(*pool) for pool in one] for one in self._world.collect(self._look())]
 
     def lack(self, need: Need) -> Lack | None:
-        """The memory that cannot hold this row, or None. ``need`` is this rank's own."""
-        needs = [Need(*one) for one in self._world.gather(need)]
-        return lack(needs, self.seen())
+        """The memory that cannot hold this row, or None, the same on all ranks.
+
+        ``need`` is this rank's own.
+        """
+        needs = [Need(*one) for one in self._world.collect(need)]
+        found = self._world.broadcast(lack(needs, self.seen()))
+        return None if found is None else Lack(*found)
 
 
 def buffers(
@@ -271,7 +275,7 @@ def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> i
 
 
 def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
-    """Vectors that a library took, from its bytes; 0 where vectors are too small to tell."""
+    """Vectors that a library took, from its bytes; 0 if vectors are too small for an estimate."""
     vector = _vector(sizes, rank)
     return nbytes / vector if vector >= _LEAST_VECTOR else 0.0
 

@@ -57,9 +57,12 @@ class NoiseCounters:
     def gather(self) -> tuple[Noise | None, tuple[float, ...]]:
         """The noise, None without any, and each rank's share of time ready without a core.
 
-        All ranks call this together and get the same.
+        All ranks call this together. Rank 0, which writes the records, has the result; the others
+        have none.
         """
-        everyone = self._world.gather(between(self._before, self._after))
+        everyone = self._world.collect(between(self._before, self._after))
+        if not everyone:
+            return None, ()
         waits = tuple(waiting(one) for one in everyone)
         # Threads of one process have their CPU time together.
         if self._world.name == "inproc":

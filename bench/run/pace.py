@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
-from bench.run.contenders import Contender, Job, SizeDependentContender
+from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import Need, Pool, Room, beside, buffers, lack
-from bench.run.work import SizeRow, rows
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 
@@ -84,7 +83,7 @@ class Pace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._clock() - self._start
 
     def begin(self) -> None:
@@ -147,7 +146,7 @@ def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
 
 
 def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[int]:
-    """The order in which rows are measured: as they stand, or as a launch draws it."""
+    """The order in which rows are measured: as listed, or as a launch draws it."""
     if options.launch is None:
         return range(len(work))
     return options.launch.order([row.block for row in work], cycle)

@@ -11,8 +11,8 @@ from threading import Lock
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import RunOptions
 from bench.run.environment import machine
-from bench.run.layout import report_width
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
@@ -20,8 +20,7 @@ from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, level_of
-from reports.tables.arrivals import arrivals_table
-from reports.tables.pairs import TESTS, pairs
+from reports.tables.summary import TESTS, arrivals_table, pairs
 
 # Seconds that the end of a run waits for a row that is being written or printed. Behind a pager
 # that shows a full page, printing never ends.
@@ -83,7 +82,7 @@ class Recorder:
                 self._say(lines)
 
     def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
-        """The last words of the run; whoever calls first has them.
+        """Print the closing report and close the files; only the first call does.
 
         ``reason``: why it ends before its time, as a note, after which there is none of any thread.
         """
@@ -143,7 +142,7 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The answer in a sentence each; of several arrival patterns, and of pairs, their table."""
-    from reports.tables.winners import conclusion_lines  # not before the first row
+    from reports.tables.scaling import conclusion_lines  # not before the first row
 
     lines = []
     for name in dict.fromkeys(row.collective for row in rows):

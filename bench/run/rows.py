@@ -1,18 +1,19 @@
-"""One row and placement on one rank: memory, buffers, plan, times, proof of the result."""
+"""One row on one rank: case, memory and buffers, times, proof of the result, record."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from bench.options.argument_types import Checks
-from bench.run.case import Case
-from bench.run.context import RunContext
-from bench.run.data import Inputs
+from bench.run.data import Checked, Inputs, ResultCheck, poison
+from bench.run.environment import RunContext
 from bench.run.memory import (
     Arena,
     MemoryGrowth,
@@ -25,9 +26,7 @@ from bench.run.memory import (
     taken,
 )
 from bench.run.noise import NoiseCounters
-from bench.run.overlap import measure_overlap
 from bench.run.pace import Pace
-from bench.run.proof import Checked, ResultCheck, poison
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
 from bench.timing.measure import Timing, measure
@@ -37,11 +36,102 @@ from busbar.units import format_bytes
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, LibraryCall
-from collectives.schedule.layout import Layout
+from collectives.execution.transport import (
+    Action,
+    Array,
+    LibraryCall,
+    OneSidedAccess,
+    Start,
+    Wrapper,
+)
+from collectives.execution.world import World
+from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
-from collectives.schedule.spec import Unit
-from reports.records.measurement import Record
+from collectives.schedule.ops import Op
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
+from reports.records.measurement import Overlap, Record
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: ``schedule`` is None for the library's own collective and for work sharing.
+
+    ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's in that form.
+    """
+
+    spec: Collective
+    schedule: Schedule | None
+    dtype: np.dtype[Any]
+    op: Op | None
+    elements: Elements
+    root: int
+    worksharing: bool = False
+    reach: OneSidedAccess | None = None
+    nonblocking: bool = False
+
+    def layout(self, nranks: int) -> Layout:
+        """Where parts lie on so many ranks."""
+        if self.schedule is not None:
+            return Layout.of(self.schedule, self.spec, self.root)
+        return Layout(self.spec, nranks, self.spec.parts(nranks), self.root)
+
+    def fitting(self, nranks: int, need: int, free: int) -> int:
+        """The largest power of two of bytes that would fit, by proportion."""
+        size = self.spec.total(nranks) * int(np.max(self.elements)) * self.dtype.itemsize
+        bound = max(1, size * free // need)
+        return 1 << (int(bound).bit_length() - 1)
+
+
+_FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
+# A vector that stays in the nearest cache, and how much of it is timed to know its speed.
+_ELEMENTS, _TRIAL = 512, 200
+
+
+def measure_overlap(action: Action, world: World, alone: float, most: int) -> Overlap:
+    """Measure the overlap of a non-blocking collective with computation; all ranks get the same.
+
+    As IMB-NBC: a rank starts the library's collective, computes for about as long as the collective
+    takes by itself, and waits for the rest. Intel MPI Benchmarks, User Guide, "Measuring
+    Communication and Computation Overlap".
+    ``alone``: seconds of the collective by itself. Of each round those of the rank count that took
+    longest, and of all rounds the medians: ``most`` at most, 3 to 30, for about two seconds.
+    """
+    both = _Overlapped(action, alone)
+    rounds = max(_FEWEST, min(most, _MOST, int(_BUDGET_S / (2 * alone)) if alone > 0 else _MOST))
+    spans = both.spans(rounds + _WARMUP, Start(world.barrier))
+    together, computing = (
+        median(world.combine(seconds[_WARMUP:], "max").tolist())
+        for seconds in (spans.seconds, np.array(both.computing))
+    )
+    return Overlap(alone, computing, together)
+
+
+class _Overlapped(Wrapper):
+    """A non-blocking collective with computing in its midst; `computing`: how long that took."""
+
+    def __init__(self, action: Action, seconds: float) -> None:
+        self.action, self.computing = action, list[float]()
+        self._vector, self._times = np.ones(_ELEMENTS), _TRIAL
+        best = min([self._compute() for _ in range(4)][1:])
+        self._times = max(1, round(seconds / best * _TRIAL))
+        # Made once: nothing but the collective and the computing is inside the clock.
+        self._work = lambda: self.computing.append(self._compute())
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+        self.action.over(self._work)
+
+    def _compute(self) -> float:
+        """Compute for about the seconds asked for, in cache and without the system.
+
+        Returns how long it really took.
+        """
+        start, vector = time.perf_counter(), self._vector
+        for _ in range(self._times):
+            np.multiply(vector, 1.0, out=vector)
+        return time.perf_counter() - start
+
 
 _LOST = (
     "of {} iterations in windows there is none that every rank began in time: use --sync barrier"
@@ -64,7 +154,7 @@ class Bench:
         pace: Pace,
         follow: Callable[[Action | None], object] = lambda action: None,
     ) -> None:
-        """``room``: what there is to take memory from.
+        """``room``: the memory that rows may take.
 
         ``pace``: what a row may take of the sweep's time; rank 0's decides. ``follow``: called with
         the action that runs next, and with None when it is closed.
@@ -93,7 +183,9 @@ class Bench:
         if refusal:
             return Record(skipped=refusal)
         source, target = self._buffers(case, layout, in_place)
-        limit = self._rooflines.limit(layout, case.elements, in_place, source, target)
+        own = {Buffer.IN: source, Buffer.OUT: target}
+        called = LibraryCall(case.spec, own, case.op, case.elements, case.root, in_place)
+        limit = self._rooflines.limit(layout, called)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)
@@ -164,7 +256,7 @@ class Bench:
         return own + beside(case.spec, sizes, rank, vectors) + self._baseline.rotation(own)
 
     def _refusal(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> str:
-        """Why the row does not fit beside what is still held for it; empty where it does."""
+        """The reason why the row does not fit into memory; empty if it does."""
         held = self._arena.keep(sizes)
         need = self._need(case, program, sizes, in_place)
         self._transport.trim()

@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from busbar.errors import ProbeError
 from collectives.execution.transport import Transport
@@ -140,13 +141,12 @@ class Gauges:
     ) -> None:
         self._world, self._energy, self.why = world, energy, ""
         ids = transport.device_busid, transport.device_uuid
-        everyone = world.gather([world.nodes[world.rank], *ids])
-        self.active = any(busid or uuid for _, busid, uuid in everyone)
+        self.active = bool(world.combine(np.array([float(any(ids))]), "max")[0])
         self._mine: Sampler | None = None
         if not self.active:
             self.why = "--energy: no GPU carries these rows, so no joules are told" * energy
             return
-        problem = ""
+        everyone, problem = world.gather([world.nodes[world.rank], *ids]), ""
         if any(ids) and everyone.index(everyone[world.rank]) == world.rank:
             try:
                 self._mine = Sampler((watch or _by_nvml)(*ids), period)
@@ -170,7 +170,7 @@ class Gauges:
             self._mine.begin()
 
     def more(self, timed: Record) -> int:
-        """How many iterations more it takes until energy can be told; the same on all ranks."""
+        """How many more iterations the energy counter needs; the same on all ranks."""
         if not (self._energy and self.active and timed.times_s):
             return 0
         each = max(median(timed.times_s), 1e-7)

@@ -2,42 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count as forever
 from itertools import groupby
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from bench.run.contenders import Job
-from bench.run.context import RunContext
-from bench.run.environment import describe, place
-from bench.run.groups import Group
-from bench.run.layout import layout
+from bench.options.arrival import ArrivalPattern
+from bench.options.options import RunOptions
+from bench.run.contenders import Contender, Job, SizeDependentContender, each
+from bench.run.data import describe_checks
+from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
-from bench.run.noise import not_quiet
+from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.proof import remark as check_remark
 from bench.run.recorder import Recorder, closing, closing_sentences
 from bench.run.roofline import Rooflines
-from bench.run.row_results import RowResults
-from bench.run.rows import Bench
+from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
-from bench.run.screen import Screen
-from bench.run.start_sync import StartSync
-from bench.run.stopped_neighbour import StoppedNeighbour
-from bench.run.table_text import RankSummary, banner, remarks, shown
-from bench.run.watchdog import Watchdog
+from bench.run.screen import Group, Screen
+from bench.run.table_text import RankSummary, banner, layout, remarks, shown
+from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
+from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
-from reports.exports.nccl_table import footer
+from collectives.execution.transport import Transport
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.ops import op
+from reports.exports.run_table import footer
+from reports.readers.codec import run_of
 from reports.records.cores import Load
-from reports.records.measurement import Placements
+from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
+from reports.records.table import measured
 
 
-class Session:
-    """Everything one run needs on one rank. Raises Unsupported where the options do not fit it."""
+class RunSession:
+    """What a run of any kind has on one rank: its screen, its records, and a watch over its rows.
+
+    ``screen``: of this rank, or of its group. ``sentences``: see `Recorder`. All ranks make one
+    together, and call its methods so.
+    """
+
+    def __init__(
+        self,
+        opened: RunContext,
+        options: RunOptions,
+        screen: Screen | None = None,
+        sentences: Callable[[Sequence[Measurement]], Sequence[str]] | None = None,
+    ) -> None:
+        world = opened.world
+        self._opened, self._world, self._run_options = opened, world, options
+        self._screen = screen or Screen(world.rank)
+        self._keeper = Recorder(world, self._screen, options, opened.line, sentences=sentences)
+        places = world.collect(place(world, opened.transport))
+        self._people = RankSummary.of(places)
+        #: The environment of the records, which only rank 0 writes.
+        self._environment = (
+            describe(opened.library, world, opened.transport, places) if world.rank == 0 else {}
+        )
+        self._watch: Watchdog
+
+    def _start_watch(self) -> None:
+        """Start the watch, once all that may refuse the options has been made."""
+        tick = StoppedNeighbour(self._opened, self.stop).beside(self._screen.tick)
+        timeout, line = self._run_options.timeout, self._opened.line
+        self._watch = Watchdog(self._world, timeout, self.stop, line, tick)
+
+    def _measure_rows(self, measure: Callable[[], object]) -> None:
+        """Measure all rows. If a rank is lost, the results so far are reported first."""
+        try:
+            measure()
+        except RankFailure as error:
+            reason = str(error)
+            self._keeper.end(lambda: self._early(reason))
+            raise
+        finally:
+            self._screen.close()
+            self._watch.close()
+
+    def _early(self, reason: str) -> list[str]:
+        """The closing report of a run that did not come to its end."""
+        return [f"# ended early: {reason}"]
+
+    def stop(self, reason: str, aloud: bool) -> None:
+        """Report the results so far when the run is ended from outside. The watchdog calls this.
+
+        ``aloud``: also print the reason on standard error; otherwise another process does.
+        """
+        self._keeper.end(lambda: self._early(reason), reason if aloud else "")
+
+
+class Session(RunSession):
+    """A sweep on one rank. Raises Unsupported where the options do not fit the ranks."""
 
     def __init__(
         self,
@@ -57,20 +116,21 @@ class Session:
                 "--check timed compares results in host memory; on GPUs -c N checks N more"
                 " iterations after the timed ones"
             )
-        self._opened, self._world, self._jobs = opened, world, jobs
-        self._group, self._crowd = group, crowd
+        self._jobs, self._group, self._crowd = jobs, group, crowd
         self._options = options = jobs[0].options
-        self._screen = Screen(world.rank) if group is None else group.screen
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
         brief = partial(closing_sentences, statistic=options.statistic) if options.quiet else None
-        self._keeper = Recorder(world, self._screen, options, opened.line, sentences=brief)
-        places = world.gather(place(world, transport))
-        self._people = RankSummary.of(places)
+        super().__init__(opened, options, None if group is None else group.screen, brief)
         self._entering = StartSync(world, transport, options)
-        environment = self._environment(places) if world.rank == 0 else {}
-        tick = StoppedNeighbour(opened, self.stop).beside(self._screen.tick)
-        self._watch = Watchdog(world, options.timeout, self.stop, opened.line, tick)
+        known = {
+            "group": None if group is None else group.facts,
+            "library_executor": opened.baseline.library_executor,
+            "launch": None if options.launch is None else options.launch.facts,
+            "clock": self._entering.facts() or None,
+        }
+        self._environment |= {name: value for name, value in known.items() if value is not None}
+        self._start_watch()
         how = (options.timing, options.across, options.per_rank)
         rules = Timing(
             options.warmup, options.iterations, options.budget, *how, settle=options.settle
@@ -91,21 +151,9 @@ class Session:
             pace=self._pace,
             follow=self._watch.follow,
         )
-        self._rows = RowResults(
-            opened, self._bench, self._entering, self._gauges, self._screen, environment, crowd
-        )
-
-    def _environment(self, places: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The environment of the records, which only rank 0 writes."""
-        opened, launch, group = self._opened, self._options.launch, self._group
-        known = {
-            "group": None if group is None else group.facts,
-            "library_executor": opened.baseline.library_executor,
-            "launch": None if launch is None else launch.facts,
-            "clock": self._entering.facts() or None,
-        }
-        facts = describe(opened.library, opened.world, opened.transport, places)
-        return facts | {name: value for name, value in known.items() if value is not None}
+        self._run: Run | None = None
+        # A result was wrong, or what was counted while it ran was not what its schedule says.
+        self._wrong = False
 
     # -- the sweep
 
@@ -114,33 +162,28 @@ class Session:
         options = self._options
         work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
+
+        def sweep() -> None:
+            for cycle in cycles:
+                self._cycle(work, cycle)
+
         each = len(work) * len(options.placements)
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
             self._noted(not_quiet(self._world, options.wait_quiet))
-        try:
-            # In place a sum grows from one iteration to the next; only the proof's result counts.
-            with np.errstate(all="ignore"):
-                for cycle in cycles:
-                    self._cycle(work, cycle)
-        except RankFailure as error:
-            reason = str(error)
-            self._keeper.end(lambda: self._early(reason))
-            raise
-        finally:
-            self._screen.close()
-            self._watch.close()
-            self._gauges.close()
+        # In place a sum grows from one iteration to the next; only the proof's result counts.
+        with contextlib.closing(self._gauges), np.errstate(all="ignore"):
+            self._measure_rows(sweep)
         self._noted(self._rooflines.why, self._gauges.why)
         self._keeper.end(self._closing)
         if self._world.rank == 0:
             from reports.analysis.cautions import in_brief  # not before the first row
 
             self._noted(*in_brief(self._keeper.results))
-        return int(self._keeper.failed or self._rows.failed)
+        return int(self._keeper.failed or self._wrong)
 
     def _noted(self, *remarks: str) -> None:
-        """Say what there is to say on standard error."""
+        """Print the remarks that are not empty on standard error."""
         for remark in filter(None, remarks):
             self._screen.note(f"busbar: {remark}")
 
@@ -160,7 +203,7 @@ class Session:
     def _table(self, first: PlannedRow, results: Iterable[Placements], *, kept: bool) -> None:
         """A table; ``kept``: its rows are on disk already."""
         options, chosen = first.job.options, first.chosen
-        through = self._rows.through(chosen)
+        through = self._through(chosen)
         program = f"{first.job.spec.name} {chosen.label} ({through})"
         library = self._opened.library
         graph = bool(self._opened.transport.facts.get("graph"))
@@ -170,7 +213,7 @@ class Session:
         transport = self._opened.transport
         texts = remarks(self._group, self._crowd, self._world.size, transport, level, library)
         texts += self._entering.remarks(first.arrival)
-        checked = check_remark(options.check)
+        checked = describe_checks(options.check)
         texts += [checked] if checked and not self._listed else []
         self._keeper.say([f"# {remark}" for remark in texts])
         self._listed = True
@@ -189,7 +232,111 @@ class Session:
         self._watch.row()
         if self._group is not None:
             self._group.together()
-        return self._rows.result(work, self._keeper.results)
+        return self._result(work)
+
+    # -- a row
+
+    def _through(self, chosen: SizeDependentContender | Contender) -> str:
+        """The names of what carries an algorithm: of one for each size all that it may take."""
+        ones = chosen.every if isinstance(chosen, SizeDependentContender) else [chosen]
+        return ", ".join(dict.fromkeys(self._carrier(one).name for one in ones))
+
+    def _carrier(self, chosen: Contender) -> Transport:
+        return self._opened.baseline if chosen.library else self._opened.transport
+
+    def _result(self, work: PlannedRow) -> Placements:
+        """Measure all placements of a row."""
+        options, spec = work.job.options, work.job.spec
+        wanted, line = work.chosen, work.line
+        chosen = wanted.at(line.size)
+        operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
+        schedule = chosen.schedule(line.root)
+        case = Case(
+            spec,
+            schedule,
+            dtype(line.dtype),
+            operation,
+            line.elements,
+            line.root,
+            worksharing=not (chosen.scheduled or chosen.library),
+            reach=chosen.reach,
+            nonblocking=chosen.nonblocking,
+        )
+        carrier = self._carrier(chosen)
+        blank = {
+            "collective": spec.name,
+            "algorithm": wanted.label,
+            "transport": carrier.name,
+            "ranks": self._world.size,
+            "size": line.size,
+            "count": line.count,
+            "dtype": line.dtype,
+            "op": line.op,
+            "root": line.shown_root,
+            "bus_factor": spec.bus_factor(self._world.size),
+            "alg_factor": spec.alg_factor(self._world.size),
+            "parameters": dict(chosen.parameters),
+            "chosen_algorithm": "" if wanted.label == chosen.label else chosen.label,
+            # A row that was slowed as was asked for is no time of ours.
+            "injected": work.slower,
+            "schedule": chosen.digest(line.root),
+            "ranks_per_core": None if self._crowd is None else self._crowd.per_core,
+            "worksharing": chosen.label == WORKSHARING,
+        }
+        pair = Placements()
+        for placement in options.placements:
+            self._bench.pace.begin()
+            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
+            arrival = self._entering.at(work.arrival, line.size, self._keeper.results)
+            in_place = placement == "in"
+            record = self._measure_placement(case, in_place, work, chosen, arrival)
+            record = replace(
+                record, **blank, placement=placement, library_facts=dict(carrier.action_facts)
+            )
+            one = measured(record, self._run_of(spec.name))
+            pair = pair._replace(in_place=one) if in_place else pair._replace(out=one)
+        return pair
+
+    def _run_of(self, collective: str) -> Run:
+        """The run of all rows, which is named after the first one's collective."""
+        if self._run is None:
+            self._run = run_of(self._environment, collective)
+        return self._run
+
+    def _measure_placement(
+        self,
+        case: Case,
+        in_place: bool,
+        work: PlannedRow,
+        chosen: Contender,
+        arrival: ArrivalPattern,
+    ) -> Record:
+        try:
+            how = self._entering.begin(arrival, work.slower)
+            record = self._bench.measure(case, in_place, how)
+        except Unsupported as error:  # this type on this library, say: the same on every rank
+            return Record(skipped=str(error))
+        if self._bench.complaint:
+            self._wrong = True
+            self._screen.note(f"{chosen.label}: wrong result: {self._bench.complaint}")
+        if case.schedule is not None and record.times_s:
+            self._compare(chosen, case, record)
+        crowded = self._crowd is not None and self._crowd.per_core > 1
+        shares = tuple(round(share, 3) for share in record.core_wait)
+        # No news where ranks share cores anyway.
+        waits = shares if noted(shares) and not crowded else ()
+        return replace(each(record, chosen.holds), core_wait=waits)
+
+    def _compare(self, chosen: Contender, case: Case, record: Record) -> None:
+        """Check that the bytes counted while running are those of the schedule."""
+        sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
+        if (record.sent_bytes, record.received_bytes) != (sent, received):
+            self._wrong = True
+            self._screen.note(
+                f"{chosen.label}: counted {record.sent_bytes} bytes out and"
+                f" {record.received_bytes} in on the busiest rank, but the schedule says {sent}"
+                f" and {received}"
+            )
 
     # -- reporting
 
@@ -201,10 +348,3 @@ class Session:
     def _early(self, reason: str) -> list[str]:
         """The closing report of a run that did not come to its end."""
         return [f"# ended early: {reason}", *self._closing()]
-
-    def stop(self, reason: str, aloud: bool) -> None:
-        """Report what there is when the run is ended from outside. The watchdog's thread calls it.
-
-        ``aloud``: the reason is also said on standard error, and by nobody else.
-        """
-        self._keeper.end(lambda: self._early(reason), reason if aloud else "")

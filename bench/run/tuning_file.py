@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any
+
+import msgspec
 
 from busbar.errors import Unsupported
 from busbar.files import read
@@ -40,7 +42,7 @@ class Range:
     ``seconds`` at ``low``; ``default_seconds`` the default's there, None where it was not measured.
     """
 
-    low: int
+    low: Annotated[int, msgspec.Meta(ge=0)]
     choice: Tunable
     seconds: float
     default_seconds: float | None = None
@@ -68,7 +70,7 @@ class Rules:
     noise: float
     low: int
     high: int
-    ranges: tuple[Range, ...]
+    ranges: Annotated[tuple[Range, ...], msgspec.Meta(min_length=1)]
     oversubscribed: bool | None = None
 
 
@@ -89,58 +91,21 @@ def load(path: Path) -> list[Rules]:
 def parse(data: bytes, path: Path) -> list[Rules]:
     """The rules in the bytes of a file. Raises Unsupported; ``path`` is what the message names."""
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Unsupported(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Unsupported(
             f"{path}: not a tuning file of format {FORMAT!r}; python -m bench.tune writes one"
         )
-    entries = document.get("rules")
-    if not isinstance(entries, list):
-        raise Unsupported(f"{path}: rules: a list is missing")
-    return [_rules(path, number, one) for number, one in enumerate(entries)]
-
-
-def _rules(path: Path, number: int, one: Any) -> Rules:
-    where = f"{path}: rules[{number}]"
-    if not isinstance(one, dict):
-        raise Unsupported(f"{where}: not an object")
-    kinds = {
-        name: kind for name, kind in get_type_hints(Rules).items() if kind in (str, int, float)
-    }
-    for name, kind in kinds.items():
-        allowed = (int, float) if kind is float else (kind,)
-        if type(one.get(name)) not in allowed:
-            raise Unsupported(f"{where}.{name}: missing, or of a wrong type")
-    if not isinstance(one.get("ranges"), list) or not one["ranges"]:
-        raise Unsupported(f"{where}.ranges: missing, or empty")
-    ranges = tuple(_range(f"{where}.ranges[{i}]", r) for i, r in enumerate(one["ranges"]))
-    if any(b.low <= a.low for a, b in pairwise(ranges)):
-        raise Unsupported(f"{where}.ranges: sizes must rise")
-    shared = one.get("oversubscribed")
-    if type(shared) not in (bool, type(None)):
-        raise Unsupported(f"{where}.oversubscribed: neither true nor false")
-    default = _candidate(f"{where}.default", one.get("default"))
-    fields = {name: one[name] for name in kinds}
-    return Rules(**fields, default=default, ranges=ranges, oversubscribed=shared)
-
-
-def _range(where: str, one: Any) -> Range:
-    if not isinstance(one, dict) or type(one.get("low")) is not int or one["low"] < 0:
-        raise Unsupported(f"{where}.low: missing, or no size")
-    seconds: Any = one.get("seconds")
-    default: Any = one.get("default_seconds")
-    if type(seconds) not in (int, float) or not (default is None or type(default) in (int, float)):
-        raise Unsupported(f"{where}: seconds are no numbers")
-    return Range(one["low"], _candidate(f"{where}.choice", one.get("choice")), seconds, default)
-
-
-def _candidate(where: str, one: Any) -> Tunable:
-    names = ("algorithm", "transport")
-    if not isinstance(one, dict) or not all(isinstance(one.get(n), str) for n in names):
-        raise Unsupported(f"{where}: needs an algorithm and a transport")
-    return Tunable(one["algorithm"], one["transport"])
+    try:
+        rules = msgspec.convert(document.get("rules"), list[Rules])
+    except msgspec.ValidationError as error:
+        raise Unsupported(f"{path}: {str(error).replace('`$', '`rules')}") from None
+    for number, one in enumerate(rules):
+        if any(b.low <= a.low for a, b in pairwise(one.ranges)):
+            raise Unsupported(f"{path}: rules[{number}].ranges: sizes must rise")
+    return rules
 
 
 def lookup(

@@ -2,30 +2,195 @@
 
 Python runs signal handlers in the main thread, between byte codes. A rank that waits inside MPI for
 a dead peer executes none. So signals only wake this thread, which acts on them. Where a row makes
-no progress it tells rank 0 how far its rank is, over a socket (`bench.run.states`): MPI runs at a
-thread level at which only the measuring thread may call it. MPI_Abort is the one call that this
-thread makes, when all ranks end; it asks the launcher to end them and waits for nothing in MPI.
+no progress it tells rank 0 how far its rank is, over a socket (`RankStates`): MPI runs at a thread
+level at which only the measuring thread may call it. MPI_Abort is the one call that this thread
+makes, when all ranks end; it asks the launcher to end them and waits for nothing in MPI.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hmac
 import os
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from secrets import token_bytes
 
+from bench.launch import child
 from bench.launch.child import SOFTLY
 from bench.launch.control_socket import ControlSocket, Phase
 from bench.launch.segments import Segments
-from bench.run.states import RankStates
+from bench.run.environment import RunContext
+from busbar.errors import RankFailure
+from busbar.host import boot
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import Action
 from collectives.execution.world import State, World
+
+_MESSAGE = struct.Struct("!4q")  # rank, and its state
+_DIGEST = 32
+_LENGTH = _MESSAGE.size + _DIGEST
+_HERE = b"\x01"  # rank 0's answer
+_BACKLOG = 4096
+# Connections that are open at a time, at most; more wait to be accepted.
+_MOST_CALLERS = 256
+# Of a host with more addresses the first are tried.
+_MOST_ADDRESSES = 8
+_SIOCGIFADDR = 0x8915
+# Seconds to connect within, when a run begins.
+_CONNECT_S = 1.0
+
+
+class RankStates:
+    """One rank's end of the sockets by which rank 0 learns how far the others are.
+
+    All ranks of the world make one together. Rank 0 listens; its addresses and a token go to the
+    others by the world. Ranks of other hosts try the addresses then and keep the first that
+    answers, so that a rank whose link is lost later does not go round by another network. Otherwise
+    nobody connects until a rank has made no progress for a while: then it sends rank 0 its row and
+    iteration, and learns that rank 0 is there. A message is a rank's numbers and their HMAC under
+    the token, so that no other process can speak for a rank.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._rank, self._size = world.rank, world.size
+        self.listener: socket.socket | None = None
+        self._callers: dict[socket.socket, bytes] = {}
+        everyone: list[object] = []
+        if world.rank == 0:
+            several = max(world.nodes) > 0
+            token = token_bytes(_DIGEST)
+            self.listener = _listener("" if several else "127.0.0.1")
+            addresses = list(_addresses()) if several else ["127.0.0.1"]
+            everyone = [addresses[:_MOST_ADDRESSES], self.listener.getsockname()[1], token.hex()]
+        addresses, self._port, secret = world.broadcast(everyone)
+        self._addresses: Sequence[str] = addresses
+        self._token = bytes.fromhex(secret)
+        #: Rank 0's address as this rank reaches it; empty where it does not, or is rank 0.
+        self.address = "" if world.rank == 0 else self._reached()
+
+    @property
+    def where(self) -> str:
+        """Where rank 0 listens, for messages."""
+        return f"{' or '.join(self._addresses)} port {self._port}"
+
+    def _reached(self) -> str:
+        """The first of rank 0's addresses that can be connected to; empty where none can."""
+        for address in self._addresses:
+            with suppress(OSError):
+                socket.create_connection((address, self._port), _CONNECT_S).close()
+                return address
+        return ""
+
+    # -- rank 0
+
+    def ends(self) -> list[socket.socket]:
+        """What rank 0 waits for, for ``select``."""
+        return [] if self.listener is None else [self.listener, *self._callers]
+
+    def hear(self, ready: Sequence[object]) -> dict[int, State]:
+        """Receive states on sockets that are ``ready``, and answer; gives the states by rank."""
+        received: dict[int, State] = {}
+        for end in [one for one in self._callers if one in ready]:
+            try:
+                data = self._callers[end] + end.recv(_LENGTH - len(self._callers[end]))
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if len(data) == _LENGTH:
+                message = self._read(data)
+                if message is not None:
+                    received[message[0]] = message[1]
+                    with suppress(OSError):
+                        end.send(_HERE)
+            elif len(data) > len(self._callers[end]):
+                self._callers[end] = data
+                continue
+            del self._callers[end]
+            end.close()
+        if self.listener is not None and self.listener in ready:
+            self._accept(self.listener)
+        return received
+
+    def _accept(self, listener: socket.socket) -> None:
+        if len(self._callers) == _MOST_CALLERS:  # who has said nothing for the longest time
+            first = next(iter(self._callers))
+            del self._callers[first]
+            first.close()
+        with suppress(OSError):  # none is left, or we have no descriptor for it
+            while len(self._callers) < _MOST_CALLERS:
+                end, _ = listener.accept()
+                end.setblocking(False)
+                self._callers[end] = b""
+
+    def _read(self, data: bytes) -> tuple[int, State] | None:
+        """The rank and state of a message; None if the message is not from one of our ranks."""
+        numbers, digest = data[: _MESSAGE.size], data[_MESSAGE.size :]
+        if not hmac.compare_digest(digest, self._digest(numbers)):
+            return None
+        rank, *state = _MESSAGE.unpack(numbers)
+        return (rank, State(*state)) if 0 < rank < self._size else None
+
+    def _digest(self, numbers: bytes) -> bytes:
+        return hmac.digest(self._token, numbers, "sha256")
+
+    # -- the others
+
+    def tell(self, state: State, seconds: float) -> bool:
+        """Send this rank's state to rank 0. Returns whether it answers within ``seconds``."""
+        numbers = _MESSAGE.pack(self._rank, *state)
+        try:
+            with socket.create_connection((self.address, self._port), seconds) as end:
+                end.sendall(numbers + self._digest(numbers))
+                return end.recv(1) == _HERE
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Listen no more."""
+        for end in self.ends():
+            end.close()
+        self._callers, self.listener = {}, None
+
+
+def _listener(address: str) -> socket.socket:
+    """A listening socket on a free port of an address, or of all addresses of this host."""
+    if not address and socket.has_dualstack_ipv6():
+        listener = socket.create_server(
+            ("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+        )
+    else:
+        listener = socket.create_server((address, 0), backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _addresses() -> Iterator[str]:
+    """The addresses of this host's interfaces that other hosts may reach, IPv4 first."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):  # it has none
+                reply = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)
+                address = ip_address(reply[20:24])
+                if not address.is_loopback:
+                    yield str(address)
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            wide = IPv6Address(bytes.fromhex(line.split()[0]))
+            if not (wide.is_loopback or wide.is_link_local):
+                yield str(wide)
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
 # Seconds. A rank waits _ANSWER_S for rank 0's answer. Rank 0 waits for ranks that have not sent
@@ -51,7 +216,7 @@ _LAST_WORDS_S = 8.0
 
 @contextmanager
 def _caught_signals() -> Iterator[socket.socket]:
-    """Meanwhile what ends a run are bytes on the socket that is given; main thread only."""
+    """Turn signals that end a run into bytes on the socket that is yielded; main thread only."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
@@ -101,7 +266,7 @@ def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
 
 
 def _forget_segments() -> None:
-    """Unlink what this rank has mapped: whoever ends all ranks may be ended before it is done."""
+    """Unlink MPI's segments of this rank now: it may be killed before MPI removes them."""
     mine = Segments()
     mine.look(os.getpid())
     mine.remove(used=True)
@@ -160,7 +325,7 @@ class Watchdog:
             self._before = 0 if action is None else action.begun()
 
     def explained(self, how: Callable[[Mapping[int, State], int], str]) -> None:
-        """Until the next row ``how``, called as `explain` is, says what is waited for."""
+        """Until the next row use ``how`` in place of `explain` to describe what is waited for."""
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
@@ -203,7 +368,7 @@ class Watchdog:
                 self._look(time.monotonic(), self._timeout)
 
     def _taken(self) -> tuple[int, str | None]:
-        """The number of a signal that has come, or 0 after a while, and the starter's word."""
+        """A signal's number, or 0 if none came for a while, and the starter's request to stop."""
         listening = list[socket.socket | ControlSocket]()
         if self._signals is not None:
             listening.append(self._signals)
@@ -233,7 +398,7 @@ class Watchdog:
         self._world.states.update(self._states.hear(ready))
 
     def _state(self) -> tuple[State, tuple[int, int]]:
-        """How far this rank is, and what has changed where there was any progress."""
+        """The state of this rank, and counts that grow with every progress."""
         with self._lock:
             begun = 0 if self._action is None else self._action.begun()
             # Of a batch its first iteration was told of.
@@ -243,7 +408,7 @@ class Watchdog:
             return state, (self._signs, begun)
 
     def _look(self, now: float, timeout: float) -> None:
-        """Notice progress; tell rank 0 of none, and end the run where there is none too long."""
+        """Note progress. Without any: send the state to rank 0; after the time-out end the run."""
         state, signs = self._state()
         if signs != self._seen:
             self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
@@ -279,7 +444,7 @@ class Watchdog:
         self._leave(reason, 4)
 
     def _unreached(self, states: Mapping[int, State]) -> str:
-        """What else may be the matter where no rank of a host has told anything."""
+        """A remark on hosts of which no rank could reach rank 0; empty if there are none."""
         nodes = self._world.nodes
         silent = sorted(set(nodes) - {nodes[rank] for rank in states})
         if not silent or self._states is None:
@@ -311,7 +476,7 @@ class Watchdog:
         self._leave(f"interrupted{name}", status, _GRACE_S)
 
     def _told(self, word: str) -> None:
-        """End as the starter says: its exit status and its reason."""
+        """End with the exit status and for the reason that the starter has sent."""
         status, _, reason = word.partition(" ")
         if not status.isdigit():  # nobody is there to say anything
             self._leave(word, 4, _GRACE_S)
@@ -340,5 +505,64 @@ def _late(timeout: float) -> str:
 
 
 def _states(world: World) -> RankStates | None:
-    """Sockets for what ranks tell each other; None where they share one process."""
+    """The sockets between MPI's ranks; None if ranks are threads of one process."""
     return RankStates(world) if isinstance(world, MpiWorld) else None
+
+
+class StoppedNeighbour:
+    """Looks whether the next rank of this host is stopped (SIGSTOP), where no starter does.
+
+    A plain ``mpirun`` says nothing of a stopped rank, and all others wait for it for ever. Each
+    rank looks at the next one, so that it reads one small file of /proc twice a second, on the
+    watching thread. All ranks make one together; `look` ends the run.
+
+    ``end(reason, aloud)``: see `bench.run.watchdog.Watchdog`.
+    """
+
+    def __init__(self, opened: RunContext, end: Callable[[str, bool], None]) -> None:
+        self._opened, self._end = opened, end
+        self._look, self._rank, self._pid = child.StoppedProcesses(), -1, 0
+        if not isinstance(opened.world, MpiWorld):
+            return
+        # A process number holds in its namespace; hosts may have the same.
+        here = [boot(), _namespace()]
+        ranks = opened.world.gather([here, os.getpid(), opened.line.connected])
+        mine = [rank for rank, (where, _, _) in enumerate(ranks) if where == here]
+        if len(mine) > 1 and here[1] and not any(started for _, _, started in ranks):
+            self._rank = mine[(mine.index(opened.world.rank) + 1) % len(mine)]
+            self._pid = ranks[self._rank][1]
+
+    def beside(self, tick: Callable[[], None]) -> Callable[[], None]:
+        """A function that calls ``tick``, and then `look` where there is a neighbour."""
+
+        def both() -> None:
+            tick()
+            self.look()
+
+        return both if self._pid else tick
+
+    def look(self) -> None:
+        """Does not return where the run is over. May be called often, by one thread."""
+        if self._look.overdue([self._pid]):
+            self._over(f"rank {self._rank} (pid {self._pid}) is stopped")
+
+    def _over(self, reason: str) -> None:
+        world, line, status = self._opened.world, self._opened.line, RankFailure.exit_status
+        assert isinstance(world, MpiWorld)
+        timer = threading.Timer(_LAST_WORDS_S, os._exit, [status])
+        timer.daemon = True
+        timer.start()
+        try:
+            if world.rank == 0:
+                self._end(reason, True)
+            else:
+                print(f"busbar: {reason}", file=sys.stderr, flush=True)
+        finally:
+            end_all(world, line, status)
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+    except OSError:
+        return ""

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.workloads.workload import Workload
+from bench.steps.workloads import Workload
 from busbar.errors import Unsupported
 from busbar.units import format_size_argument, parse_size
 from collectives.execution.transport import Array, Transport

@@ -1,4 +1,4 @@
-"""The updates that ``--update`` names, and their interface: what one gets and what it returns.
+"""The updates that ``--update`` names, what one gets, and the record that it returns.
 
 An update is a way to make the gradients of all ranks one update. Any name that the table lacks is
 an all-reduce of the catalogue, ``library`` or ``auto``.
@@ -6,17 +6,24 @@ an all-reduce of the catalogue, ``library`` or ``auto``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from bench.run.watchdog import Watchdog
+from bench.steps.buckets import GradientLayout
 from bench.steps.compute import Compute
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.trace import Trace
-from bench.steps.workloads.workload import Workload
+from bench.steps.workloads import Workload
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
+from reports.records.measurement import STEP, Record
+from reports.records.steps import Step
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class StepJob:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``module``: its ``run`` takes a `StepJob` and returns the record (`bench.steps.record`) and the
+    ``module``: its ``run`` takes a `StepJob` and returns the record (`bench.steps.job`) and the
     lines below its row, the same on every rank. Its ``check`` takes the choice, the number of ranks
     and the options before ranks start, and raises Unsupported.
     ``about``: a line for ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
@@ -63,7 +70,7 @@ class Update:
     fused: bool = False
 
 
-_SYNCHRONOUS, _SERVERS = "bench.steps.updates.sync", "bench.steps.updates.servers"
+_SYNCHRONOUS, _SERVERS = "bench.steps.sync", "bench.steps.server.run"
 #: The update of a name that the table lacks.
 ALLREDUCE = Update(
     _SYNCHRONOUS,
@@ -92,3 +99,72 @@ ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 def update(name: str) -> Update:
     """The update of that name."""
     return UPDATES.get(name, ALLREDUCE)
+
+
+class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Steps as this version writes them: a fact that has no field would be lost."""
+
+
+def step_record(
+    job: StepJob,
+    record: Record,
+    kind: str,
+    *,
+    gradients: float = 1.0,
+    transport: str = "",
+    **facts: Any,
+) -> Record:
+    """The record of one update, the same on every rank.
+
+    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
+    synchronous, or the protocol's name. ``gradients``: how many ranks' gradients a step uses.
+    ``transport``: what exchanged them, if it is not the job's. ``facts``: further fields of
+    `reports.records.steps.Step`.
+
+    ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and its
+    fusion (``ring/ddp``): rows are compared if both are equal. If an update takes fewer gradients
+    than there are learners, ``collective`` names their number (``/4 gradients``), since its time
+    means something else. ``size``: the gradients' bytes.
+    """
+    options, workload = job.options, job.workload
+    named = f"{STEP}{workload.name}" + (
+        "" if options.compute.label == "none" else f"/{options.compute.label}"
+    )
+    if record.times_s and gradients != facts.get("learners", job.ranks):
+        named += f"/{gradients:g} gradients"
+    step = {
+        "kind": kind,
+        "model": workload.name,
+        "tensors": len(workload.tensors),
+        "update": job.choice.label,
+        "compute": options.compute.label,
+        "compute_by": "burn" if options.burn else "sleep",
+        "batch": options.batch,
+        "seed": options.seed,
+        "stragglers": {str(rank): x for rank, x in options.compute.slow.items()} or None,
+        "gradients": gradients,
+        **options.training_facts,
+        **facts,
+    }
+    known = {name: value for name, value in step.items() if value not in (None, "", [], ())}
+    return replace(
+        record,
+        collective=named,
+        algorithm=_label(job, facts.get("fusion")),
+        transport=transport
+        or (job.baseline if job.choice.name == "library" else job.transport).name,
+        ranks=job.ranks,
+        size=GradientLayout.of(workload, options.dtype).nbytes,
+        count=workload.elements,
+        dtype=options.dtype,
+        op="sum",
+        root=-1,
+        bus_factor=0.0,  # a step has no busbw
+        step=msgspec.json.decode(json.dumps(known), type=_Facts),
+    )
+
+
+def _label(job: StepJob, fusion: object) -> str:
+    """The update, its fusion, and ``after`` if it was exchanged after the backward pass."""
+    after = [] if job.options.overlap else ["after"]
+    return "/".join([job.choice.label, *([str(fusion), *after] if fusion else [])])

@@ -12,8 +12,8 @@ from bench.run.memory import SHARE, free_memory
 from bench.steps.buckets import GradientLayout
 from bench.steps.job import ASYNCHRONOUS, UPDATES, update
 from bench.steps.options import StepOptions, parse
-from bench.steps.scaling import scaling_lines
-from bench.steps.workloads.models import MODELS, model
+from bench.steps.step_table import scaling_lines
+from bench.steps.workloads import MODELS, model
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.mpi import NEEDED
@@ -21,7 +21,7 @@ from busbar.process import load, serve
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
-    from bench.run.context import RunContext
+    from bench.run.environment import RunContext
 
 _MODULE = ("bench.step",)
 _LOST = (
@@ -40,7 +40,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
     if options.listing:
         return _list(options.listing)
     if options.join:
-        return int(load("bench.steps.server.join:join")(options.join))
+        return int(load("bench.steps.server.socket_channel:join")(options.join))
     sign = launched()
     for nranks in options.rank_counts or (_ranks(options),):
         check(options, nranks)

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,13 +22,16 @@ from bench.options.options import TUNING, RunOptions
 from bench.steps import buckets
 from bench.steps.buckets import Fusion, GradientLayout
 from bench.steps.compute import FORWARD, Compute, Exponential, Replay
-from bench.steps.training.asked import TrainingOptions
-from bench.steps.training.codecs import codec
-from bench.steps.training.problem import shape
-from bench.steps.training.rules import rule
-from bench.steps.workloads.file import MOST_BYTES, PRECISIONS, read
-from bench.steps.workloads.models import model
-from bench.steps.workloads.workload import Tensor, Workload
+from bench.steps.training.codecs import Codec, codec
+from bench.steps.training.problem import (
+    ProblemShape,
+    SharedProblem,
+    TrainingProblem,
+    UpdateRule,
+    rule,
+    shape,
+)
+from bench.steps.workloads import MOST_BYTES, PRECISIONS, Tensor, Workload, model, read
 from busbar.arguments import number, program
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
@@ -199,26 +202,41 @@ class StepOptions(RunOptions):
         return "models" if self.model == "list" else "updates" if self.update == "list" else ""
 
     @cached_property
-    def training(self) -> TrainingOptions:
-        """The problem that is trained, its rule, and the code of gradients."""
-        return TrainingOptions(
-            None if self.problem is None else shape(self.problem, self.batch),
-            self.problem or "",
-            self.rule,
-            self.rate,
-            rule(self.rule, self.rate),
-            self.compress,
-            codec(self.compress),
-        )
+    def shape(self) -> ProblemShape | None:
+        """The size of the problem that is trained; None where a model's gradients mean nothing."""
+        return None if self.problem is None else shape(self.problem, self.batch)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """How gradients are compressed."""
+        return codec(self.compress)
+
+    @cached_property
+    def make_rule(self) -> Callable[[], UpdateRule]:
+        """Makes the update rule of a shard."""
+        return rule(self.rule, self.rate)
+
+    def shared_problem(self, learners: int) -> SharedProblem | None:
+        """The problem with its data for so many learners; None without one."""
+        if self.shape is None:
+            return None
+        return SharedProblem(TrainingProblem.of(self.shape, self.seed), self.make_rule, learners)
+
+    @property
+    def training_facts(self) -> dict[str, object]:
+        """The options of real gradients as a record keeps them."""
+        facts: dict[str, object] = {}
+        if self.problem is not None:
+            facts = {"problem": self.problem, "rule": self.rule, "rate": self.rate}
+        return facts if self.compress == "none" else facts | {"compress": self.compress}
 
     @cached_property
     def _whole(self) -> Workload:
         """The model before ``--scale``: a problem's own tensors, or those of a name or a file."""
-        problem = self.training.problem
-        if problem is None:
+        if self.shape is None:
             return workload_of("toy" if self.listing else self.model)
-        tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in problem.tensors]
-        return Workload(self.training.problem_text, tuple(tensors[::-1]))
+        tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in self.shape.tensors]
+        return Workload(self.problem or "", tuple(tensors[::-1]))
 
     @cached_property
     def workload(self) -> Workload:
@@ -256,8 +274,9 @@ class StepOptions(RunOptions):
 
     @property
     def dtype(self) -> str:
-        """The element type of what is exchanged."""
-        return self.training.wire or PRECISIONS[self.precision]
+        """The element type of what is exchanged; codes that cannot be added become float32."""
+        trained = self.problem is not None or self.compress != "none"
+        return (self.codec.adds or "float") if trained else PRECISIONS[self.precision]
 
     @property
     def burn(self) -> bool:
@@ -317,7 +336,7 @@ class StepOptions(RunOptions):
             raise Unsupported(f"--plot {self.plot}: its name ends with .png, .svg or .pdf")
         if self.plot is not None and find_spec("matplotlib") is None:
             raise MissingLibrary("matplotlib")  # before anything is measured
-        _ = self.training
+        _ = self.shape, self.make_rule, self.codec
 
 
 def parse(argv: Sequence[str]) -> StepOptions:
@@ -357,14 +376,14 @@ def workload_of(name: str) -> Workload:
 
 
 def compute(
-    given: str | None,
+    law: str | None,
     backward: float | None = None,
     seed: int = 0,
     stragglers: Sequence[str] = (),
 ) -> Compute:
     """The law that ``--compute`` names. ``backward``: a model's own seconds. Raises Unsupported."""
     slow = dict(map(_straggler, stragglers))
-    text = ("none" if backward is None else "model") if given is None else given
+    text = ("none" if backward is None else "model") if law is None else law
     if text == "model":
         if backward is None:
             raise Unsupported("--compute model: the model has no times (a file's backward_ms)")
@@ -386,7 +405,7 @@ def compute(
 
 
 def _ms(text: str, number: str) -> float:
-    """Seconds of milliseconds in a law."""
+    """The seconds of a number of milliseconds in ``--compute``. Raises Unsupported."""
     try:
         value = float(number)
     except ValueError:

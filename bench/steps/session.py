@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from bench.run.context import RunContext
-from bench.run.environment import describe, load, place
+from bench.run.environment import RunContext, load
 from bench.run.pace import Pace
-from bench.run.recorder import Recorder
-from bench.run.screen import Screen
-from bench.run.stopped_neighbour import StoppedNeighbour
-from bench.run.watchdog import Watchdog
+from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers
-from bench.steps.job import StepJob, update
+from bench.steps.job import StepJob, step_record, update
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.record import step_record
-from bench.steps.rows import best_fusion, header, row
+from bench.steps.step_table import best_fusion, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
-from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.host import boot
 from busbar.process import load as loaded
@@ -37,14 +31,13 @@ def measure(options: StepOptions, opened: RunContext) -> int:
         return _StepSession(options, opened).run()
 
 
-class _StepSession:
-    """The state of one run on one rank."""
+class _StepSession(RunSession):
+    """A run of training steps on one rank: a row for each update."""
 
     def __init__(self, options: StepOptions, opened: RunContext) -> None:
-        self._options, self._workload, self._opened = options, options.workload, opened
-        world, transport = opened.world, opened.transport
-        self._world = world
-        self._screen, self._status, self._writer = Screen(world.rank), 0, Writer()
+        world = opened.world
+        self._options, self._workload = options, options.workload
+        self._status, self._writer = 0, Writer()
         self._trace = Trace(on=options.trace is not None)
         # The update that is being measured, and what returns its progress.
         self._running: StepJob | None = None
@@ -52,14 +45,9 @@ class _StepSession:
         for path in (options.trace, options.plot):
             if path is not None and world.rank == 0:
                 check(path)
-        places = world.gather(place(world, transport))
-        self._crowd = load(world, transport)
-        self._environment = (
-            describe(opened.library, world, transport, places) if world.rank == 0 else {}
-        )
-        self._keeper = Recorder(world, self._screen, options, opened.line)
-        tick = StoppedNeighbour(opened, self._stop).beside(self._screen.tick)
-        self._watch = Watchdog(world, options.timeout, self._stop, opened.line, tick)
+        super().__init__(opened, options)
+        self._crowd = load(world, opened.transport)
+        self._start_watch()
 
     def run(self) -> int:
         """Measure all updates, one after the other."""
@@ -68,28 +56,24 @@ class _StepSession:
         cases = _cases(options)
         pace = Pace([budget] * len(cases), bounded=options.iterations is None)
         self._screen.start(len(cases), pace)
-        try:
-            if not options.json:
-                ranks = self._world.size + options.learners
-                level = self._world.threads()
-                self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
-            for choice, case in cases:
-                self._screen.advance(f"{choice.label} {case.fusion.label}")
-                self._watch.row()
-                lost = self._measure(choice, case)
-                if lost:
-                    self._depart(choice, lost)
-        except RankFailure as error:
-            reason = str(error)
-            self._keeper.end(lambda: [f"# ended early: {reason}"])
-            raise
-        finally:
-            self._screen.close()
-            self._watch.close()
+        self._measure_rows(lambda: self._measure_cases(cases))
         self._keeper.end(self._closing)
         self._draw()
         self._plot()
         return 1 if self._keeper.failed else self._status
+
+    def _measure_cases(self, cases: Sequence[tuple[UpdateChoice, StepOptions]]) -> None:
+        """Print the heading, and measure all cases."""
+        options = self._options
+        if not options.json:
+            ranks, level = self._world.size + options.learners, self._world.threads()
+            self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
+        for choice, case in cases:
+            self._screen.advance(f"{choice.label} {case.fusion.label}")
+            self._watch.row()
+            lost = self._measure(choice, case)
+            if lost:
+                self._depart(choice, lost)
 
     def _closing(self) -> list[str]:
         """The lines below the table."""
@@ -197,11 +181,11 @@ class _StepSession:
         write(path, picture(summaries(self._keeper.results), path.suffix[1:]))
         self._screen.note(f"busbar: wrote {path}")
 
-    def _stop(self, reason: str, aloud: bool) -> None:
-        """Report the results so far, because the run is ended. The watchdog calls this."""
+    def stop(self, reason: str, aloud: bool) -> None:
+        """See `RunSession.stop`; an update that hangs has a record, too."""
         if self._watch.stuck:
             self._keep_stuck(reason)
-        self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
+        super().stop(reason, aloud)
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:

@@ -24,28 +24,27 @@ from busbar.errors import Unsupported
 from collectives.execution.world import Json, World
 
 Clock = Callable[[], float]
-"""Returns seconds since an arbitrary instant."""
+"""Gives seconds since some instant of its own."""
 
-#: The variable with which `bench.cluster` sets its hosts' clock errors: ``host1:2.5:-80:7000
-#: host2:…``. The fields are the host, its offset in seconds, its drift in parts per million, and
-#: the true time at which the offset holds.
+#: Where `bench.cluster` says what its hosts' clocks show: ``host1:2.5:-80:7000 host2:…``, the host,
+#: the seconds that it is ahead, parts in a million that it is fast, and the true time since which.
 VARIABLE = "BUSBAR_HOST_CLOCKS"
 _NUMBER = r"([-+]?[0-9.]{1,20})"
 _ONE = re.compile(f"([A-Za-z0-9._-]{{1,64}}):{_NUMBER}:{_NUMBER}:{_NUMBER}")
-# A burst was delayed in one direction, and it is unknown in which, if its best trip took longer
-# than so many times the usual trip.
+# A burst whose best trip took longer than this many times the usual one was delayed in one
+# direction, and it is unknown in which.
 _HELD_UP = 1.5
 Floats = NDArray[np.float64]
 #: A fit's samples: number of bursts, trips in each, and seconds between them.
 BURSTS, TRIPS, PAUSE_S = 16, 24, 0.03
-# Older trips are dropped, because a clock's rate does change over an hour.
+# Old trips are forgotten, for a rate does change over an hour.
 _KEPT = 256
 
 
 class Skew(NamedTuple):
-    """The error of a host's clock: seconds ahead, and its drift.
+    """Error of a host's clock: ``offset`` seconds ahead at the true time ``since``, and its drift.
 
-    The offset holds at the true time ``since``.
+    ``drift``: seconds gained per second.
     """
 
     offset: float = 0.0
@@ -114,7 +113,7 @@ class ClockModel(NamedTuple):
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
-        """The difference between a trip's offset and the line."""
+        """How far a trip's offset is from that of the line, in seconds."""
         return trip.offset - (self.other(trip.middle) - trip.middle)
 
     def error(self, local: float) -> float:
@@ -173,7 +172,7 @@ def rounds(leaders: Sequence[int], rank: int) -> Iterator[Meeting]:
 
 
 def _ask(world: World, peer: int, read: Clock) -> Trip:
-    """The best trip of a burst with a rank that calls `_answer`."""
+    """The shortest round trip of a burst of messages to a rank that calls `_answer`."""
     word, trips = np.zeros(1), list[Trip]()
     for _ in range(TRIPS):
         before = read()
@@ -200,16 +199,10 @@ class CommonClock:
     ``refits``: how often lines were fitted again, on any host.
     """
 
-    def __init__(
-        self,
-        world: World,
-        read: Clock,
-        hosts: Sequence[int],
-        wait: Callable[[float], object] = time.sleep,
-    ) -> None:
+    def __init__(self, world: World, read: Clock, hosts: Sequence[int]) -> None:
         """``hosts``: the host of each rank. All ranks create their clock together."""
         self.read, self.line, self.refits = read, ClockModel(), 0
-        self._world, self._hosts, self._wait = world, list(hosts), wait
+        self._world, self._hosts = world, list(hosts)
         self._leaders = [self._hosts.index(host) for host in dict.fromkeys(self._hosts)]
         self.exchanged = len(self._leaders) > 1
         self._trips: list[Trip] = []
@@ -248,7 +241,7 @@ class CommonClock:
             elif meeting.answers is not None:
                 _answer(self._world, meeting.answers, self.now)
             if pause:
-                self._wait(pause)
+                time.sleep(pause)
         return trips
 
     def _exchange_lines(self) -> None:

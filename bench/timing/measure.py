@@ -18,23 +18,22 @@ from reports.records.measurement import Record
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
 
-# A median is precise enough if its 95 % interval has at most this relative width.
+# A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
-# A median of fewer values has no interval.
+# A median of fewer has no interval.
 FEWEST = 6
-# Least number of iterations and least seconds before a row can end as `precise`. Fewer iterations
-# may all be on one of several levels; a shorter row may see only one state of other work.
+# Least number of iterations, and least seconds, before a row can end as `precise`. Fewer iterations
+# may all lie on one of several levels. A shorter row may lie in one state of other work.
 ENOUGH, ENOUGH_S = 60, 0.25
-# The factor by which iterations grow between two checks of the interval: frequent checks would end
-# rows by chance.
+# How far apart the interval is looked at, in iterations: often would be to wait for good luck.
 _APART = 2**0.5
-# A row whose iterations are lost ends after this multiple of the wanted iterations.
+# So many times as many iterations as are wanted, and those that are lost end the row.
 _TRIES = 20
-# A batch has at most _KEPT iterations, or takes the budget divided by _PARTS if that is longer. Its
-# last _KEPT iterations are kept: a row of 0.3 us per iteration has millions within its budget, and
+# A batch has at most _KEPT iterations, or lasts the budget divided by _PARTS if that is longer. Its
+# last _KEPT iterations are kept: a row of 0.3 us an iteration has millions within its budget, and
 # 10,000 of them, spread over the budget, give the same median and interval.
 _KEPT, _PARTS = 50, 200
-#: The most times per placement that ``per_rank`` keeps, over all ranks: about 20 MB in a record.
+#: Times that ``per_rank`` keeps of a placement, over all ranks: some 20 MB in a record.
 MOST_PER_RANK = 1 << 20
 
 
@@ -103,7 +102,7 @@ def measure(
         for name, values in fresh.also.items():
             also.setdefault(name, []).extend(values[last].tolist())
         decided = ["", 0, 0]
-        # Rank 0 decides for all: ranks' clocks may differ on the budget.
+        # One rank decides for all: their clocks may not agree on the budget.
         if world.rank == 0:
             decided = list(ending.decided(times, runs, clock() - start, left()))
         stopped, batch, cut = world.broadcast(decided)
@@ -174,17 +173,17 @@ class _Ending:
 
     def __init__(self, rules: Timing) -> None:
         self._rules = rules
-        # The next check, in iterations and seconds; the first is the one before the earliest end.
+        # The next look, in iterations and seconds; the first is the one before the earliest end.
         self._due, self._due_s = ENOUGH / _APART, ENOUGH_S / _APART
         self._narrow = False
 
     def decided(
         self, times: list[float], runs: int, spent: float, left: float
     ) -> tuple[str, int, int]:
-        """Why the row ends, or ""; the next batch's size; how many first iterations to leave out.
+        """Why the row ends ("" if not), the size of the next batch, how many first times to drop.
 
-        ``runs``: all iterations, including lost ones. ``spent``: their seconds. ``left``: the
-        seconds that the row may still take.
+        ``runs``: how many iterations there were, with those that are lost. ``spent``: what they
+        took; ``left``: what the row may yet take, in seconds.
         """
         stopped, batch = self._onwards(times, runs, spent, left)
         cut = 0

@@ -1,33 +1,38 @@
-"""How the iterations of a row begin: after a barrier, or in time windows."""
+"""How the iterations of a row begin (``--sync``, ``--arrival``): by a barrier, or in a window."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.options.arrival import ZERO, ArrivalPattern
-from bench.timing.clock import CommonClock
-from collectives.execution.transport import Action, Floats, Spans, Start
-from collectives.execution.world import How, World
-from reports.records.measurement import LAST, OPERATION, Window
+from bench.options.options import Options
+from bench.timing.clock import CommonClock, Skew, skew
+from busbar.errors import Unsupported
+from busbar.host import hostname
+from collectives.execution.transport import Action, Floats, Spans, Start, Transport
+from collectives.execution.world import How, Json, World
+from reports.records.measurement import LAST, OPERATION, Record, Window
 
-# If a larger fraction of iterations begins late on some rank, windows become longer.
+# More than this share of iterations begun too late by some rank, and windows grow.
 _LOST = 0.1
-# A start is late if it is off by this many seconds, or by this fraction of the operation.
+# A start counts as late by this much, or by this share of the operation.
 _LATE_S, _LATE = 2e-6, 0.01
 # Seconds between the end of an operation and the next window, besides a multiple of its time.
 _GAP_S = 50e-6
 _SOON_S = 1e-3
-# A rank that lost its core usually has it back after so many seconds.
+# A rank that lost its core usually has it back by then.
 _TURN_S = 20e-3
 
 
 Arrived = Callable[[int], object]
-"""Called with the number of an iteration that a rank begins, to explain a row that hangs."""
+"""Called with the number of an iteration that a rank begins, so that a stuck row is explained."""
 
 
 class Batch(NamedTuple):
@@ -80,7 +85,7 @@ class BarrierStart:
         if self._loop:
             own = spans.seconds / n
             return Batch(combine(own, self.across), own)
-        # In picoseconds, below any clock's resolution: more digits would only lengthen records.
+        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
         own = np.round(spans.seconds, 12)
         times = combine(own, self.across)
         if not (self._one_clock and spans.absolute):
@@ -140,7 +145,7 @@ class WindowStart:
         return min(self._grown * room, max(4 * room, room + _TURN_S))
 
     def _agreed(self) -> float:
-        """The common time of the first window, late enough for every rank to know it."""
+        """The common time at which the first window opens, late enough for all ranks to get it."""
         now = self._common.now
         begun = now()
         self._world.barrier()
@@ -166,7 +171,7 @@ class WindowStart:
         return Batch(times, np.round((ends - begins)[good], 12), also)
 
     def window(self) -> Window:
-        """The record's field about the windows."""
+        """The windows of the row, for its record."""
         return Window(
             arrival=str(self._arrival),
             pattern=self._arrival.pattern,
@@ -178,6 +183,7 @@ class WindowStart:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
+    """One batch of several that followed each other; at least one."""
     also = {name: np.concatenate([one.also[name] for one in batches]) for name in batches[0].also}
     return Batch(
         np.concatenate([one.times for one in batches]),
@@ -187,4 +193,95 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 HowToStart = BarrierStart | WindowStart
-"""``across``: how ranks' times are combined, as in the record; ``clock``: the clock to read."""
+"""``across`` says how the ranks' times become one, as a record has it; ``clock`` is read."""
+
+
+class StartSync:
+    """How ranks enter what is timed, on one rank; all ranks make one together.
+
+    Raises Unsupported where times are not taken by the host's clock, or a pattern does not fit.
+    """
+
+    def __init__(self, world: World, transport: Transport, options: Options) -> None:
+        self._world, self._transport, self._options = world, transport, options
+        several = max(world.nodes) > 0
+        self._skew = (skew(os.environ, hostname()) if several else None) or Skew()
+        self._clock: CommonClock | None = None
+        for arrival in options.arrivals:
+            arrival.on(world.size)
+        if options.sync == "barrier":
+            return
+        if transport.on_gpu:
+            raise Unsupported(
+                "--sync window needs times by the host's clock; a GPU's are taken by events on its"
+                " stream: use --sync barrier"
+            )
+        self._clock = CommonClock(world, self._skew.clock(), world.nodes)
+
+    def begin(self, arrival: ArrivalPattern, slower: float | None = None) -> HowToStart:
+        """How the iterations of one row and placement begin. All ranks call this together.
+
+        ``slower``: the share of itself by which each is lengthened; None: times are our own.
+        """
+        world, options = self._world, self._options
+        if self._clock is None:
+            return BarrierStart(
+                world,
+                options.across,
+                loop=options.timing == "loop",
+                one_clock=max(world.nodes) == 0 and not self._transport.on_gpu,
+                slower=slower or 0.0,
+            )
+        self._clock.check()
+        return WindowStart(world, self._clock, arrival, slower=slower or 0.0)
+
+    def at(self, arrival: ArrivalPattern, size: int, rows: Sequence[Record]) -> ArrivalPattern:
+        """A pattern for rows of a size; ``rows``: those so far."""
+        unknown = arrival.seconds is None
+        return arrival.on(self._world.size, fastest(rows, size) if unknown else None)
+
+    def facts(self) -> Mapping[str, Json]:
+        """The clock in a record's environment."""
+        return {} if self._clock is None else self._clock.facts()
+
+    def remarks(self, arrival: ArrivalPattern) -> list[str]:
+        """The lines above a table's rows; none with barriers. All ranks call this."""
+        clock = self._clock
+        if clock is None:
+            return []
+        lines = ["time: from the earliest start to the latest end on one clock (--sync window)"]
+        if arrival != ZERO:
+            arrival = arrival.on(self._world.size)
+            lines = [f"time: from the last rank's arrival to the latest end (--arrival {arrival})"]
+        if not clock.exchanged:
+            return [*lines, "clock: CLOCK_MONOTONIC of this host, which all ranks share"]
+        return [*lines, clock.describe(), *self._recovered(clock)]
+
+    def _recovered(self, clock: CommonClock) -> list[str]:
+        """The error of each rank's common clock, known exactly where clocks are emulated."""
+        emulated = self._world.gather(list(self._skew))
+        if not any(map(any, emulated)):
+            return []
+        true = self._world.broadcast(time.perf_counter())
+        shown = clock.line.other(self._skew.of(true))
+        everyone = self._world.gather(shown)
+        worst = max(abs(one - everyone[0]) for one in everyone)
+        most, fast = (max(abs(one[i]) for one in emulated) for i in (0, 1))
+        return [
+            f"clocks are emulated, up to {most:g} s and {fast * 1e6:g} ppm off;"
+            f" recovered to {worst * 1e6:.3g} us"
+        ]
+
+
+def fastest(rows: Sequence[Record], size: int) -> float:
+    """The median time of the fastest algorithm of a size when no rank was late; 0 if unknown.
+
+    Rounded to two digits, because arrival patterns are named by this time.
+    """
+    times = [
+        median(row.times_s)
+        for row in rows
+        if row.times_s and row.size == size
+        and row.window is not None and row.window.arrival == str(ZERO)
+    ]  # fmt: skip
+    return float(f"{min(times, default=0.0):.2g}")

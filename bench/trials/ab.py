@@ -2,27 +2,294 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from math import exp, log
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from secrets import randbelow
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from bench.launch.launch import Interrupted
+import numpy as np
+
+from bench.cli.main import ALL, names
+from bench.launch import child
+from bench.launch.launch import Interrupted, LaunchFailed, succeeded
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.options.options import Options, parse
 from bench.run.screen import Screen
-from bench.trials.pairs import UNDECIDED, PairedRows
-from bench.trials.sides import SharedLaunch, Side, launch, side, together
 from busbar.arguments import Parser
 from busbar.commands import Command
-from busbar.errors import Unsupported
+from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
+from busbar.start import python
+from busbar.tables import render_lines
 from busbar.terminal import print_note
+from busbar.units import format_seconds, format_size
+from reports.analysis.compare import samples
 from reports.analysis.expect import parse_share
+from reports.readers.reading import read
+from reports.records.measurement import Measurement, grouped, level_of
+from reports.statistics.inference import launch_center, within_run
+from reports.statistics.sequential import always_interval
+
+_BENCH = "bench."
+
+
+class Side(NamedTuple):
+    """A command. ``ours``: it is a Busbar command that writes records (``--out``).
+
+    ``options``: its options if it is a benchmark of this build; None for any other command.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    ours: bool
+    options: Options | None = None
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether the command takes ``--launch``."""
+        return self.options is not None
+
+    def __str__(self) -> str:
+        """The command as it was given, for messages."""
+        words = self.words[2:] if self.shuffles else self.words
+        return " ".join(words).removeprefix(_BENCH)
+
+
+def side(name: str, words: Sequence[str]) -> Side:
+    """A side from the words of its command, which may begin with a benchmark's name.
+
+    Raises Unsupported without a word, and for options that the benchmark refuses.
+    """
+    if not words:
+        example = "-- allreduce … -- allreduce …"
+        raise Unsupported(f"no command {name}; write -- A -- B, as in {example}")
+    if words[0] in names():
+        options = parse(words[1:], words[0])
+        if options.launches > 1 or options.rank_counts:
+            raise Unsupported(f"{name}: a turn is one launch of one number of ranks")
+        command = python(f"{_BENCH}{words[0]}", *words[1:])
+        return Side(name, tuple(command), ours=True, options=options)
+    return Side(name, tuple(words), ours=_ours(words))
+
+
+class SharedLaunch(NamedTuple):
+    """A command whose launches measure both sides, and each side's algorithm."""
+
+    side: Side
+    algorithms: tuple[str, str]
+
+
+def together(a: Side, b: Side) -> SharedLaunch | None:
+    """One launch that measures both sides; None if that is not possible.
+
+    It is possible if both are benchmarks of this build that differ only in one algorithm (``-A``).
+    """
+    left, right = a.options, b.options
+    if left is None or right is None or left == right:
+        return None
+    if replace(left, algorithm=right.algorithm) != right:
+        return None
+    chosen = [choice.label for options in (left, right) for choice in options.algorithms]
+    if len(chosen) != 2:
+        return None
+    # -A adds to what the command has of it already.
+    added = chosen[1:] if "algorithm" in left.given else chosen
+    words = (*a.words, "-A", ",".join(added))
+    return SharedLaunch(a._replace(name="AB", words=words), (chosen[0], chosen[1]))
+
+
+def _ours(words: Sequence[str]) -> bool:
+    """Whether these words start a benchmark of Busbar, in any build and under any launcher."""
+    for at, word in enumerate(words[:-1]):
+        following = words[at + 1]
+        if word == "-m" and following.removeprefix(_BENCH) in (*names(), "bench"):
+            return True
+        if Path(word).name == "busbar" and following in (*names(), ALL):
+            return True
+    return False
+
+
+def launch(
+    one: Side,
+    file: Path,
+    turn: LaunchTurn | None = None,
+) -> Sequence[Measurement]:
+    """Launch a command once; returns its rows, which are in ``file`` (``.jsonl``) or beside it.
+
+    Rows of a foreign command are read from its output. Raises LaunchFailed, also if there are no
+    rows, and Interrupted if a signal asked this process to end.
+    """
+    words = list(one.words)
+    if one.shuffles and turn is not None:
+        words += turn.words
+    if one.ours:
+        file.unlink(missing_ok=True)
+        words += ["--out", str(file)]
+    else:
+        file = file.with_suffix(".txt")
+    target = os.devnull if one.ours else str(file)
+    try:
+        with Path(target).open("w") as out:
+            ended = child.run(words, os.environ, stdout=out, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
+    succeeded(one.name, ended, ours=one.ours)
+    try:
+        return read(file).rows
+    except ReportError as error:
+        raise LaunchFailed(f"{one.name} gave nothing to compare: {error}") from None
+
+
+#: What makes a row the same on both sides; where each side has one value of its own for it, that
+#: is what is compared.
+_FIELDS = (
+    "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
+    "timing", "across",
+)  # fmt: skip
+_LEVEL = 0.05
+UNDECIDED = "undecided"
+Key = tuple[object, ...]
+
+
+@dataclass
+class Pair:
+    """A row with its times in seconds, one of A and one of B per round."""
+
+    row: Measurement
+    a: list[float] = field(default_factory=list)
+    b: list[float] = field(default_factory=list)
+    #: The logarithm of B over A, one a round.
+    logs: list[float] = field(default_factory=list)
+
+    def interval(self, of: int) -> tuple[float, float] | None:
+        """The interval of B's time over A's, valid at every round, for one of ``of`` rows."""
+        interval = always_interval(self.logs, _LEVEL / of)
+        return None if interval is None else (exp(interval[0]), exp(interval[1]))
+
+    @property
+    def ratio(self) -> float:
+        """B's time divided by A's."""
+        return exp(float(np.mean(self.logs)))
+
+    def word(self, of: int, noise: float) -> str:
+        """The verdict on B: slower, faster, indistinguishable (within the noise), or undecided."""
+        interval = self.interval(of)
+        if interval is None:
+            return UNDECIDED
+        low, high = interval
+        if low > 1 and self.ratio > 1 + noise:
+            return "slower"
+        if high < 1 and self.ratio < 1 / (1 + noise):
+            return "faster"
+        return "indistinguishable" if 1 / (1 + noise) < low and high < 1 + noise else UNDECIDED
+
+
+class PairedRows:
+    """All rows that both sides measure, round by round."""
+
+    def __init__(self, noise: float) -> None:
+        self._noise = noise
+        self.pairs: dict[Key, Pair] = {}
+        self._dropped: tuple[str, ...] | None = None
+        #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
+        self.against = ""
+
+    def add(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> None:
+        """Add a round's rows. Raises ReportError if the sides have no row in common."""
+        if self._dropped is None:
+            self._dropped = self._compared(a, b)
+        sides = [self._measured(rows) for rows in (a, b)]
+        shared = [key for key in sides[0] if key in sides[1]]
+        if not shared:
+            raise ReportError("no row of A measured what a row of B did; nothing to compare")
+        for key in shared:
+            left, right = sides[0][key], sides[1][key]
+            pair = self.pairs.setdefault(key, Pair(left[0]))
+            times = [launch_center(samples(rows)) for rows in (left, right)]
+            pair.a.append(times[0])
+            pair.b.append(times[1])
+            # A launch that measured both took turns; two launches are compared as a whole.
+            together = left[0].run is right[0].run
+            visits = ([r.times_s for r in rows] for rows in (left, right))
+            pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
+
+    def _compared(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> tuple[str, ...]:
+        notes = {}
+        for name in _FIELDS:
+            values = [{attrgetter(name)(row) for row in rows} for rows in (a, b)]
+            if values[0] != values[1] and len(values[0]) == len(values[1]) == 1:
+                notes[name] = [str(one.pop()) for one in values]
+        dropped = tuple(notes)
+        levels = [", ".join(sorted({level_of(r) for r in rows} - {""})) for rows in (a, b)]
+        if all(levels) and levels[0] != levels[1]:
+            notes["MPI thread level"] = levels
+        self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in notes.items())
+        return dropped
+
+    def _measured(self, rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
+        """The rows that have a time, by their identifying fields."""
+        getters = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
+        return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in getters))
+
+    @property
+    def words(self) -> list[str]:
+        """The verdict of each row."""
+        return [p.word(len(self.pairs), self._noise) for p in self.pairs.values()]
+
+    @property
+    def decided(self) -> bool:
+        """True if every row is decided."""
+        return bool(self.pairs) and UNDECIDED not in self.words
+
+    def lines(self) -> Iterator[str]:
+        """The lines of the table: one per row, and the meaning of its columns."""
+        if self.against:
+            yield f"compared: {self.against}"
+        head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
+        rows = sorted(zip(self.pairs.values(), self.words, strict=True), key=_place)
+        columns = zip(head, *(self._cells(pair, word) for pair, word in rows), strict=True)
+        words = ("algorithm", "B is")
+        yield from render_lines(
+            (name, "left" if name in words else "right", texts) for name, *texts in columns
+        )
+
+    def _cells(self, pair: Pair, word: str) -> tuple[str, ...]:
+        row, bounds = pair.row, pair.interval(len(self.pairs))
+        shown = row.algorithm if "algorithm" not in (self._dropped or ()) else ""
+        place = " in" if row.placement == "in" else ""
+        return (
+            format_size(row.nbytes),
+            f"{shown}{place}".strip(),
+            format_seconds(launch_center([[t] for t in pair.a])),
+            format_seconds(launch_center([[t] for t in pair.b])),
+            _change(pair.ratio) + "%",
+            "" if bounds is None else " ".join(map(_change, bounds)),
+            str(len(pair.a)),
+            word,
+        )
+
+
+def _place(one: tuple[Pair, str]) -> tuple[object, ...]:
+    """The sort key of a pair: algorithm, then size."""
+    row = one[0].row
+    return row.collective, row.algorithm, row.transport, row.placement, row.size or 0
+
+
+def _change(ratio: float) -> str:
+    """A ratio as a change in per cent."""
+    change = 100 * (ratio - 1)
+    return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0e}"
 
 
 class AbCommand(Command):

@@ -28,7 +28,7 @@ from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, Counted, LibraryCall, Reach
+from collectives.execution.transport import Action, Counted, LibraryCall, OneSidedAccess
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
@@ -36,12 +36,12 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
 _READINGS, _BARRIERS, _FIRINGS = 20_000, 2_000, 2_000
-# Sizes in bytes that are compared with C.
+# Bytes of what is held against C.
 _SIZES = (8, 4096, 65536, 1 << 20)
-# The letter in the C loop for each collective, and for each schedule of all-reduce on two ranks.
+# The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
 _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
 _SCHEDULES = {"ring": b"c", "recursive_doubling": b"d"}
-#: The letter in the C loop for each point-to-point test, and whether each message is waited for.
+#: The letter in C's loop of each test of point-to-point messages, and whether it waits for each.
 PAIR_TESTS = {
     "send": (b"s", False),
     "ping_pong": (b"l", True),
@@ -51,8 +51,8 @@ PAIR_TESTS = {
     "get_latency": (b"G", True),
 }
 _WINDOW, _TRIPS = 64, 10  # messages of an iteration
-# Seconds of a loop, and number of turns. The two sides of a turn are 20 ms apart, because other
-# programs and the machine's clock rate change both sides' times within tenths of a second.
+# Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
+# machine's own clock change what both take from one tenth of a second to the next.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
 
 
@@ -101,8 +101,8 @@ class CLoop:
         self._transport = MpiTransport(world)
 
     def collective(self, name: str, size: int) -> tuple[float, float, float]:
-        """Time MPI's collective of this name on both sides."""
-        # As in nccl-tests, an all-gather has at least 16 bytes per rank.
+        """Time a collective of MPI, called by our loop and by the loop in C."""
+        # As in nccl-tests, an all-gather has 16 bytes a rank at the least.
         gathers, in_place = name == "allgather", name == "broadcast"  # MPI has no other broadcast
         count = (max(size, 16 * self._world.size) if gathers else size) // 4
         part = count // self._world.size if gathers else count
@@ -152,7 +152,7 @@ class CLoop:
         try:
             if reached:
                 reach, buffers = (
-                    Reach(how, times // messages),
+                    OneSidedAccess(how, times // messages),
                     {Buffer.IN: source, Buffer.OUT: target},
                 )
                 action = transport.one_sided(program, buffers, reach)

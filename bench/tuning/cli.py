@@ -14,12 +14,9 @@ from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.options.options import TUNING, parse
 from bench.run.screen import Screen
 from bench.run.tuning_file import LIBRARY, Rules, dump
-from bench.tuning import nccl, openmpi
-from bench.tuning.course import Course, effort, rounds_within
-from bench.tuning.launches import Launch, plan, run
-from bench.tuning.predicted import predicted
-from bench.tuning.series import has_rows, of_files, tune
-from bench.tuning.table import table
+from bench.tuning.decide import has_rows, of_files, predicted, table, tune
+from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
+from bench.tuning.libraries import rules_file, tuner_file
 from busbar.arguments import Parser, number, unknown
 from busbar.commands import Command
 from busbar.errors import Unsupported
@@ -90,7 +87,7 @@ class TuneCommand(Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """Parse the known options; all other words are the ``rest``."""
+        """Parse the options of this command; unknown options become ``rest``, for the runs."""
         known, rest = parser.parse_known_args(argv)
         return cls.of(known, argv, rest=tuple(rest), **more)
 
@@ -158,18 +155,18 @@ def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, byt
     files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
     if options.open_mpi_rules is not None:
         own = _own(rules, ("mpi/library", "mpi"))
-        files.append((options.open_mpi_rules, openmpi.rules_file(own)))
+        files.append((options.open_mpi_rules, rules_file(own)))
     if options.nccl_tuner is not None:
-        files.append((options.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
+        files.append((options.nccl_tuner, tuner_file(_own(rules, ("nccl/library",)))))
     return files
 
 
 def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
-    """The rules of one library: of the first transport in ``groups`` that has rules."""
+    """The rules of the first of these groups that has any, for the file of one library."""
     for group in groups:
         own = [one for one in rules if one.transport == group]
         if own:
-            # The files cannot tell these apart, so the last rule counts if there are both.
+            # These files cannot tell; where both are known, what stands last counts.
             return sorted(own, key=lambda one: not one.oversubscribed)
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
@@ -184,6 +181,7 @@ class Measuring(NamedTuple):
 
 
 def _measure(options: TuneCommand) -> Measuring:
+    """Do all runs, or as many as the time and the user allow."""
     sign = launched()
     if sign is not None:
         raise Unsupported(
@@ -230,11 +228,11 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
         each, within = course.row_seconds(), course.within()
         budget = () if each is None else (f"--budget={each:.3g}",)
         try:
-            with course.run(one.name) as heard:
+            with course.run(one.name) as on_line:
                 mine = replace(one, argv=(*one.argv, *budget))
-                path = run(mine, folder, launcher, which, heard=heard, within=within)
+                path = run(mine, folder, launcher, which, on_line=on_line, within=within)
             paths[path] = None
-        except LaunchFailed as error:  # an algorithm that hangs or crashes is never chosen
+        except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             print_note(str(error))
         except Interrupted as end:

@@ -1,16 +1,35 @@
-"""Choices from times. An algorithm is preferred only if it is faster beyond noise."""
+"""From times to rules: records or predictions of every candidate, the choice at each size, a table.
+
+An algorithm is preferred only if it is faster beyond noise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bench.run.tuning_file import Range, Tunable
+from bench.run.tuning_file import ANY, LIBRARY, Range, Rules, Tunable
+from bench.tuning.launches import algorithms
+from bench.tuning.libraries import forced_by_nccl, forced_by_openmpi
+from busbar.errors import ReportError, Unsupported
+from busbar.units import format_bytes
+from collectives.formats.load import draft
+from collectives.predict.fit import read_fit
+from collectives.predict.interface import Operation
+from collectives.predict.maps import load_machine
+from collectives.predict.predictor import choose_predictor
+from collectives.schedule import catalogue
+from collectives.schedule.dtypes import dtype
+from reports.analysis.compare import samples
+from reports.readers.reading import read
+from reports.records.measurement import Measurement
 from reports.statistics.inference import between_runs, ratio_interval
 
 Times = Mapping[Tunable, Sequence[Sequence[float]]]
-"""Seconds of iterations, one list per round."""
+"""Seconds of iterations, a list for each round that was measured."""
 _DOZEN = 12
 
 
@@ -27,7 +46,7 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
     """
     if sum(map(len, base)) == sum(map(len, other)) == 1:
         return _middle(other) > (1 + noise) * _middle(base)
-    if _clear(base, other, noise):  # no resampling could change the order of the medians
+    if _clear(base, other, noise):  # no drawing could say anything else of the medians
         wider = between_runs(base, other)
         return wider is None or wider[0] > 1 + noise
     interval = ratio_interval(base, other)
@@ -86,3 +105,225 @@ def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[
             ranges.append(Range(size, choice, _middle(times[choice]), base))
         before = choice
     return tuple(ranges)
+
+
+class Key(NamedTuple):
+    """The situation for which rules are made; ``oversubscribed``: see `Rules`."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    dtype: str
+    oversubscribed: bool | None = None
+
+
+Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
+"""For each key and size, seconds of each candidate's iterations, a list a launch or round."""
+
+
+def candidate(row: Measurement) -> Tunable:
+    """The candidate of a row; a library with a forced algorithm is named after that algorithm."""
+    name = row.algorithm
+    if name == LIBRARY:
+        values = row.run.environment.get("variables")
+        variables = values if isinstance(values, Mapping) else {}
+        forced = (
+            forced_by_nccl(variables)
+            if row.transport == "nccl"
+            else forced_by_openmpi(row.collective, variables)
+        )
+        name = f"{LIBRARY}/{forced}" if forced else name
+    return Tunable(name, row.transport)
+
+
+def collect(rows: Iterable[Measurement], placement: str) -> Series:
+    """Group rows with raw times by what they measured; ``placement`` is ``out`` or ``in``.
+
+    Rows with wrong results are excluded. So are rows whose work was shared among ranks, because
+    they do not time what a rank of a schedule has to do.
+    """
+    series: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
+    for row in rows:
+        if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
+            continue
+        if row.ranks is None or row.size is None or row.worksharing:
+            continue
+        per_node = row.run.environment.get("ranks_per_node")
+        nodes = len(per_node) if isinstance(per_node, list) and per_node else 1
+        crowded = None if row.ranks_per_core is None else row.oversubscribed
+        key = Key(row.collective, row.ranks, nodes, row.dtype, crowded)
+        times = series.setdefault(key, {}).setdefault(row.size, {})
+        times.setdefault(candidate(row), []).append(row)
+    return {
+        key: {
+            size: {name: _units(rows) for name, rows in times.items()}
+            for size, times in sizes.items()
+        }
+        for key, sizes in series.items()
+    }
+
+
+def _units(rows: Sequence[Measurement]) -> list[list[float]]:
+    """The units of a candidate's times: launches if there are several, otherwise rounds."""
+    launches = [list(run) for run in samples(rows)]
+    return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
+
+
+def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
+    """The series of record files or run directories, and notes about what could not be read.
+
+    Raises Unsupported if a file cannot be read or none has a row with raw times.
+    """
+    rows: list[Measurement] = []
+    notes: list[str] = []
+    for path in paths:
+        try:
+            reading = read(path)
+        except ReportError as error:
+            raise Unsupported(str(error)) from None
+        rows += reading.rows
+        notes += map(str, reading.notes)
+    series = collect(rows, placement)
+    shared = sum(row.worksharing for row in rows)
+    note = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
+    if not series:
+        names = ", ".join(map(str, paths))
+        raise Unsupported(
+            f"{names}: no row with the times of its iterations for placement {placement!r}"
+            + f"; {note}" * bool(shared)
+        )
+    notes += [note] * bool(shared)
+    return series, notes
+
+
+def has_rows(path: Path) -> bool:
+    """True if a record file has a row."""
+    try:
+        return bool(read(path).rows)
+    except ReportError:
+        return False
+
+
+def tune(
+    series: Series,
+    default: str,
+    noise: float,
+    source: str = "measured",
+) -> list[Rules]:
+    """Make rules for every key and every group of competing candidates (see `_groups`).
+
+    ``default``: the algorithm that is kept unless another is faster. If a key has no such
+    candidate, the first by name is used instead.
+    """
+    rules: list[Rules] = []
+    for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
+        groups = _groups(sorted({c for times in series[key].values() for c in times}))
+        for group in groups.items():
+            rules.append(_rules(key, series[key], group, default, noise, source))
+    return rules
+
+
+def _rules(
+    key: Key,
+    sizes: Mapping[int, Mapping[Tunable, list[list[float]]]],
+    group: tuple[str, Sequence[Tunable]],
+    default: str,
+    noise: float,
+    source: str,
+) -> Rules:
+    """The rules of one group of candidates: its name, and who competes in it."""
+    name, mine = group
+    remaining = {
+        size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
+    }
+    remaining = {size: times for size, times in remaining.items() if times}
+    base = next((c for c in mine if c.algorithm == default), mine[0])
+    ranges = decide(remaining, base, noise)
+    about, ends = key[:-1], (min(remaining), max(remaining))
+    return Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
+
+
+def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:
+    """Groups of competing candidates: ours by transport, ours over all, and a library's own.
+
+    The library's default choice is in every group, because users have it without any rule.
+    """
+    library = [c for c in everything if c.algorithm == LIBRARY]
+    forced = [c for c in everything if c.algorithm.startswith(f"{LIBRARY}/")]
+    ours = [c for c in everything if c not in library and c not in forced]
+    transports = sorted({c.transport for c in ours})
+    groups = {t: [*library, *(c for c in ours if c.transport == t)] for t in transports}
+    if len(transports) > 1:
+        groups[ANY] = [*library, *ours]
+    for transport in sorted({c.transport for c in forced}):
+        mine = [c for c in (*library, *forced) if c.transport == transport]
+        groups[f"{transport}/{LIBRARY}"] = mine
+    return groups or {c.transport: [c] for c in library}
+
+
+def table(rules: Sequence[Rules]) -> list[str]:
+    """A block of lines for each set of rules, at most 80 columns wide with usual names."""
+    return [line for one in rules for line in _block(one)]
+
+
+def _block(rules: Rules) -> Iterator[str]:
+    where = "all transports" if rules.transport == ANY else rules.transport
+    yield (
+        f"# {rules.collective}, {rules.ranks} ranks on {rules.nodes}"
+        f" node{'s' * (rules.nodes != 1)}, {rules.dtype}, {where}: {rules.source} from"
+        f" {format_bytes(rules.low)} to {format_bytes(rules.high)}"
+    )
+    if rules.oversubscribed:
+        yield "# oversubscribed: ranks shared cores; not for runs in which each has one"
+    yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}"
+    yield f"# {'from':>10}  {'algorithm':<34} {'time':>10}  {'against default':>15}"
+    for one in rules.ranges:
+        gain = ""
+        if one.default_seconds is not None and one.choice != rules.default:
+            gain = f"{one.default_seconds / one.seconds:.2f} x"
+        yield (
+            f"  {format_bytes(one.low):>10}  {one.choice!s:<34} {one.seconds * 1e6:>8.1f}us "
+            f" {gain:>15}"
+        )
+    yield ""
+
+
+def predicted(
+    collectives: Sequence[str],
+    ranks: Sequence[int],
+    sizes: Sequence[int],
+    fit: Path,
+    topology: Sequence[str] | None,
+    wanted: str | None,
+    kind: str = "float",
+) -> tuple[Series, list[str]]:
+    """A predicted time for each candidate and size, and lines on the source of the costs.
+
+    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that
+    map the machine, None for ranks as they were measured. The candidates' transport is the one that
+    the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
+    """
+    series: Series = {}
+    notes: list[str] = []
+    transport = read_fit(fit).costs[0].transport or "mpi"
+    for collective in collectives:
+        spec = catalogue.spec(collective)
+        for n in ranks:
+            machine = load_machine(topology, fit, n)
+            predictor = choose_predictor(machine)
+            notes += machine.notes
+            names = wanted.split(",") if wanted else algorithms(collective, n)
+            itemsize = dtype(kind).itemsize
+            shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
+            # Where a map says how many ranks one node has.
+            nodes = 1 if topology is None or not machine.classes else machine.classes.nodes(n)
+            key = Key(collective, n, nodes, kind)
+            at = series.setdefault(key, {size: {} for size in shown})
+            for name in names:
+                plain, parameters = catalogue.parse(name)
+                schedule = draft(collective, plain, n, root=0, **parameters)
+                operation = Operation.of(schedule, collective, itemsize=itemsize)
+                times = predictor.seconds(operation, shown)
+                for size, time in zip(shown, times.tolist(), strict=True):
+                    at[size][Tunable(name, transport)] = [[time]]
+    return series, list(dict.fromkeys(notes))

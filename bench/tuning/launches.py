@@ -1,17 +1,25 @@
-"""The measuring runs: one launch for each rank count, transport and forced algorithm."""
+"""The measuring runs, one launch for each rank count, transport and algorithm; their progress."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.launch.launch import run_of_its_own, succeeded
+from bench.launch.launch import OnLine, parse_progress, run_of_its_own, show_progress, succeeded
 from bench.options.launching import LaunchTurn
-from bench.tuning import nccl, openmpi
+from bench.options.options import parse
+from bench.run.contenders import RankSetup, jobs, rows
+from bench.run.memory import pools
+from bench.run.pace import limits
+from bench.tuning.libraries import force_nccl, force_openmpi
 from busbar.errors import Unsupported
+from busbar.units import format_duration
 from collectives.schedule import catalogue
 
 SEGMENTS = (4, 16)
@@ -28,7 +36,7 @@ class Launch:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
+def algorithms(collective: str, ranks: int) -> list[str]:
     """All our algorithms for ``ranks`` ranks; those with segments in several segment counts."""
     names: list[str] = []
     for name in catalogue.algorithms(collective):
@@ -37,7 +45,7 @@ def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) 
             catalogue.draft(collective, name, ranks)
         except Unsupported:
             continue
-        names += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
+        names += [name, *(f"{name}:segments={n}" for n in SEGMENTS if "segments" in known)]
     return names
 
 
@@ -59,8 +67,8 @@ def plan(
         for n in ranks:
             names = wanted or ",".join(algorithms(collective, n))
             for i, transport in enumerate(transports):
-                # The library is measured once, with the first transport, and first there, because
-                # all others are compared with it.
+                # The library is measured once, beside the first of the transports. It comes first,
+                # since all others are compared with it.
                 chosen = names if wanted or i else f"library,{names}"
                 argv = ("-A", chosen, "--transport", transport, *rest)
                 yield Launch(f"{collective}-{n}-{transport}", collective, n, argv)
@@ -70,7 +78,7 @@ def plan(
 def _forced(collective: str, n: int, own: str, rest: Sequence[str]) -> Iterator[Launch]:
     if not own:
         return
-    forcing = openmpi.forcing(collective, n) if own == "openmpi" else nccl.forcing(collective)
+    forcing = force_openmpi(collective, n) if own == "openmpi" else force_nccl(collective)
     transport = "mpi" if own == "openmpi" else "nccl"
     for name, variables in forcing.items():
         argv = ("-A", "library", "--transport", transport, *rest)
@@ -84,15 +92,15 @@ def run(
     launcher: str | None,
     which: LaunchTurn | None = None,
     *,
-    heard: Callable[[str], object] = lambda line: None,
+    on_line: Callable[[str], object] = lambda line: None,
     within: float | None = None,
 ) -> Path:
-    """Run a launch; returns the file of its records, which has complete rows even if the run fails.
+    """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
-    ``which``: number of this launch of several, whose records are appended. ``launcher``: a command
-    line with ``{ranks}`` in it, None for this host's mpirun. ``heard`` is called with each line of
-    its standard error. ``within``: seconds after which the run is ended; its rows are kept. Raises
-    LaunchFailed with the run's last message, and Interrupted if a signal asked this process to end.
+    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
+    command line with ``{ranks}`` in it, None for this host's own mpirun. ``on_line`` is called
+    with its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
+    LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
     began = time.monotonic()
     path = records / f"{launch.name}.jsonl"
@@ -100,14 +108,14 @@ def run(
     if which is not None and which.number > 1:
         more += ["--after", str(path)]
     if which is None or which.number == 1:
-        path.unlink(missing_ok=True)  # the file then has only this run's records
+        path.unlink(missing_ok=True)  # what is there when it ends is its own
     ended = run_of_its_own(
         [f"bench.{launch.collective}"],
         launch.ranks,
         [*launch.argv, "--out", str(path), *more],
         command=launcher,
         variables=launch.variables,
-        on_line=heard,
+        on_line=on_line,
         within=within,
         stdout=subprocess.DEVNULL,
     )
@@ -116,3 +124,150 @@ def run(
         remedy = f"; what was measured is kept: --from {records} decides on it"
         succeeded(launch.name, ended, remedy)
     return path
+
+
+#: The shares of the given time for rows and for all runs. The rest is for starting and for
+#: deciding.
+_ROWS, _RUNS = 0.9, 0.95
+# The least time of a row and, without a budget, the greatest, which is a run's default.
+_LEAST_S, _MOST_S = 0.01, 2.0
+# The time a row should get before there is another round, and its other time: memory, plan, proof,
+# trial of stores.
+_ENOUGH_S, _SETUP_S = 0.1, 0.3
+# Seconds between lines of progress without a bar.
+_EVERY_S = 10.0
+
+
+class Effort(NamedTuple):
+    """The cost of a run: number of rows, and an upper bound of seconds."""
+
+    rows: int
+    seconds: float
+
+
+def effort(launch: Launch) -> Effort:
+    """Estimate the cost of a run before it starts, without allocating. Raises Unsupported."""
+    options = parse(launch.argv, launch.collective)
+    try:
+        todo = jobs([options], RankSetup(launch.ranks, options.transport))
+    except Unsupported:  # an algorithm that does not serve the ranks, which the run will say
+        return Effort(0, 0.0)
+    times = max(1, options.cycles)
+    each = limits(todo, launch.ranks, [pools()] * launch.ranks)
+    sizes = sum(
+        len(one.chosen) * sum(1 for _ in rows(one.spec, one.options, launch.ranks)) for one in todo
+    )
+    return Effort(sizes * len(options.placements) * times, sum(each) * times)
+
+
+class Course:
+    """The progress and time limit of a tuning run.
+
+    ``runs``: the efforts of all runs, in order. ``minutes``: the limit for all of them, or None.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Effort],
+        minutes: float | None,
+        say: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs, self._say, self._clock = list(runs), say, clock
+        self._start, self._told = clock(), clock()
+        self._whole = None if minutes is None else 60 * minutes
+        self._number, self._begun, self._taken = 0, 0.0, 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._start
+
+    def announce(self) -> None:
+        """Print how many runs and rows there are, and how long they take."""
+        many = len(self._runs)
+        what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
+        if self._whole is None:
+            most = format_duration(sum(run.seconds for run in self._runs))
+            self._say(f"{what}, {most} at most; --budget MINUTES for less")
+        else:
+            each = self.row_seconds() or 0.0
+            self._say(f"{what} within {format_duration(self._whole)}, {each:.2g} s a row")
+            if each < _ENOUGH_S:
+                need = format_duration((_ENOUGH_S + _SETUP_S) * self._ahead() / (_ROWS * _RUNS))
+                self._say(f"not all of them may come about; {need} would do, or fewer by -f or -A")
+
+    def _ahead(self) -> int:
+        """The rows of this run and of those to come."""
+        return sum(run.rows for run in self._runs[self._number :])
+
+    def _left(self) -> float:
+        assert self._whole is not None
+        return _RUNS * self._whole - self.elapsed
+
+    @property
+    def over(self) -> bool:
+        """True if no further run may start."""
+        return self._whole is not None and self._left() <= 0
+
+    def row_seconds(self) -> float | None:
+        """Seconds for a row of the next run; None if the run decides itself."""
+        if self._whole is None:
+            return None
+        share = _ROWS * self._left() / max(1, self._ahead())
+        return min(_MOST_S, max(_LEAST_S, share - _SETUP_S))
+
+    def within(self) -> float | None:
+        """Seconds after which the next run is ended: its share of the time left, by its rows."""
+        if self._whole is None:
+            return None
+        return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
+
+    @contextmanager
+    def run(self, name: str) -> Iterator[OnLine]:
+        """Account for the next run; yields a function to call with each line of its output."""
+        title = f"{self._number + 1}/{len(self._runs)} {name}"
+        left = self.remaining()
+        self._say(title if left is None else f"{title}, about {format_duration(left)} left in all")
+        self._begun = self.elapsed
+        seen = sys.stderr is not None and sys.stderr.isatty()
+        try:
+            with show_progress(title, None) as show:
+
+                def on_line(line: str) -> None:
+                    show(line)
+                    at = parse_progress(line)
+                    if at is not None and not seen:
+                        passed = format_duration(self.elapsed)
+                        self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")
+
+                yield on_line
+        finally:
+            self._taken += self.elapsed - self._begun
+            self._number += 1
+
+    def remaining(self) -> float | None:
+        """Seconds until all runs are done, by the speed of those done; None before the first."""
+        done = sum(run.seconds for run in self._runs[: self._number])
+        ahead = sum(run.seconds for run in self._runs[self._number :])
+        if not done:
+            return None
+        guess = self._taken / done * ahead
+        return guess if self._whole is None else max(0.0, min(guess, self._left()))
+
+    def _now_and_then(self, text: str) -> None:
+        """Print a line, unless one was printed within the last seconds."""
+        if self._clock() - self._told >= _EVERY_S:
+            self._told = self._clock()
+            self._say(text)
+
+
+def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
+    """The number of rounds of these runs, at most ``most``, that the time limit allows.
+
+    A further round is worth less than a row that is measured long enough.
+    """
+    if minutes is None:
+        return most
+    needed = (_ENOUGH_S + _SETUP_S) * sum(run.rows for run in runs)
+    return max(1, min(most, int(_ROWS * _RUNS * 60 * minutes / needed))) if needed else most

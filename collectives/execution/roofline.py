@@ -1,13 +1,11 @@
-"""The memory roofline of this host for these ranks and sizes, with which shm is compared.
+"""The fewest bytes that a collective must move, and the typical time of sweeps over them.
 
-All ranks sweep their own buffers at once, and each sweep ends when all have ended, as in a
-collective. docs/measuring-limit.md has the definition and its reasons.
+docs/measuring-limit.md has the definition and its reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,36 +15,11 @@ from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 
 
-@dataclass(frozen=True)
-class Least:
-    """The fewest bytes that all ranks together must read and write, whatever the algorithm.
-
-    ``together``: written bytes replace those that were read (an all-reduce in place).
-    """
+class Least(NamedTuple):
+    """The fewest bytes that all ranks together must read and write, whatever the algorithm."""
 
     reads: int
     writes: int
-    together: bool
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """Bytes per second of all ranks together; the faster of cached and streaming stores.
-
-    ``copy`` and ``update`` count a byte that is read and written once: copied to another buffer, or
-    updated in place.
-    """
-
-    read: float
-    write: float
-    copy: float
-    update: float
-
-    def seconds(self, bytes_: Least) -> float:
-        """The shortest time to move these bytes: as many as possible are copied."""
-        both = min(bytes_.reads, bytes_.writes)
-        paired = both / (self.update if bytes_.together else self.copy)
-        return paired + (bytes_.reads - both) / self.read + (bytes_.writes - both) / self.write
 
 
 def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> Least:
@@ -62,28 +35,13 @@ def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> 
         if in_place and not layout.spec.reduces:
             outs -= min(ins, outs)
         reads, writes = reads + ins * itemsize, writes + outs * itemsize
-    return Least(reads, writes, in_place and layout.spec.reduces)
+    return Least(reads, writes)
 
 
-Sweep = Callable[[str, bool], NDArray[np.float64]]
-"""``sweep(kind, stream)``: seconds of this rank for each of a few sweeps."""
-
-
-def probe(sweep: Sweep, world: World, nbytes: int) -> Roofline:
-    """Measure the rates with sweeps over ``nbytes`` on every rank; medians, as for rows.
+def typical(mine: NDArray[np.float64], world: World) -> float:
+    """The median of the slowest rank's seconds; ``mine``: this rank's of every sweep.
 
     Sweeps that took more than twice the shortest time are left out: another process had the core.
-    All ranks call this together.
     """
-
-    def best(kind: str, *streams: bool) -> float:
-        slowest = [world.combine(sweep(kind, stream), "max") for stream in streams]
-        calm = [times[times <= 2 * times.min()] for times in slowest]
-        return world.size * nbytes / min(float(np.median(times)) for times in calm)
-
-    return Roofline(
-        best("read", False),
-        best("write", False, True),
-        best("copy", False, True),
-        best("update", False),
-    )
+    slowest = world.combine(mine, "max")
+    return float(np.median(slowest[slowest <= 2 * slowest.min()]))

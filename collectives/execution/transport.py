@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline
 from collectives.execution.world import Json, World
 from collectives.schedule.layout import Elements
 from collectives.schedule.moves import Buffer
@@ -114,7 +113,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
-class Reach:
+class OneSidedAccess:
     """A one-sided operation: ``way`` is put or get, ``times`` is how often in a row."""
 
     way: str
@@ -318,8 +317,8 @@ class Transport(ABC):
     """Product name of this rank's GPU."""
     facts: Mapping[str, Json] = _NOTHING
     """Facts for records: versions of libraries, and choices."""
-    said: Mapping[str, Json] = _NOTHING
-    """What the library reported about the last action."""
+    action_facts: Mapping[str, Json] = _NOTHING
+    """Facts of the last action for its records, such as the algorithm that a library chose."""
     remarks: Sequence[str] = ()
     """Remarks below the table."""
 
@@ -366,7 +365,7 @@ class Transport(ABC):
             " use --transport shm"
         )
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """Bind a program of one step of plain messages as puts or gets.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's
@@ -378,10 +377,11 @@ class Transport(ABC):
             " --transport mpi or shm"
         )
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """Measure the rates of this memory with n sweeps of each kind; None if they are not known.
+    def limit(self, call: LibraryCall, n: int = 5) -> float | None:
+        """Measure the shortest time that memory allows for a collective; None if it is not known.
 
-        ``target`` is overwritten. Raises Unsupported, with the reason, if it cannot measure here.
+        ``n``: sweeps of each kind. The call's buffers are overwritten. All ranks call this
+        together. Raises Unsupported, with the reason, if it cannot be measured here.
         """
         return None
 

@@ -59,6 +59,9 @@ class World(Protocol):
     def gather(self, value: Json) -> list[Json]:
         """Every rank's value, in rank order, on every rank."""
 
+    def collect(self, value: Json) -> list[Json]:
+        """Every rank's value, in rank order, on rank 0; an empty list on every other rank."""
+
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """Elementwise rank 0's value, or a reduction of all ranks', on every rank."""
 
@@ -75,7 +78,7 @@ class World(Protocol):
         """Wait for the numbers that a rank sends."""
 
     def alarm(self, value: Json) -> None:
-        """Send a message to all ranks without waiting, for example that this rank failed."""
+        """Send a message to all other ranks without waiting, for instance that this one failed."""
 
     def alarms(self) -> list[tuple[int, Json]]:
         """The alarms of other ranks since the last call, as (rank, message)."""

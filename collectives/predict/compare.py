@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.units import MOST_RANKS
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.predict.effort import LEAST_ESTIMATED, grown
 from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.predict.ports import chunk_bytes
@@ -44,23 +44,36 @@ class Crossover:
     better: str
 
 
+def count_moves(schedule: Schedule, every: bool = True) -> int:
+    """Count the moves of all steps; if not ``every``, only of steps whose signatures differ."""
+    known: dict[Hashable, int] = {}
+    total = 0
+    for i, (first, count, _) in enumerate(runs_of(schedule.steps)):
+        signature = i if first.signature is None else first.signature
+        fresh = signature not in known
+        if fresh:
+            known[signature] = len(first.moves())
+        total += known[signature] * (count if every else fresh)
+    return total
+
+
 def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) -> float:
     """Estimate the number of moves of a schedule without building it; 0 up to 512 ranks.
 
-    ``every``: count all steps; otherwise only steps that differ. Raises what `draft` raises.
+    ``every``: see `count_moves`. Raises Unsupported as `draft` does.
     """
-    if nranks <= LEAST_ESTIMATED or from_file(name):
+    if nranks <= LEAST_ESTIMATED or is_file(name):
         return 0.0
+    return grown(lambda n: [count_moves(draft(collective, name, n), every)], nranks)[0]
 
-    def count(n: int) -> list[float]:
-        runs = runs_of(draft(collective, name, n).steps)
-        steps = {
-            (i if every or first.signature is None else first.signature): (first, count)
-            for i, (first, count, _) in enumerate(runs)
-        }
-        return [sum(len(one.moves()) * (c if every else 1) for one, c in steps.values())]
 
-    return grown(count, nranks)[0]
+def _check_moves(name: str, nranks: int, moves: float) -> None:
+    """Raise Unsupported if a schedule has too many moves."""
+    if moves > MOST_MOVES:
+        raise Unsupported(
+            f"{name} on {nranks} ranks has about {moves:.1e} moves; at most {MOST_MOVES:.1e} are"
+            " looked at"
+        )
 
 
 def port_volume(operation: Operation) -> float:
@@ -102,14 +115,12 @@ def compare_algorithms(
         try:
             # A parameter such as a grid may fit only this number of ranks.
             small = chosen or nranks <= MOST_RANKS
-            every = predictor is not None
-            about = 0.0 if small else estimate_moves(collective, name, nranks, every)
-            if about > MOST_MOVES:
-                raise Unsupported(
-                    f"{name} on {nranks} ranks has about {about:.1e} moves; at most"
-                    f" {MOST_MOVES:.1e} are looked at"
-                )
+            if not small:
+                _check_moves(name, nranks, estimate_moves(collective, name, nranks, every=False))
             schedule = draft(collective, name, nranks, root=root, **chosen)
+            # Times are predicted step by step.
+            if not small and predictor is not None:
+                _check_moves(name, nranks, count_moves(schedule))
         except Unsupported as error:
             if strict:
                 raise

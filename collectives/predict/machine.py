@@ -433,7 +433,6 @@ class RankRoutes:
         return RankRoutes(table, nlinks)
 
 
-Times = NDArray[np.float64]
 # A router takes senders and receivers. It returns their routes: a table of link numbers, with one
 # row per message in the order of the route (see `RankRoutes.table`), or a `RankRoutes`.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
@@ -450,7 +449,7 @@ class Weights(NamedTuple):
     calm: float = 1.0
 
 
-#: Caches save no time.
+#: No access is faster by caches.
 NONE = Weights()
 
 
@@ -579,9 +578,8 @@ class Network:
 class NcclGraph:
     """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
 
-    ``within``, ``between``: the worst type of path from GPU to GPU inside a node, and from GPU to
-    NIC, in NCCL's words (`collectives.predict.nccl.PATHS`). ``latency_us``: latency of the network,
-    as its plug-in states it.
+    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`).
     """
 
     channels: int
@@ -590,7 +588,6 @@ class NcclGraph:
     within: str = "NVL"
     between: str = "PIX"
     same_channels: bool = True
-    latency_us: float = 0.0
     pattern: int = 4
 
     @property
@@ -603,14 +600,13 @@ class NcclGraph:
 class NcclSystem:
     """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` equal nodes.
 
-    ``graphs``: by algorithm; those without one are not available. ``cpu``: intel, amd or other.
+    ``graphs``: by algorithm; one that has none is not available. The CPUs are Intel's.
     """
 
     sm: int
     ranks: int
     graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
     nodes: int = 1
-    cpu: str = "intel"
 
     @property
     def architecture(self) -> str:

@@ -560,14 +560,13 @@ def dragonfly(
     return Network(name, n, n + routers, links, router)
 
 
-class Generator(NamedTuple):
-    """The generator of a network, and a function that completes its parameters for n ranks."""
-
-    make: Callable[..., Network]
-    complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
-
-
 Parameters = Mapping[str, object]
+# What makes a kind of network, and what completes its parameters for a number of ranks.
+Generator = tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]
+
+
+def _nothing(n: int, parameters: Parameters) -> Parameters:
+    return {}
 
 
 def _line(n: int, parameters: Parameters) -> Parameters:
@@ -602,14 +601,14 @@ def _balanced(n: int, parameters: Parameters) -> Parameters:
 
 
 GENERATORS: Mapping[str, Generator] = {
-    "ring": Generator(ring, _line),
-    "full": Generator(full, _line),
-    "torus": Generator(torus, _square),
-    "dgx1": Generator(dgx1, lambda n, parameters: {}),
-    "nvswitch": Generator(nvswitch, _nodes),
-    "rail": Generator(rail, _nodes),
-    "fattree": Generator(fattree, _two_levels),
-    "dragonfly": Generator(dragonfly, _balanced),
+    "ring": (ring, _line),
+    "full": (full, _line),
+    "torus": (torus, _square),
+    "dgx1": (dgx1, _nothing),
+    "nvswitch": (nvswitch, _nodes),
+    "rail": (rail, _nodes),
+    "fattree": (fattree, _two_levels),
+    "dragonfly": (dragonfly, _balanced),
 }
 # Parameters of every machine: seconds per message and rank, rate of additions, size of socket
 # buffers, and bytes that a link passes at once after a pause.
@@ -632,7 +631,7 @@ def build_network(text: str, nranks: int) -> Network:
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator = Generator(partial(network_from_file, name), lambda n, parameters: {})
+        generator: Generator = (partial(network_from_file, name), _nothing)
     elif name in GENERATORS:
         generator = GENERATORS[name]
     else:

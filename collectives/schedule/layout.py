@@ -5,7 +5,7 @@ A layout connects a schedule's chunk numbers, a collective's parts and a run's e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,10 +51,13 @@ class Layout:
         """Chunks per part."""
         return self.nchunks // max(1, self.spec.parts(self.nranks))
 
+    def _held(self, rank: int, buffer: Buffer) -> Sequence[int]:
+        of = self.spec.inputs if buffer is Buffer.IN else self.spec.outputs
+        return of(self.nranks, rank, self.root)
+
     def parts(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
         """The parts that ``in`` or ``out`` of a rank holds, in the buffer's order."""
-        of = self.spec.inputs if buffer is Buffer.IN else self.spec.outputs
-        return np.fromiter(of(self.nranks, rank, self.root), np.int64)
+        return np.fromiter(self._held(rank, buffer), np.int64)
 
     def chunks(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
         """The vector chunks that a buffer's slots stand for, in the buffer's order."""
@@ -75,7 +78,9 @@ class Layout:
         return np.concatenate([[0], np.cumsum(sizes)])
 
     def elements(self, rank: int, buffer: Buffer, elements: Elements) -> int:
-        """Elements in a rank's ``in`` or ``out``, from the elements of the parts."""
+        """Elements in a rank's buffer, from the elements of the parts."""
+        if np.ndim(elements) == 0 and buffer is not Buffer.SCRATCH:
+            return int(elements) * len(self._held(rank, buffer))
         return int(self.bounds(rank, buffer, elements)[-1])
 
 

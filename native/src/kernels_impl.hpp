@@ -110,9 +110,12 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
 
 // Whether strips are too short for the non-temporal stores of this pass.
 inline bool goes_by_blocks(const Pass& p) {
-    bool stream = false;
-    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
-    return kShortStrips && stream && (p.nsources > kFew || p.ntargets > kFew);
+    return kShortStrips && streams(p) && (p.nsources > kFew || p.ntargets > kFew);
+}
+
+// A fence waits for all stores of the core, messages' flags among them.
+inline void end(const Pass& p) {
+    if (streams(p)) stream_fence();
 }
 
 // Reduces elements `from` to `to`, block by block.
@@ -150,6 +153,12 @@ void blocks(const Pass& p, std::size_t from, std::size_t to) {
 template <class F, Op op>
 void reduce(const Pass& p) {
     using V = typename F::Value;
+    // Less than a strip into one place, as a schedule's small messages are added.
+    if (p.count * sizeof(V) < kStrip * kVector && p.nsources == 2 && p.ntargets == 1) {
+        const V* const s[] = {
+            static_cast<const V*>(p.sources[0]), static_cast<const V*>(p.sources[1])};
+        return fuse<F, op, 2>(static_cast<V*>(p.targets[0].at), s, p.count);
+    }
     std::size_t done = 0;
     if constexpr (std::is_same_v<V, typename F::Wide>) {
         const std::size_t nbytes = p.count * sizeof(V), head = skew(p, nbytes);
@@ -165,7 +174,7 @@ void reduce(const Pass& p) {
         }
     }
     blocks<F, op>(p, done, p.count);
-    stream_fence();
+    end(p);
 }
 
 void copy(const Pass& p) {
@@ -178,7 +187,7 @@ void copy(const Pass& p) {
         const std::size_t done = strips<std::uint64_t, Op::max>(p, head, p.count);
         spread(p, done, from + done, p.count - done);
     }
-    stream_fence();
+    end(p);
 }
 
 unsigned long long read(const void* at, std::size_t nbytes) {

@@ -1,20 +1,20 @@
-// Passes that hold intermediate results in registers; part of kernels_impl.hpp, included once for
-// every instruction set.
+// Passes that keep what they work on in registers; part of kernels_impl.hpp, included once for every
+// instruction set.
 
 namespace busbar {
 namespace {
 
-// Vectors of a strip: it reads so many from every source, keeps them in registers, and writes so many
-// to every target. 2, 4, 8 and 16 were measured (docs/shared-memory.md): many vectors are best for few
-// sources, few vectors for many sources or non-temporal stores.
+// Vectors that a strip takes of every source and gives to every target while they lie in registers.
+// 2, 4, 8 and 16 were measured (docs/shared-memory.md): many vectors for few sources, few for many or
+// for non-temporal stores.
 constexpr std::size_t kStrip = 8, kManyStrip = 2;
-constexpr int kFew = 4, kMany = 16;  // the most sources or targets of each version of the code
+constexpr int kFew = 4, kMany = 16;  // the most sources, and the most targets, that there is code for
 constexpr std::make_index_sequence<1> kOne;
 constexpr std::make_index_sequence<2> kTwo;
 
-// Strips of two sources and few targets, with ordinary stores. The numbers of sources and targets are
-// known at compile time, so their addresses stay in registers: the fastest version while the data fits
-// the second-level cache.
+// Strips of two sources and few targets, all kept in cache. Their numbers are known when this is
+// compiled, so that their addresses are in registers: best of all while the places stay in the
+// second-level cache.
 template <class T, Op op, std::size_t... target>
 std::size_t two_strips(
     const Pass& p, std::size_t from, std::size_t to, std::index_sequence<target...>) {
@@ -37,13 +37,13 @@ std::size_t two_strips(
     return at;
 }
 
-// Strips of up to `most` sources and targets, with ordinary stores. Each place is read or written by
-// its own instructions: past the second-level cache a sixth faster than loops over the places.
+// Strips of up to `most` sources and targets, all kept in cache. Each place is read, or written, by
+// instructions of its own: a sixth faster past the second-level cache than in loops over the places.
 template <class T, Op op, std::size_t width, int most>
 std::size_t many_strips(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;
     constexpr std::size_t size = width * sizeof(V);
-    // Local copies: the compiler knows that no store changes them.
+    // Copies, which the compiler knows that no store changes.
     const unsigned char* s[most] = {};
     unsigned char* d[most] = {};
     const int nsources = p.nsources, ntargets = p.ntargets;
@@ -72,7 +72,7 @@ std::size_t many_strips(const Pass& p, std::size_t from, std::size_t to) {
     return at;
 }
 
-// Strips of any number of sources and targets; the stores may be non-temporal.
+// Strips of any number of sources and targets, which may be stored non-temporally.
 template <class T, Op op>
 std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;
@@ -98,13 +98,18 @@ std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     return at;
 }
 
-// Does all whole strips in the bytes `from` to `to`. Returns where the last one ends.
-template <class T, Op op>
-std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
+// Whether a target is stored non-temporally.
+inline bool streams(const Pass& p) {
     bool stream = false;
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
+    return stream;
+}
+
+// The whole strips of bytes `from` to `to`. Gives where it ended.
+template <class T, Op op>
+std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     const int places = p.nsources < p.ntargets ? p.ntargets : p.nsources;
-    if (stream || places > kMany) return strips_of<T, op>(p, from, to);
+    if (streams(p) || places > kMany) return strips_of<T, op>(p, from, to);
     if (places > kFew) return many_strips<T, op, kManyStrip, kMany>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 1) return two_strips<T, op>(p, from, to, kOne);
     if (p.nsources == 2 && p.ntargets == 2) return two_strips<T, op>(p, from, to, kTwo);

@@ -7,13 +7,14 @@ from itertools import pairwise
 from statistics import geometric_mean
 
 from busbar.units import format_rate, format_seconds, format_size
-from reports.analysis.growth import VOLUMES, what_is_shared
+from reports.analysis.textbook import VOLUMES, what_is_shared
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
-_WIDE = 4.0  # an interval from less than 1/4 to more than 4 times tells nothing
+_WIDE = 16.0  # the ends' ratio from which an interval tells nothing, if 1 is inside
+_OPEN = 100.0  # the ends' ratio from which only the lower end is told
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
@@ -207,12 +208,14 @@ def _span(values: Sequence[float]) -> str:
     if _tells_nothing(min(values), max(values)):
         return _CANNOT_TELL
     low, high = _factor(min(values)), _factor(max(values))
+    if max(values) >= _OPEN * min(values):
+        return f"{low}x or more"
     return f"{low}x" if low == high else f"{low}-{high}x"
 
 
 def _tells_nothing(low: float, high: float) -> bool:
-    """Whether a ratio may as well be far below 1 as far above."""
-    return low < 1 / _WIDE and high > _WIDE
+    """Whether a ratio may be below 1 as well as far above, or far below as well as above."""
+    return low < 1 < high and high >= _WIDE * low
 
 
 def cell(name: str, winner: Winner) -> tuple[str, str]:
@@ -222,7 +225,7 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
     elif winner.low is None or winner.high is None:
         margin = _factor(winner.margin)
     else:
-        margin = _span([winner.low, winner.high]).removesuffix("x")
+        margin = _span([winner.low, winner.high]).replace("x", "")
     return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 

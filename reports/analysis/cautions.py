@@ -9,19 +9,21 @@ from typing import TypeVar
 from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement
-from reports.records.shown import named
+from reports.records.metrics import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
 _One = TypeVar("_One")
 
 #: Times the limit; what is above has a reason other than the spread of two medians.
-ABOVE_LIMIT = 1.1
-WHY_ABOVE = (
-    "more than 110 % of limit: the limit is what sweeps of every rank over its own buffers took in"
-    " this run. A row is faster where caches hold what the sweeps had to fetch, where ranks share"
-    " cores (a sweep ends with the last of them), or where something else ran during the sweeps"
-)
+ABOVE_LIMIT = 1.05
+#: Why a row may be above its limit, by the letter that stands behind its share.
+WHY_ABOVE = {
+    "s": "ranks share cores, and a sweep ends with the last of them",
+    "o": "other programs had cores; the sweeps may have met more of them than the row",
+    "c": "caches hold more of the row's memory than of the sweeps'",
+}
+_BUSY = 0.05  # of all cores, that others had
 
 _MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
@@ -32,6 +34,7 @@ _SAID: Mapping[Kind, str] = {
     "modes": "have more than one mode",
     "alike": "have iterations that resemble the one before",
 }
+_OTHERS = 0.05  # of all cores: the share from which a run names it below the row
 _MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
 # Causes first: a drift causes autocorrelation, and both and two modes widen the interval.
 _SHORT: Mapping[Kind, str] = {
@@ -73,24 +76,29 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Of other benchmarks' tables this is no news: they have none.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
     wrong = sum(bool(r.wrong) for r in rows)
-    texts = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    who = "1 row has" if wrong == 1 else f"{wrong} rows have"
+    texts = [f"{who} wrong elements"] if wrong else []
     crowded = [r for r in timed if r.oversubscribed]
     if crowded:
         crowding = f"{oversubscription(crowded)}: times include waiting for a core"
         texts.append(f"{len(crowded)} of {len(timed)} rows are {crowding}")
+    if words := disturbed(timed):
+        texts.append(words)
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
             f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
             " they need not be times of the algorithm that they name"
         )
-    above = sum(
-        r.limit_s is not None and of_limit(r.time_s, r.limit_s) > ABOVE_LIMIT
-        for r in timed
-        if r.time_s
+    above = Counter(
+        why_above(r, of_limit(r.time_s, r.limit_s)) for r in timed if r.time_s and r.limit_s
     )
-    if above:
-        texts.append(f"{above} of {len(timed)} rows reached {WHY_ABOVE}")
+    for letter, why in WHY_ABOVE.items():
+        if above[letter]:
+            texts.append(
+                f"{above[letter]} of {len(timed)} rows are above {ABOVE_LIMIT:.0%} of their limit:"
+                f" {why}"
+            )
     if silent:
         texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)
@@ -106,6 +114,19 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
             most = "" if kind == "few" else f"; most of all {named(row)}: {worst.text}"
             texts.append(f"{len(mine)} {of} {crowding}{most}")
     return texts
+
+
+def disturbed(rows: Sequence[Measurement]) -> str:
+    """How many rows ran beside other programs, and the worst of them; empty where none did."""
+    shares = {n: max(r.noise.others, default=0.0) for n, r in enumerate(rows) if r.noise}
+    beside = [n for n, share in shares.items() if share >= _OTHERS]
+    if not beside:
+        return ""
+    worst = max(beside, key=shares.__getitem__)
+    return (
+        f"{len(beside)} of {len(rows)} rows ran beside other programs, which took up to"
+        f" {100 * shares[worst]:.0f} % of all cores ({named(rows[worst])})"
+    )
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
@@ -145,6 +166,17 @@ def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
 
 def _of(looked_at: int, every: int) -> str:
     return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
+
+
+def why_above(row: Measurement, share: float) -> str:
+    """The letter in `WHY_ABOVE` for a share of the limit; empty up to `ABOVE_LIMIT`."""
+    if share <= ABOVE_LIMIT:
+        return ""
+    if row.oversubscribed:
+        return "s"
+    noise = row.noise
+    busy = noise is not None and max((*noise.others, *noise.steal), default=0.0) >= _BUSY
+    return "o" if busy else "c"
 
 
 def _rows(n: int) -> str:

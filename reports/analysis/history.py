@@ -1,17 +1,21 @@
-"""Many runs in order: a series for each row, and its change points. No I/O."""
+"""Many runs, or campaigns of ``busbar qualify``, in order: series, change points, changed verdicts.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from busbar.errors import ReportError
 from busbar.statistics import interval
-from reports.analysis.compare import Key, by_key, samples
-from reports.analysis.differences import Difference, differences
+from reports.analysis.compare import Difference, Key, by_key, differences, samples
+from reports.readers.qualified import HostVerdict, Qualified
 from reports.records.measurement import Measurement
 from reports.records.metrics import Metric, metric_of
 from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
@@ -133,3 +137,44 @@ def events(h: History) -> list[HistoryEvent]:
             first = s.points[len(s.points) - s.alarm.runs].run
             changes.setdefault((first, True), []).append((s, s.alarm.ratio, s.alarm.p))
     return [HistoryEvent(key[0], tuple(changes[key]), not key[1]) for key in sorted(changes)]
+
+
+GOOD = "good"
+_Subject = tuple[str, tuple[str, ...]]
+
+
+class Change(NamedTuple):
+    """A subject's verdict in each campaign, as text: empty where it was not among the hosts."""
+
+    subject: str
+    verdicts: tuple[str, ...]
+
+
+def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
+    """The subjects whose verdict is not the same in all campaigns, which are in their order."""
+    by_subject = [
+        {(v.kind, tuple(sorted(v.subject))): v for v in each.verdicts} for each in campaigns
+    ]
+    changes = []
+    for subject in sorted({key for verdicts in by_subject for key in verdicts}):
+        states = [
+            _state(subject, verdicts, each)
+            for verdicts, each in zip(by_subject, campaigns, strict=True)
+        ]
+        if len({state.partition(" ")[0] for state in states}) > 1:
+            changes.append(Change(_name(subject), tuple(states)))
+    return changes
+
+
+def _name(subject: _Subject) -> str:
+    kind, names = subject
+    return " ".join(names) if kind == "host" else f"{kind} {' '.join(names)}"
+
+
+def _state(subject: _Subject, verdicts: dict[_Subject, HostVerdict], each: Qualified) -> str:
+    """The state of a subject; links and uplinks without a verdict are good."""
+    verdict = verdicts.get(subject)
+    if verdict is None:
+        return GOOD if set(subject[1]) <= set(each.hosts) and subject[0] != "host" else ""
+    ratio = f" (x{verdict.ratio:.2f})" if verdict.ratio and verdict.state == "slow" else ""
+    return verdict.state + ratio

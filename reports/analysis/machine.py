@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import ReportError
-from reports.analysis.stragglers_matrix import Cell, Pairs
+from reports.analysis.stragglers import Cell, Pairs
 
 if TYPE_CHECKING:
-    from topology.diagnostics.finding import Finding
+    from topology.diagnostics import Finding
     from topology.model.topology import Topology
     from topology.views.picture import Drawing, Shapes
 
@@ -60,7 +60,7 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
     Raises ProbeError naming the file that cannot be read.
     """
-    from topology.diagnostics.checks import check
+    from topology.diagnostics import check
     from topology.sources.gather import gather
     from topology.views.picture import draw, shapes
 

@@ -1,20 +1,451 @@
-"""Stragglers: a slow rank, GPU, node or link, by ranks' own times and by measured matrices.
+"""Stragglers: a slow rank, GPU, node or link, by measured matrices and by ranks' own times. No I/O.
 
-The evidence is weighed in ``reports.analysis.stragglers_ranks`` and
-``reports.analysis.stragglers_matrix``; this module names what they found by the ranks' nodes and
-GPUs, and merges findings about the same thing. No I/O.
+Both kinds of evidence are named by the ranks' nodes and GPUs, and findings about the same thing are
+merged. docs/reports.md says why it works as it does.
+
+By a P x P matrix: a slow link shows in one pair, a slow rank in all of its pairs, a slow node in
+all pairs that leave it. So every such unit is tried as an explanation: are its pairs worse than the
+others of their class, and are all of them? The unit that explains most of the deviation is named
+and removed, and the rest is tested again (forward selection).
+
+By ranks' own times of a row: a rank's time begins when it leaves the barrier and ends when its part
+is done. So it includes the rank's own work *and its waiting*. Which rank waits for which depends on
+the collective:
+
+- where every rank needs data of every other (all-reduce, all-gather, all-to-all, barrier, …), no
+rank ends before the last one has arrived. A *late* rank (it left the barrier late) has the shortest
+time, since the others wait for it. A rank that is slow only at its own end is *last*. A rank that
+is slow in between makes all times equally long and cannot be found.
+- where every rank passes something to the next one, a *slow* rank is long. So is the next one,
+which waits for it, and perhaps the one before, which cannot hand over. Nobody else need be.
+- with a root, the shape of the tree makes some ranks take longer than others: nothing is inferred.
+
+All-reduces have shapes too (a tree's root ends first), so the evidence of one algorithm is only a
+hint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import exp, log, pi, sqrt
+from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.statistics import interval
 from busbar.units import format_p_value, format_rate, format_seconds
-from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
-from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
 from reports.records.measurement import Measurement, grouped, listed
-from reports.records.shown import named
+from reports.records.metrics import named
+from reports.statistics.inference import chi_squared_p, holm, likeness, student_p
+
+Pair = tuple[int, int]
+
+#: Less than this is of no consequence, however regular.
+MARGIN = 0.1
+_SIGNIFICANT = 0.01
+_SIGNIFICANT_LINK = 0.001  # one pair is soon an outlier where the scatter has heavy tails
+_FEWEST_PAIRS = 3  # pairs to compare with
+_COVERED = 0.8  # the share of a unit's pairs that must be worse
+_MOST_UNITS = 8
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A median with its 95 % interval, in seconds or bytes/s. ``kind``: the pair's class."""
+
+    value: float
+    low: float
+    high: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One measured quantity between the ends 0 … n − 1, whose names are in ``ids``.
+
+    ``nodes``: the node of each end. ``cells``: by (from, to); where ``directed`` is False both ways
+    are one measurement. ``slow``: pairs that are worse than their class by more than the noise.
+    """
+
+    name: str
+    more_is_better: bool
+    directed: bool
+    ids: tuple[str, ...]
+    nodes: tuple[str, ...]
+    cells: Mapping[Pair, Cell]
+    slow: frozenset[Pair] = frozenset()
+
+    @property
+    def compared(self) -> dict[Pair, Cell]:
+        """The cells that can be judged: each measurement once, (lower, higher) if undirected."""
+        return {
+            (a, b): cell
+            for (a, b), cell in self.cells.items()
+            if a != b and cell.value > 0 and (self.directed or a < b)
+        }
+
+
+@dataclass(frozen=True)
+class SlowUnit:
+    """A unit that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
+
+    ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one way only;
+    ``link``: a pair, one way if ``one_way``; ``node``: what leaves or enters it; ``within``: the
+    pairs inside it.
+    """
+
+    kind: str
+    ends: tuple[int, ...]
+    node: str = ""
+    one_way: bool = False
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A unit whose pairs are ``times`` worse than the others of their classes.
+
+    ``low``, ``high``: the interval of that ratio, from the intervals of the pairs and the scatter
+    among the others. ``value``, ``typical``: medians of its pairs and of the others. ``pairs`` of
+    ``of`` pairs are worse. ``p``: one-sided, Student's t, times the number of units tried.
+    """
+
+    unit: SlowUnit
+    times: float
+    low: float
+    high: float
+    value: float
+    typical: float
+    pairs: int
+    of: int
+    p: float
+
+
+def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
+    """Every unit by the cells that it touches; of two with the same cells the smaller."""
+    slow_units: dict[frozenset[Pair], SlowUnit] = {}
+
+    def add(unit: SlowUnit, cells: Iterable[Pair]) -> None:
+        touched = frozenset(cells)
+        if touched:
+            slow_units.setdefault(touched, unit)
+
+    cells = pairs.compared
+    for pair in cells:
+        add(SlowUnit("link", pair, one_way=pairs.directed), (pair,))
+    for a, b in combinations(range(len(pairs.ids)), 2):
+        add(SlowUnit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in cells])
+    of_end: dict[int, list[Pair]] = {}
+    for cell in cells:
+        for end in cell:
+            of_end.setdefault(end, []).append(cell)
+    for end, own in of_end.items():
+        add(SlowUnit("rank", (end,)), own)
+        if pairs.directed:
+            add(SlowUnit("sending", (end,)), [c for c in own if c[0] == end])
+            add(SlowUnit("receiving", (end,)), [c for c in own if c[1] == end])
+    for node in dict.fromkeys(pairs.nodes):
+        ends = tuple(e for e, n in enumerate(pairs.nodes) if n == node)
+        inside = [sum(pairs.nodes[e] == node for e in c) for c in cells]
+        add(SlowUnit("node", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 1])
+        add(
+            SlowUnit("within", ends, node),
+            [c for c, k in zip(cells, inside, strict=True) if k == 2],
+        )
+    return slow_units
+
+
+def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
+    """Units that are worse than their likes by more than ``margin`` and than chance explains."""
+    left, evidence = pairs.compared, list[Worse]()
+    tried = units(pairs)
+    while left and len(evidence) < _MOST_UNITS:
+        best: tuple[float, frozenset[Pair], Worse] | None = None
+        scale = _Scale(pairs, left)
+        for touched, unit in tried.items():
+            own = [c for c in touched if c in left]
+            if len(own) < max(1, len(touched) / 2):
+                continue  # most of it is explained already
+            judged = scale.judge(unit, own, len(tried), margin)
+            if judged is not None and (best is None or judged[0] > best[0]):
+                best = judged[0], touched, judged[1]
+        if best is None:
+            break
+        evidence.append(best[2])
+        for cell in best[1]:
+            left.pop(cell, None)
+    return evidence
+
+
+class _Scale:
+    """The cells that are not explained yet, as logarithms of how bad they are, by class."""
+
+    def __init__(self, pairs: Pairs, left: Mapping[Pair, Cell]) -> None:
+        self._at = {pair: n for n, pair in enumerate(left)}
+        self._values = np.array([cell.value for cell in left.values()])
+        sign = -1 if pairs.more_is_better else 1
+        self._bad = np.log(self._values) * sign
+        best = [cell.high if pairs.more_is_better else cell.low for cell in left.values()]
+        # Where no interval is known, or none that can be, the value is its own best.
+        self._best = np.array(
+            [sign * log(b) if b > 0 else v for b, v in zip(best, self._bad.tolist(), strict=True)]
+        )
+        kinds = {kind: n for n, kind in enumerate(dict.fromkeys(c.kind for c in left.values()))}
+        self._kind = np.array([kinds[cell.kind] for cell in left.values()])
+        medians = np.array([np.median(self._bad[self._kind == n]) for n in kinds.values()])
+        self._amiss = self._bad - medians[self._kind]
+        # Half a cell's own interval, as a standard deviation: the scatter cannot be less.
+        widths = [log(c.high / c.low) / (2 * 1.96) for c in left.values() if 0 < c.low <= c.high]
+        self._own = max(0.005, float(np.median(widths)) if widths else 0.0)
+
+    def judge(
+        self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
+    ) -> tuple[float, Worse] | None:
+        """The deviation that a unit explains, and the unit; None if it is not to blame."""
+        own = np.array([self._at[c] for c in cells])
+        if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
+            return None  # quickly: most links are well
+        residual, others = self._bad.copy(), np.zeros(len(self._bad), dtype=bool)
+        at_best = self._best.copy()
+        for kind in np.unique(self._kind[own]):
+            of_kind = self._kind == kind
+            rest = of_kind.copy()
+            rest[own] = False
+            if rest.sum() < _FEWEST_PAIRS:
+                return None  # nothing to compare it with
+            residual[of_kind] -= np.median(self._bad[rest])
+            at_best[of_kind] -= np.median(self._bad[rest])
+            others |= rest
+        excess = residual[own]
+        effect = float(np.median(excess))
+        if effect <= log(1 + margin) or np.mean(excess > effect / 2) < _COVERED:
+            return None
+        if float(np.median(at_best[own])) <= log(1 + margin) / 2:
+            return None  # at their best they are as good as the others
+        scatter = max(self._own, 1.4826 * float(np.median(abs(residual[others]))))
+        count = int(others.sum())
+        # Medians of normal values vary by pi / 2 more than means.
+        error = scatter * sqrt(pi / 2 * (1 / len(own) + 1 / count))
+        p = min(1.0, tried * student_p(effect / error, count - 1))
+        if p >= (_SIGNIFICANT_LINK if unit.kind == "link" else _SIGNIFICANT):
+            return None
+        return float(abs(excess).sum() - abs(excess - effect).sum()), Worse(
+            unit=unit,
+            times=exp(effect),
+            low=exp(effect - 1.96 * error),
+            high=exp(effect + 1.96 * error),
+            value=float(np.median(self._values[own])),
+            typical=float(np.median(self._values[others])),
+            pairs=int((excess > effect / 2).sum()),
+            of=len(own),
+            p=p,
+        )
+
+
+How = Literal["late", "slow", "last"]
+Floats = NDArray[np.float64]
+
+#: A difference that is less of the row's time is of no consequence.
+MARGIN_OF_TIME = 0.1
+_RANKS_DIFFER = 0.01
+_FEWEST_RANKS, _FEWEST_TIMES = 3, 6
+_ALL_WAIT = ("allreduce", "allgather", "reduce_scatter", "alltoall", "alltoallv", "barrier",
+             "hypercube")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A row whose ranks fall into two groups, or into none (both sets empty).
+
+    ``seconds``: ranks x iterations. ``p``: of Friedman's test that ranks differ at all, corrected
+    for the number of rows (Holm).
+    """
+
+    row: Measurement
+    seconds: Floats
+    low: frozenset[int]
+    high: frozenset[int]
+    p: float
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.seconds)
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether no rank can leave before every rank has come."""
+        return self.row.collective in _ALL_WAIT
+
+
+def observe(rows: Iterable[Measurement], margin: float = MARGIN_OF_TIME) -> list[Observation]:
+    """Observations of the rows with times of three ranks at least, six iterations each."""
+    observed: list[tuple[Measurement, Floats]] = []
+    for row in rows:
+        lengths = set(map(len, row.per_rank_s))
+        if (
+            len(row.per_rank_s) >= _FEWEST_RANKS
+            and len(lengths) == 1
+            and min(lengths) >= _FEWEST_TIMES
+        ):
+            observed.append((row, np.asarray(row.per_rank_s, dtype=float)))
+    corrected = holm([_friedman(times) for _, times in observed])
+    return [
+        Observation(row, times, *(_split(times, margin) if p < _RANKS_DIFFER else _NO_SPLIT), p)
+        for (row, times), p in zip(observed, corrected, strict=True)
+    ]
+
+
+_NO_SPLIT: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+
+
+def _friedman(times: Floats) -> float:
+    """Friedman's test (1937) with iterations as blocks: do ranks keep their order? Ties by lot.
+
+    Where the order of one iteration is much that of the one before, blocks count for less: by
+    (1 − r) / (1 + r) of that likeness r, as far as it is beyond chance (two standard deviations).
+    """
+    k, n = times.shape
+    lot = np.random.default_rng(0).random(times.shape)
+    places = np.lexsort((lot, times), axis=0).argsort(axis=0) + 1
+    squares = float(((places.sum(axis=1) - n * (k + 1) / 2) ** 2).sum())
+    r = max(0.0, likeness(list(places.astype(float))) - 2 / sqrt(n * (k - 1)))
+    return chi_squared_p(12 * squares / (n * k * (k + 1)) * (1 - r) / (1 + r), k - 1)
+
+
+def _split(times: Floats, margin: float) -> tuple[frozenset[int], frozenset[int]]:
+    """The ranks below and above the widest gap between their medians, where it is wide enough.
+
+    It must be half of all there is between the ranks, and ``margin`` of the row's time.
+    """
+    medians = np.median(times, axis=1)
+    order = np.argsort(medians, kind="stable")
+    gaps = np.diff(medians[order])
+    at = int(np.argmax(gaps)) + 1
+    whole = float(medians.max() - medians.min())
+    if gaps[at - 1] < max(whole / 2, margin * float(np.median(times.max(axis=0)))):
+        return _NO_SPLIT
+    return frozenset(order[:at].tolist()), frozenset(order[at:].tolist())
+
+
+def speaks(o: Observation, ranks: Collection[int], how: How) -> bool | None:
+    """Whether a row speaks for (True) or against (False) these ranks being it; None: neither."""
+    suspects = set(ranks)
+    if how == "slow":
+        held = _held_up(o, suspects)
+        return None if held is None else bool(o.high) and held[0] <= o.high <= held[1]
+    if not o.all_wait:
+        return None
+    group = o.low if how == "late" else o.high
+    return suspects <= group and len(group) < o.ranks / 2
+
+
+def _held_up(o: Observation, suspects: set[int]) -> tuple[set[int], set[int]] | None:
+    """The ranks that must be, and that may be, longer if these ranks are slow; None if unknown."""
+    if o.row.collective == "sendrecv":  # each to the next
+        must = suspects | {(s + 1) % o.ranks for s in suspects}
+        may = must | {(s - 1) % o.ranks for s in suspects}
+    elif o.row.collective == "sendrecv_pairs":  # 0 with 1, 2 with 3, …
+        must = may = suspects | {s ^ 1 for s in suspects if s ^ 1 < o.ranks}
+    else:
+        return None
+    return None if len(must) == o.ranks else (must, may)
+
+
+@dataclass(frozen=True)
+class Accused:
+    """Ranks (one, a GPU's or a node's), the rows that speak for it, how many spoke of it.
+
+    ``either``: the ranks cannot be told apart, and one of them suffices to explain the rows.
+    """
+
+    how: How
+    ranks: tuple[int, ...]
+    rows: tuple[Observation, ...]
+    spoke: int
+    either: bool = False
+
+    @property
+    def algorithms(self) -> set[tuple[str, str]]:
+        """The algorithms of the rows that support it."""
+        return {(o.row.collective, o.row.algorithm) for o in self.rows}
+
+
+def accused(
+    observations: Sequence[Observation], groups: Iterable[tuple[int, ...]] = ()
+) -> list[Accused]:
+    """The ranks that at least half of their rows support, most rows first.
+
+    ``groups``: ranks that share a GPU or a node, accused as one where this explains as many rows.
+    """
+    ranks = range(max((o.ranks for o in observations), default=0))
+    candidates = [*groups, *((s,) for s in ranks)]
+    slow_ranks: list[Accused] = []
+    for how in _HOWS:
+        proposed = [_accused(observations, c, how) for c in candidates]
+        likely = [a for a in proposed if a.rows and len(a.rows) >= a.spoke / 2]
+        likely.sort(key=lambda a: (-len(a.rows), -len(a.ranks)))
+        remaining: list[Accused] = []
+        for a in likely:
+            if not any(set(a.ranks) & set(k.ranks) for k in remaining):
+                remaining.append(a)
+        slow_ranks += _alternatives(remaining)
+    return sorted(slow_ranks, key=lambda a: -len(a.rows))
+
+
+_HOWS: tuple[How, ...] = ("late", "slow", "last")
+
+
+def _accused(observations: Sequence[Observation], ranks: tuple[int, ...], how: How) -> Accused:
+    words = [speaks(o, ranks, how) for o in observations]
+    mine = tuple(o for o, word in zip(observations, words, strict=True) if word)
+    return Accused(how, ranks, mine, sum(word is not None for word in words))
+
+
+def _alternatives(remaining: Sequence[Accused]) -> list[Accused]:
+    """Single ranks that the same rows speak for, each enough for all of them, become one."""
+    alternatives: dict[tuple[int, ...], Accused] = {}
+    for n, a in enumerate(remaining):
+        same = tuple(map(id, a.rows)) if not any(o.all_wait for o in a.rows) else (n,)
+        if same in alternatives:
+            ranks = (*alternatives[same].ranks, *a.ranks)
+            alternatives[same] = Accused(a.how, ranks, a.rows, a.spoke, either=True)
+        else:
+            alternatives[same] = a
+    return list(alternatives.values())
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A delay in seconds, with the 95 % interval of its median; its share of the row's time."""
+
+    observation: Observation
+    seconds: float
+    low: float
+    high: float
+    share: float
+
+
+def delay(a: Accused) -> Delay:
+    """The row in which the accused differ most from the ranks of the other group.
+
+    Per iteration: their median against the median of the other group (of what is late, the longer
+    one). The interval is over iterations.
+    """
+    delays = [_delay(o, list(a.ranks), a.how) for o in a.rows]
+    return max(delays, key=lambda d: d.share)
+
+
+def _delay(o: Observation, ranks: list[int], how: How) -> Delay:
+    others = sorted((o.high if how == "late" else o.low) - set(ranks))
+    own, rest = np.median(o.seconds[ranks], axis=0), np.median(o.seconds[others], axis=0)
+    each = (rest - own if how == "late" else own - rest).tolist()
+    middle = float(np.median(each))
+    low, high = interval(each) or (middle, middle)
+    return Delay(o, middle, low, high, middle / float(np.median(o.seconds.max(axis=0))))
+
 
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
 _TOLD: Mapping[How, tuple[str, str]] = {

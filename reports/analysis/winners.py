@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
 from reports.records.measurement import LIBRARY, Measurement
-from reports.records.shown import setting
+from reports.records.metrics import setting
 from reports.statistics.inference import Samples, between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 

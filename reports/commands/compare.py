@@ -1,4 +1,4 @@
-"""``python -m reports compare``."""
+"""``python -m reports compare``, ``history`` and ``scaling``: several runs beside each other."""
 
 from __future__ import annotations
 
@@ -6,21 +6,36 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
-from reports.commands.expecting import ExpectOptions, expect, wanted
-from reports.commands.output import LogOptions, console, note, print_table, read_noting
-from reports.commands.ruling import RuleOptions, print_rules
+from busbar.tables import new_table
+from reports.commands.output import (
+    ExpectOptions,
+    LogOptions,
+    RuleOptions,
+    RunOptions,
+    ascii_only,
+    console,
+    expect,
+    note,
+    print_rules,
+    print_table,
+    read_noting,
+    rows_of,
+    wanted,
+)
+from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
 
 if TYPE_CHECKING:
-    from reports.analysis.compare import Comparison
-    from reports.analysis.differences import Difference
+    from reports.analysis.compare import Comparison, Difference
+    from reports.analysis.history import History
     from reports.analysis.quality import Rule
     from reports.records.measurement import Measurement
+
 
 #: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
 AGAINST = "\0--"
@@ -99,8 +114,7 @@ def compared(
 
     Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
     """
-    from reports.analysis.compare import compare, join
-    from reports.analysis.differences import differences
+    from reports.analysis.compare import compare, differences, join
     from reports.analysis.expect import parse_share
 
     noise = parse_share(options.noise)
@@ -185,3 +199,121 @@ def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
     if wrong:
         print(f"FAILED: {len(wrong)} rows of NEW have wrong elements")
     return 1 if slow or wrong else 0
+
+
+# The latest campaigns whose verdicts have a column each.
+_CAMPAIGNS = 4
+
+
+class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
+    """Many runs in their order, and where the times changed."""
+
+    files: tuple[Path, ...] = option(
+        "RUN  one run each, a file or a folder of records, or all of them run directories of"
+        " busbar qualify; ordered by start time, else as given",
+        (),
+        nargs="+",
+    )
+    fail_slower: str | None = option(
+        "--fail-slower SHARE  exit with status 1 when the latest change made a row slower by more,"
+        " such as 5%"
+    )
+    format: str = option("--format", "table", choices=("table", "csv"))
+
+    def run(self) -> int:
+        """Print series and changes; 1 past ``--fail-slower``."""
+        from reports.analysis.expect import parse_share
+        from reports.analysis.history import history
+        from reports.analysis.history import in_order as by_start
+        from reports.analysis.quality import checklist
+        from reports.statistics.change_points import LEAST
+        from reports.tables.comparison import history_csv
+
+        if all(map(is_qualified, self.files)):
+            return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
+        noise = parse_share(self.noise)
+        fail = None if self.fail_slower is None else parse_share(self.fail_slower)
+        runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
+        changes = history(by_start(runs), noise)
+        forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
+        if forbidding and not self.anyway:
+            n, difference = forbidding[0]
+            more = f" and {len(forbidding) - 1} differences more" if len(forbidding) > 1 else ""
+            where = f"{changes.runs[n]} is not the same setting as {changes.runs[n - 1]}"
+            raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
+        if self.format == "csv":
+            sys.stdout.write(history_csv(changes))
+        else:
+            _print_history(changes)
+            words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
+            rules = checklist([s.row for s in changes.series], words=words)
+            print_rules(console(), rules, self)
+        return _history_gate(changes, fail, sys.stderr if self.format == "csv" else sys.stdout)
+
+
+def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
+    """Print the hosts, links and uplinks whose verdict has changed; 1 where any is not good now."""
+    from rich.markup import escape
+
+    from reports.analysis.history import GOOD, verdict_changes
+
+    if len(campaigns) < 2:
+        raise ReportError("a history needs two runs at least")
+    changed = verdict_changes(campaigns)
+    shown = range(max(0, len(campaigns) - _CAMPAIGNS), len(campaigns))
+    days = [campaigns[n].started.partition("+")[0].replace("T", " ") for n in shown]
+    if changed:
+        table = new_table("verdicts that have changed", "subject", *days, text=1 + len(days))
+        for one in changed:
+            table.add_row(*map(escape, (one.subject, *(one.verdicts[n] for n in shown))))
+        console().print(table)
+    else:
+        print(f"no verdict has changed over {len(campaigns)} runs")
+    print(campaigns[-1].sentence)
+    return int(any(one.state != GOOD for one in campaigns[-1].verdicts))
+
+
+def _print_history(changes: History) -> None:
+    from reports.tables.comparison import event_lines, history_tables
+
+    terminal = console()
+    for shown in history_tables(changes, terminal.width, ascii_only()):
+        print_table(terminal, shown)
+    lines = event_lines(changes)
+    for line in lines:
+        terminal.print(line, markup=False)
+    if not lines:
+        print(f"no change in {len(changes.series)} rows over {len(changes.runs)} runs")
+
+
+def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
+    """1 when the latest change, or what is out of the ordinary since, is slower by more."""
+    if fail is None:
+        return 0
+    slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
+    open_ = [s for s in changes.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
+    for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):
+        if rows:
+            print(
+                f"FAILED: {len(rows)} rows are slower by more than {100 * fail:g}% {what}", file=out
+            )
+    return 1 if slow or open_ else 0
+
+
+class ScalingCommand(RuleOptions, RunOptions, Command):
+    """Speed-up and efficiency of runs on several numbers of ranks."""
+
+    def run(self) -> int:
+        """Print the tables, base case first, and who wins where."""
+        from reports.analysis.quality import checklist
+        from reports.tables.scaling import scaling, scaling_tables, winners_map
+
+        rows = rows_of(self)
+        groups = scaling(rows)
+        terminal = console()
+        for shown in scaling_tables(groups, terminal.width):
+            print_table(terminal, shown)
+        for block in winners_map(rows, terminal.width):
+            print("\n".join(block) + "\n")
+        print_rules(terminal, checklist([s.row for series in groups for s in series]), self)
+        return 0

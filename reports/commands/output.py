@@ -1,21 +1,30 @@
-"""Shared by the commands: reading with notes, and printing. Results to stdout, notes to stderr."""
+"""Shared by the commands: options, reading with notes, printing, expectations, the twelve rules.
+
+Results go to stdout, notes to stderr.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import ReportError
-from busbar.options import OptionGroup, option
+from busbar.options import OptionGroup, option, switch
+from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
 from reports.readers.reading import read
+from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from busbar.tables import RenderedTable
-    from reports.records.measurement import Measurement, Reading
+    from reports.analysis.expect import Expectation
+    from reports.analysis.quality import Rule
+    from reports.records.measurement import Reading
+
 
 _MOST_NOTES = 20
 
@@ -103,3 +112,94 @@ def print_table(screen: Console, shown: RenderedTable) -> None:
 def ascii_only() -> bool:
     """Whether stdout cannot show block characters."""
     return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
+
+
+class Wanted(NamedTuple):
+    """Rules, and what ``limit`` stands for in them, in bytes per second."""
+
+    rules: Sequence[Expectation]
+    limit: float | None
+
+
+class ExpectOptions(OptionGroup):
+    """The rules that rows are held against."""
+
+    expect: tuple[str, ...] = option(
+        "--expect RULE  exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >="
+        " 0.8*limit'",
+        (),
+        action="append",
+    )
+    expect_file: Path | None = option("--expect-file FILE  a YAML file with such rules")
+    limit: str | None = option("--limit RATE  the value of limit in rules, such as 480GB/s")
+
+
+def wanted(options: ExpectOptions) -> Wanted:
+    """The rules in the options, parsed before anything is read or printed. Raises ReportError."""
+    from reports.analysis.expect import from_file, parse_rate
+    from reports.analysis.expect import parse_rule as parse
+
+    rules, limit = [parse(text) for text in options.expect], None
+    if options.expect_file is not None:
+        more, limit = from_file(options.expect_file)
+        rules += more
+    if options.limit is not None:
+        limit = parse_rate(options.limit)
+    return Wanted(rules, limit)
+
+
+def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
+    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
+    from reports.analysis.expect import check
+
+    if not wanted.rules:
+        return 0
+    failures = check(wanted.rules, rows, wanted.limit)
+    for failure in (f for f in failures if f.row is None):
+        print(f"FAILED {failure.text}")
+    for node in dict.fromkeys(f.nodes for f in failures if f.row):
+        mine = [f for f in failures if f.row and f.nodes == node]
+        print(f"FAILED on {node}:")
+        for failure in mine:
+            print(f"  {failure.text}")
+        _who([f.row for f in mine if f.row])
+    if not failures:
+        print(f"all {len(wanted.rules)} expectations kept")
+    return 1 if failures else 0
+
+
+def _who(rows: Sequence[Measurement]) -> None:
+    """Name the slow one of several nodes, if the ranks' own times show it."""
+    if any(r.per_rank_s for r in rows):
+        from reports.analysis.stragglers import culprits
+
+        for suspect in culprits(list({id(r): r for r in rows}.values())).suspects:
+            if suspect.sure:
+                print(f"  slow there: {suspect.name}: {suspect.evidence[0]}")
+
+
+class RuleOptions(OptionGroup):
+    """Whether the rules are printed."""
+
+    rules: bool = switch(
+        "--rules  print Hoefler and Belli's twelve rules, each with its verdict and the reason"
+    )
+
+
+def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
+    """Print the verdicts on what was just reported."""
+    from reports.analysis.quality import in_one_line
+
+    if not options.rules:
+        terminal.print(in_one_line(rules), style="dim", markup=False)
+        return
+    from rich.markup import escape
+
+    table = new_table("", padding=(0, 1, 0, 0))
+    table.add_column("", justify="right")
+    table.add_column("rule of Hoefler and Belli (SC'15)", ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", ratio=1)
+    for rule in rules:
+        table.add_row(str(rule.number), escape(rule.title), rule.state, escape(rule.why))
+    terminal.print(table)

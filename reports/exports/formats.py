@@ -1,15 +1,20 @@
-"""Pure functions from results to bytes; `reports.exports.store` has them by the file's ending."""
+"""Pure functions from measurements to bytes, and from rows of any log to text.
+
+`reports.exports.store` has those to bytes by the file's ending. Rows of any log become CSV, JSON
+and JSON lines with the columns of the DataFrame.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from busbar.tables import render_csv
-from reports.readers.own_csv import CSV
+from reports.readers.own_exports import CSV
 from reports.records.measurement import Measurement, Placements, placements
+from reports.records.table import SHOWN, as_mapping
 from reports.statistics.quantities import bandwidths, center
 
 
@@ -101,3 +106,29 @@ def _nccl_result(pair: Placements, statistic: str) -> dict[str, object]:
     line["experiment_name"] = f"{first.collective} {first.algorithm}"
     line["algorithm"], line["transport"] = first.algorithm, first.transport
     return line
+
+
+def rows_csv(rows: Sequence[Measurement]) -> str:
+    """One line a row; lists are joined with ``;``, missing values stay empty."""
+
+    def cell(value: Any) -> Any:
+        return ";".join(map(str, value)) if isinstance(value, tuple) else value
+
+    return render_csv([SHOWN, *([cell(v) for v in as_mapping(r).values()] for r in rows)])
+
+
+def rows_json(rows: Sequence[Measurement]) -> str:
+    """One JSON list."""
+    return json.dumps([as_mapping(r) for r in rows], indent=1) + "\n"
+
+
+def rows_jsonl(rows: Sequence[Measurement]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(as_mapping(r)) + "\n" for r in rows)
+
+
+WRITERS: dict[str, Callable[[Sequence[Measurement]], str]] = {
+    "csv": rows_csv,
+    "json": rows_json,
+    "jsonl": rows_jsonl,
+}

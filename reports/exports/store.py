@@ -17,8 +17,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from busbar.errors import StoreError
-from busbar.filelock import Claim
-from busbar.files import GrowingFile, check, replace, special, write
+from busbar.files import Claim, GrowingFile, check, replace, special, write
 from reports.exports.formats import CsvLines, nccl_json, to_object
 from reports.readers.codec import Writer, to_json
 from reports.records.measurement import Measurement
@@ -235,7 +234,7 @@ def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
 
 
 def _parquet(path: Path, earlier: Earlier) -> Sink:
-    from reports.readers.parquet import library, to_parquet
+    from reports.readers.own_exports import library, to_parquet
 
     library(str(path))
     return Rewritten(path, to_parquet, earlier.rows)

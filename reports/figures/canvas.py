@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
-from busbar.figures import encoded
+from busbar.files import encode_figure as encoded
 from busbar.units import format_seconds, format_size
 
 if TYPE_CHECKING:

@@ -6,17 +6,313 @@ Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from busbar.errors import ReportError
-from reports.analysis.machine import MachinePart
-from reports.figures.canvas import canvas, faint_grid, same_axes, saved
-from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
-from reports.figures.series import Palette
-from reports.records.cores import oversubscription
+from busbar.units import format_seconds, format_size
+from reports.analysis.machine import MachinePart, shown
+from reports.analysis.stragglers import Pairs
+from reports.figures.canvas import (
+    LEGEND,
+    canvas,
+    faint_grid,
+    ranks_axis,
+    same_axes,
+    saved,
+    sizes_axis,
+    times_axis,
+)
+from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
+from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
-from reports.records.metrics import is_measured
-from reports.records.shown import PLACEMENT
+from reports.records.metrics import BESIDE, PLACEMENT, Metric, is_measured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+#: With more lines than this the legend stands below the axes.
+MOST_INSIDE = 8
+#: Where iterations differ by more than this factor, their axis is logarithmic.
+_WIDE = 20
+
+
+def _marks(series: Sequence[PlotLine]) -> list[str]:
+    """The legend of the marks in a figure."""
+    rows = [r for s in series for r in s.rows]
+    marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
+    return marks + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+
+
+def _hollow(
+    axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[float], ys: Sequence[float]
+) -> None:
+    """Empty the marks of points whose ranks shared cores."""
+    at = [n for n, r in enumerate(rows) if r.oversubscribed]
+    style = {**s.style, "linestyle": "none", "markerfacecolor": "white", "zorder": 3}
+    if at:
+        axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
+
+
+def _legend(axes: Axes, *more: str, below: bool = False) -> None:
+    """Names of lines: inside where it is free, below the axes when asked or when they are many."""
+    _, names = axes.get_legend_handles_labels()
+    title = fill("; ".join(more), 80 if below else 45) or None
+    common: dict[str, Any] = {**LEGEND, "title_fontsize": 7, "title": title}
+    if len(names) <= MOST_INSIDE and not below:
+        axes.legend(**common)
+        return
+    columns = 2 if max(map(len, names)) <= 45 else 1
+    axes.legend(**common, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
+
+
+def _rates(r: Measurement) -> tuple[float, float]:
+    """The 95 % interval of the time as an interval of busbw, in GB/s."""
+    fixed = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / 1e9
+    return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
+
+
+def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int]) -> None:
+    """Busbw in GB/s, with its intervals as a band in the colour of the line."""
+    rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
+    axes.plot(xs, rates, label=s.name, **s.style)
+    _hollow(axes, s, rows, xs, rates)
+    if not s.bright:
+        return
+    ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
+    at, low, high = ([end[n] for end in ends] for n in range(3))
+    axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
+
+
+def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
+    bounds: dict[int, float] = {}
+    for s in series:
+        rows = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
+        if not rows:
+            continue
+        _with_band(axes, s, rows, [r.size or 0 for r in rows])
+        _fit_of_rate(axes, s, rows)
+        for r in rows:
+            bound = bound_of(r, limit)
+            if bound:
+                bounds[r.size or 0] = max(bound / 1e9, bounds.get(r.size or 0, 0.0))
+    if not axes.lines:
+        return False
+    if bounds:
+        _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
+    sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
+    # Of lines: a wide band would leave no room for them.
+    axes.set_ylim(
+        0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
+    )
+    axes.set_ylabel("busbw (GB/s)")
+    _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
+    return True
+
+
+def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
+    at = sorted(bounds)
+    style: dict[str, Any] = {"color": QUIET, "linestyle": "-.", "linewidth": 1.2}
+    axes.plot(at, [bounds[x] for x in at], label=label, **style)
+
+
+def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
+    """The fitted time as busbw: the bus factor is that of the rows themselves."""
+    timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
+    fit = fitted(timed) if s.bright else None
+    if fit is None:
+        return
+    r = timed[-1]
+    factor = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.size or 1) / 1e9
+    rates = [factor * size / time for size, time in zip(fit.sizes, fit.times, strict=True)]
+    axes.plot(fit.sizes, rates, color=s.style["color"], linewidth=0.9, linestyle=":", alpha=0.9)
+
+
+def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
+    bounds: dict[int, float] = {}
+    for s in series:
+        rows = [r for r in s.rows if r.size and r.time_s]
+        if not rows:
+            continue
+        fit = fitted(rows) if s.bright else None
+        label = s.name if fit is None else f"{s.name}: {fit.text}"
+        if fit is not None:
+            line = [t * 1e6 for t in fit.times]
+            axes.plot(fit.sizes, line, color=s.style["color"], linewidth=0.9, linestyle=":")
+        style = {**s.style, "linestyle": "none"}
+        _with_bars(axes, replace(s, style=style), rows, [r.size or 0 for r in rows], label)
+        for r in rows:
+            bound, rate = bound_of(r, limit), r.busbw_bytes_per_s
+            if bound and rate:
+                least = (r.time_s or 0.0) * rate / bound * 1e6
+                bounds[r.size or 0] = min(least, bounds.get(r.size or 0, least))
+    if not axes.lines:
+        return False
+    if bounds:
+        _bound(axes, bounds, "bound")
+    sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
+    times_axis(axes)
+    axes.set_ylabel("time")
+    # Times rise from corner to corner, and the bound takes what is left.
+    notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
+    _legend(axes, *notes, *_marks(series), below=True)
+    return True
+
+
+def _with_bars(
+    axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int], label: str
+) -> None:
+    """Times in us, with their intervals as bars."""
+    times = [(r.time_s or 0.0) * 1e6 for r in rows]
+    axes.plot(xs, times, label=label, **s.style)
+    _hollow(axes, s, rows, xs, times)
+    known = [
+        (x, r.time_s or 0.0, r.low_s, r.high_s)
+        for x, r in zip(xs, rows, strict=True)
+        if r.low_s and r.high_s and s.bright
+    ]
+    ends = [
+        [(t - low) * 1e6 for _, t, low, _ in known],
+        [(high - t) * 1e6 for _, t, _, high in known],
+    ]
+    axes.errorbar([x for x, *_ in known], [t * 1e6 for _, t, *_ in known], yerr=ends, fmt="none",
+                  ecolor=s.style["color"], capsize=2, linewidth=1)  # fmt: skip
+
+
+def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
+    """The iterations of the largest size that most algorithms have, each against its own share."""
+    sizes = [r.size or 0 for s in series for r in s.rows if len(r.times_s) > 1]
+    if not sizes:
+        return False
+    size = max(set(sizes), key=lambda x: (sizes.count(x), x))
+    for s in series:
+        times = sorted(t * 1e6 for r in s.rows if r.size == size for t in r.times_s)
+        if times:
+            shares = [i / len(times) for i in range(len(times) + 1)]
+            label = f"{s.name}, n = {len(times)}"
+            axes.step(
+                [times[0], *times], shares, where="post", label=label, **{**s.style, "marker": ""}
+            )
+    low, high = axes.dataLim.intervalx
+    if high > _WIDE * low > 0:
+        times_axis(axes, along_x=True)
+    axes.set_ylim(0, 1.02)
+    unit = "" if axes.get_xscale() == "log" else " (us)"
+    axes.set_xlabel(f"time of an iteration at {format_size(size)}{unit}")
+    axes.set_ylabel("share of iterations")
+    _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
+    return True
+
+
+def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
+    """A metric of another benchmark, in its unit (seconds as us), against size."""
+    timed = metric.form is format_seconds
+    scale = 1e-6 if timed else metric.scale
+    for s in series:
+        rows = [r for r in s.rows if r.nbytes and metric.of(r) is not None]
+        if rows:
+            xs, ys = [r.nbytes or 0 for r in rows], [(metric.of(r) or 0.0) / scale for r in rows]
+            axes.plot(xs, ys, label=s.name, **s.style)
+            _hollow(axes, s, rows, xs, ys)
+    if not axes.lines:
+        return False
+    sizes_axis(axes, (r.nbytes for s in series for r in s.rows if r.nbytes))
+    if timed:
+        times_axis(axes)
+    unit = "" if timed else metric.unit
+    axes.set_ylabel(f"{metric.name} ({unit})" if unit else metric.name)
+    _legend(axes, *_marks(series))
+    return True
+
+
+#: Kind of figure to what draws it: axes, series of one placement, a bound on busbw in bytes per
+#: second; False when there was nothing to draw.
+FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] = {
+    "busbw": _busbw,
+    "latency": _latency,
+    "ecdf": _ecdf,
+    **{metric.name.replace(" ", "-"): partial(_plain, metric) for metric in BESIDE},
+}
+
+
+def scaling(rows: Sequence[Measurement], palette: Palette) -> Figure | None:
+    """Time at the least size and busbw at the largest that most rank counts have, against ranks.
+
+    Out-of-place where both placements were measured. None for fewer than two rank counts.
+    """
+    places = {r.placement for r in rows}
+    rows = [r for r in rows if r.ranks and r.placement == ("out" if "out" in places else "in")]
+    rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # as of a barrier
+    counts = {r.ranks or 0 for r in rows}
+    shared = {
+        size: len({r.ranks for r in rows if r.size == size}) for size in {r.size or 0 for r in rows}
+    }
+    if len(counts) < 2 or max(shared.values()) < 2:
+        return None
+    most = [size for size, n in shared.items() if n == max(shared.values())]
+    rated = [r for r in rows if r.size == max(most) and r.busbw_bytes_per_s]
+    panels = 2 if rated else 1
+    figure = canvas(6.4 * panels, 4.6)
+    left, *others = figure.subplots(1, panels, squeeze=False)[0]
+    timed = palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True)
+    for s in timed:
+        _with_bars(left, s, s.rows, [r.ranks or 0 for r in s.rows], s.name)
+    times_axis(left)
+    left.set_ylabel(f"time at {format_size(min(most))}")
+    for axes in others:
+        for s in palette.series(rated, ranks=True):
+            _with_band(axes, s, s.rows, [r.ranks or 0 for r in s.rows])
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"busbw at {format_size(max(most))} (GB/s)")
+    for axes in (left, *others):
+        ranks_axis(axes, counts)
+        faint_grid(axes)
+        _legend(axes, "95 % intervals", *_marks(timed))
+    return figure
+
+
+_MOST_NUMBERS = 16
+_MOST_NAMES = 32
+
+
+def heat_map(matrix: Pairs) -> Figure:
+    """Rows send to columns. Dark is bad, whatever the quantity; slow pairs have a frame."""
+    from matplotlib.patches import Rectangle
+
+    p, (title, unit, cells) = len(matrix.ids), shown(matrix)
+    values = np.array([[np.nan if c is None else c[0] for c in row] for row in cells])
+    side = min(10.0, max(4.5, 0.55 * p + 1.5))
+    figure = canvas(side + 1.2, side)
+    axes = figure.subplots()
+    colours = "viridis" if matrix.more_is_better else "viridis_r"
+    image = axes.imshow(values, cmap=colours)
+    figure.colorbar(image, ax=axes, label=unit, shrink=0.8)
+    step = -(-p // _MOST_NAMES)
+    named = range(0, p, step)
+    axes.set_xticks(named, [matrix.ids[n] for n in named], rotation=90 if p > 4 else 0)
+    axes.set_yticks(named, [matrix.ids[n] for n in named])
+    axes.set_xlabel("to")
+    axes.set_ylabel("from")
+    if p <= _MOST_NUMBERS:
+        for a, b in np.argwhere(~np.isnan(values)).tolist():
+            red, green, blue, _ = image.cmap(image.norm(values[a, b]))
+            light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
+            text = axes.text(b, a, f"{values[a, b]:.3g}", ha="center", va="center", fontsize=8)
+            text.set_color("black" if light else "white")
+    for a, b in matrix.slow:
+        axes.add_patch(
+            Rectangle((b - 0.5, a - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=2)
+        )
+    slow = "\nframed: slow for a pair of its class" if matrix.slow else ""
+    axes.set_title(f"{title} ({unit}){slow}", fontsize=10)
+    return figure
 
 
 def figures(
@@ -42,8 +338,6 @@ def figures(
             figure.suptitle(_title(words, group), fontsize=11)
             pictures[_file((*words, "scaling"))] = saved(figure, form)
     if machine is not None:
-        from reports.figures.plot_matrix import heat_map
-
         for matrix in machine.matrices:
             pictures[_file(("matrix", matrix.name))] = saved(heat_map(matrix), form)
     if not pictures:

@@ -60,12 +60,12 @@ def looks(rows: Sequence[Measurement]) -> dict[str, Look]:
     bright = leading(rows)
     places = colours((algorithm_of(r) for r in rows), bright)
     seen: Counter[int] = Counter()
-    found = {}
+    look_of = {}
     for name, place in places.items():
         mark = (place + len(COLOURS) * seen[place]) % len(MARKERS)
-        found[name] = Look(place, mark, name in bright)
+        look_of[name] = Look(place, mark, name in bright)
         seen[place] += 1
-    return found
+    return look_of
 
 
 def leading(rows: Sequence[Measurement]) -> set[str]:

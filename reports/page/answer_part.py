@@ -20,9 +20,9 @@ from reports.analysis.answer import (
 )
 from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
 from reports.figures.series import Look, algorithm_of, looks
-from reports.page.markup import details, grid, section, table, text
+from reports.page.markup import details, grid, section, text
 from reports.records.measurement import Measurement
-from reports.records.shown import PLACEMENT, setting
+from reports.records.metrics import PLACEMENT, setting
 
 #: More than these are folded away.
 _AT_ONCE = 4
@@ -94,7 +94,10 @@ def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
     note += f"<p>{text(words)}.</p>" if (words := sentence(ranges)) else ""
-    return table(f"The fastest of {what}, by size", *stretch_table(ranges)) + note
+    heads, lines = stretch_table(ranges)
+    # A long name may be broken behind a dash of its own, on a phone.
+    cells = ([text(word).replace("_", "_<wbr>") for word in line] for line in lines)
+    return grid(f"The fastest of {what}, by size", heads, cells) + note
 
 
 def _won(taken: str, winner: Winner, places: Mapping[str, Look]) -> str:

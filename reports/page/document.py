@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
+from reports.analysis.cautions import disturbed
 from reports.analysis.machine import MachinePart
 from reports.page.answer_part import answer_part, heading, lead
 from reports.page.machine_part import machine_part, matrix_data
@@ -134,12 +135,12 @@ def _header(title: str, rows: Sequence[Measurement], note: str, there: Mapping[s
 
 
 def _banner(rows: Sequence[Measurement]) -> str:
-    """The warning at the top of a page: ranks shared cores."""
-    crowded = [r for r in rows if r.oversubscribed]
-    if not crowded:
-        return ""
-    shared = f"{len(crowded):,} of {len(rows):,} rows are {oversubscription(crowded)}"
-    return f'<p class="note" role="note">{text(shared)}: times include waiting for a core.</p>'
+    """The warnings at the top of a page: ranks shared cores, other programs ran."""
+    warnings = [disturbed(rows)]
+    if crowded := [r for r in rows if r.oversubscribed]:
+        shared = f"{len(crowded):,} of {len(rows):,} rows are {oversubscription(crowded)}"
+        warnings.insert(0, f"{shared}: times include waiting for a core")
+    return "".join(f'<p class="note" role="note">{text(w)}.</p>' for w in warnings if w)
 
 
 def _figures(metrics: Sequence[Metric]) -> str:

@@ -40,8 +40,8 @@ const metricText = metric => value =>
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
-  const share = value => value.toFixed(value < 99.95 ? 1 : 0);
-  return `-${share(below)} +${share(above)}%`;
+  if (high >= 10 * middle) return `-${below.toFixed(1)}% +${digits(high / middle)}x`;
+  return `-${below.toFixed(1)} +${above.toFixed(above < 99.95 ? 1 : 0)}%`;
 }
 
 // plotly reads a little HTML in names and labels; what comes from a file is text.

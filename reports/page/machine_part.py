@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports.analysis.machine import MachinePart, MatrixShown, shown
-from reports.analysis.stragglers_matrix import Pairs
+from reports.analysis.stragglers import Pairs
 from reports.page.markup import details, section, table, text
 
 _KINDS = {

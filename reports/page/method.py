@@ -13,8 +13,7 @@ from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, Run, flat, grouped
-from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, is_measured, present
-from reports.records.shown import PLACEMENT
+from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, PLACEMENT, is_measured, present
 
 _MOST_TILES = 8
 _MOST_FINDINGS = 50

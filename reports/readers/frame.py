@@ -57,14 +57,6 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
     return table
 
 
-def _reals(_: ModuleType, values: Any) -> Any:
-    return np.asarray(reals(values), np.float64)
-
-
-def _truths(_: ModuleType, values: Any) -> Any:
-    return values.take(np.array(values.labels, bool)) if isinstance(values, Coded) else values
-
-
 def _whole(_: ModuleType, values: Any) -> Any:
     whole = np.asarray(values.labels if isinstance(values, Coded) else values, np.int64)
     return values.take(whole) if isinstance(values, Coded) else whole
@@ -118,8 +110,10 @@ _FORMS: Mapping[Kind, Callable[[ModuleType, Any], Any]] = {
     "text": _texts,
     "whole": _whole,
     "count": _counts,
-    "real": _reals,
-    "truth": _truths,
+    "real": lambda _, values: np.asarray(reals(values), np.float64),
+    "truth": lambda _, values: (
+        values.take(np.array(values.labels, bool)) if isinstance(values, Coded) else values
+    ),
     "series": _arrays,
 }
 

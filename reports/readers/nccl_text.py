@@ -1,15 +1,487 @@
-"""Reads nccl-tests' output with several runs, interleaved ranks and foreign messages in it."""
+"""Reads nccl-tests' output with several runs, interleaved ranks and foreign messages in it.
+
+Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds;
+``error`` (a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a
+count) after; redop and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with
+columns of their own. The header says which; without one the row itself does.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from math import isclose, isfinite
+
+from msgspec.structs import replace
 
 from reports.readers import names
-from reports.readers.nccl_lines import Start, cells, header, row_start, without_messages
-from reports.readers.nccl_tables import PartialTable, rows_of
+from reports.readers.gathered import agreed, contradiction, span
 from reports.readers.text import Line
-from reports.records.measurement import Measurement, Note, Reading
+from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.metrics import CPU, PLACEMENT
+
+#: The column of ``-C 1``: the CPU's time until the calls had returned, not the operation's.
+CPU_TIME = "cputime"
+_TIMES = ("time", CPU_TIME)
+# What the columns were called before 2019, in our words of today.
+_OLD = {"N": "count", "op": "redop", "res": "error"}
+# Columns that hold figures; what a fork adds may hold words.
+_FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
+_NUMBER = re.compile(
+    r"(?:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
+)
+_START = re.compile(
+    r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
+)
+_MESSAGE = re.compile(
+    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL "
+    r"\w+.*$"
+)
+# Where a build that traces itself says so: before its message, or before nccl-tests' own text.
+_TRACE = re.compile(r"(?:[A-Za-z_]\w*\(\), )[\w./-]+\.(?:cu|cc|cpp|cxx|c|h):\d+,", re.ASCII)
+_DEBUG = re.compile(r"\[[\w./-]+\.(?:cu|cc|cpp|cxx|c|h)[:\[\]].*$", re.ASCII)
+# A message of the program under test, glued to the whole number that was printed last.
+_GLUED = re.compile(r"(-?\d{1,9})[A-Za-z_\[(<]", re.ASCII)
+# What may stand in the column of the type; prose that begins with two numbers has none of these.
+_KIND = re.compile(r"u?int|u?char|half|float|double|bf|fp?\d", re.IGNORECASE)
+_OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a header: between type and the first time, of a half, after both.
+
+    ``unit_s``: seconds of the unit of the time column.
+    """
+
+    before: tuple[str, ...]
+    half: tuple[str, ...]
+    halves: int
+    after: tuple[str, ...] = ()
+    unit_s: float = 1e-6
+
+    @property
+    def cells(self) -> int:
+        """The number of figures of a whole row."""
+        return self.halves * len(self.half)
+
+
+@dataclass
+class Start:
+    """A row as far as it was read: figures may follow on a later line.
+
+    ``tokens``: the number of words and figures behind the type, on the first line.
+    """
+
+    line: int
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int | None
+    header: Header
+    cells: list[str]
+    first: int = 0
+    surplus: int = 0
+    after: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+def header(text: str) -> Header | None:
+    """The columns of a header line, None for any other line."""
+    if "algbw" not in text:
+        return None
+    # Neuron's nccom-test writes units into the names, and of which iterations the time is.
+    clean = re.sub(r"(?<=[a-z])(?::avg)?\((?:B|elems|us|GB/s)\)", "", text)
+    names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
+    old = "size" not in names and "N" in names
+    first = "bytes" if old else "size"
+    if first not in names or not any(t in names for t in _TIMES):
+        return None
+    if "count" not in names and "type" not in names and not old:
+        return None  # shortened by hand: reports.readers.shortened
+    names = [_OLD.get(n, n) if old else n for n in names[names.index(first) + 1 :]]
+    starts = [i for i, name in enumerate(names) if name in _TIMES]
+    if not starts:
+        return None
+    before = tuple(n for n in names[: starts[0]] if n not in ("count", "type"))
+    end = starts[1] if len(starts) > 1 else len(names)
+    half = tuple(n for n in names[starts[0] : end] if n != "timestamp")
+    rest = tuple(n for n in names[end:] if n != "timestamp")
+    return Header(before, half, len(starts), rest[len(half) :], 1e-3 if old else 1e-6)
+
+
+def without_messages(text: str, hosts: Sequence[str]) -> str:
+    """A line without what NCCL wrote into it, host names known to be glued to a word included."""
+    if "()," in text:
+        text = _TRACE.sub(" ", text)
+    if ":" in text and "[" in text:
+        text = _DEBUG.sub("", text)
+    if "NCCL " not in text:
+        return text
+    for host in hosts:
+        at = re.search(re.escape(host) + r":\d+:\d+ ", text)
+        if at:
+            return text[: at.start()]
+    return _MESSAGE.sub("", text)
+
+
+def number(cell: str) -> float | None:
+    """A figure, with or without a star; None for ``N/A``, a fork's word, what is not finite."""
+    if not _NUMBER.fullmatch(cell):
+        return None
+    value = float(cell.rstrip("*"))
+    return value if isfinite(value) else None
+
+
+def cells(text: str) -> list[str] | None:
+    """The figures of a line that has nothing else, None for any other line."""
+    words = text.split()
+    return words if words and all(_is_cell(c) for c in words) else None
+
+
+def _is_cell(token: str) -> bool:
+    return _NUMBER.fullmatch(token) is not None or token.upper() in ("N/A", "NA")
+
+
+def _leading(tokens: Sequence[str]) -> list[str]:
+    return list(takewhile(_is_cell, tokens))
+
+
+def _guess(tokens: Sequence[str]) -> Header | None:
+    """Columns of a row without a header: words are redop, an odd leading integer is the root.
+
+    None where these columns would make a whole number of less than four digits a time, which is
+    printed with decimals: a cell is missing.
+    """
+    before: list[str] = []
+    rest = list(tokens)
+    if rest and not _is_cell(rest[0]):
+        before.append("redop")
+        rest = rest[1:]
+    figures = len(_leading(rest))
+    if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
+        before.append("root")
+        rest = rest[1:]
+        figures -= 1
+    if rest and re.fullmatch(r"-?\d{1,3}", rest[0]):
+        return None
+    # A deviation was printed with one digit and an exponent, a count is not.
+    deviates = any(re.fullmatch(r"\de[+-]\d\d\*?", token) for token in rest)
+    half = ["time", "algbw", "busbw", "error" if deviates else "#wrong"]
+    if figures >= 16:
+        half += ["i_min", "i_max", "i_p99", "i_cv%"]
+    return Header(tuple(before), tuple(half), 1 if 0 < figures < 8 else 2)
+
+
+def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:
+    """The cells of a row as far as they are figures, or stand in a column that a fork added.
+
+    And whether a message, glued to a count of wrong elements, takes the rest of the line.
+    """
+    figures: list[str] = []
+    for n, token in enumerate(tokens):
+        column = columns.half[n % len(columns.half)] if n < columns.cells else "time"
+        if not _is_cell(token) and (column in _FIGURES or column.startswith("i_")):
+            glued = _GLUED.match(token) if column in ("#wrong", "wrong") else None
+            return ([*figures, glued.group(1)], True) if glued else (figures, False)
+        figures.append(token)
+    return figures, False
+
+
+def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
+    """(operation, root, how many tokens they took), or what is odd about them.
+
+    Older all-to-alls leave the cell of the operation blank, so that a figure stands there.
+    """
+    op, root, at = "", None, 0
+    for name in columns.before:
+        if at >= len(tokens):
+            break
+        token = tokens[at]
+        if name == "redop" and not _is_cell(token):
+            op, at = ("" if token.lower() == "none" else token), at + 1
+            if token.lower() not in _OPS:
+                return f"{token!r} stands where the operation should"
+        elif name == "root":
+            glued = _GLUED.match(token)
+            if glued:
+                return op, int(glued.group(1)), len(tokens)
+            if not re.fullmatch(r"-?\d{1,9}", token):
+                return f"{token!r} stands where the root should"
+            root, at = int(token), at + 1
+    return op, root, at
+
+
+def row_start(
+    line: int, text: str, known: Header | None, before: Start | None = None
+) -> Start | str | None:
+    """The row that begins on this line; why not, when it looks like one; None for other lines.
+
+    ``before``: the row above, whose columns a shorter row without a header has.
+    """
+    match = _START.search(text)
+    if not match:
+        return None
+    bytes_, elements, kind, rest = match.groups()
+    tokens = rest.split()
+    columns = known
+    if columns is None and before is not None and len(tokens) < before.tokens:
+        columns = before.header
+    elif columns is None:
+        columns = _guess(tokens)
+        if columns is None or len(_leading(tokens[len(columns.before) :])) < 4:
+            return None
+    words = _words(tokens, columns)
+    if isinstance(words, str):
+        return words if _KIND.match(kind) else None
+    op, root, at = words
+    figures, message = _figures(tokens[at:], columns)
+    odd = tokens[at + len(figures) : at + columns.cells]
+    if odd and not message and len(figures) < columns.cells and "timestamp" not in odd:
+        column = columns.half[len(figures) % len(columns.half)]
+        return f"{odd[0]!r} is no figure ({column})" if _KIND.match(kind) else None
+    # A replayed trace leaves the out-of-place half blank.
+    blank = re.match(rf"(?:\s+\S+){{{at}}}\s{{34,}}\S", rest) if at else None
+    first = len(columns.half) if blank and len(figures) == len(columns.half) else 0
+    figures, more = figures[: columns.cells], figures[columns.cells :]
+    after, surplus = tuple(more[: len(columns.after)]), max(0, len(more) - len(columns.after))
+    size, count = int(bytes_), int(elements)
+    end = len(tokens)
+    return Start(line, size, count, kind, op, root, columns, figures, first, surplus, after, end)
+
+
+_OURS = re.compile(r"(\S+) (.+) \(([\w, ]+)\)$")
+
+
+@dataclass
+class PartialTable:
+    """One run's table while it is being read."""
+
+    program: str = ""
+    version: str = ""
+    library: str = ""
+    ranks: dict[int, set[int]] = field(default_factory=dict)
+    hosts: dict[str, None] = field(default_factory=dict)
+    devices: dict[str, None] = field(default_factory=dict)
+    nranks: int | None = None
+    iterations: int | None = None
+    header: Header | None = None
+    began: int = 0
+    #: Rows and halves of rows that were not read.
+    refused: int = 0
+    #: Sizes that the run was asked to measure; None where the log does not say.
+    announced: int | None = None
+    rows: list[Start] = field(default_factory=list)
+    average: tuple[int, float] | None = None
+    out_of_bounds: tuple[int, int] | None = None
+
+    def size_of_world(self) -> int | None:
+        """Ranks of one communicator, as far as the lines above the table tell."""
+        if not self.ranks:
+            return self.nranks
+        if len(self.ranks) > 1:  # split into groups: ranks of one communicator
+            return max(len(members) for members in self.ranks.values())
+        return max(next(iter(self.ranks.values()))) + 1
+
+
+def rows_of(
+    source: str, n: int, table: PartialTable, notes: list[Note], guesses: dict[str, list[int]]
+) -> list[Measurement]:
+    """The rows of the ``n``-th table of a file; inferences go to ``guesses``, text to lines."""
+    ours = _OURS.match(table.program)
+    name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
+    collective = names.collective(name)
+    if not collective or _contradicted(table, collective):
+        collective, by = _inferred(table), "its columns"
+        named = "" if collective else names.in_file_name(source)
+        if named and not _contradicted(table, named):
+            collective, by = named, "the file's name"
+        text = f"taken for {collective} by {by}" if collective else "it stays empty"
+        text = f"no line names the collective of this table: {text}"
+        guesses.setdefault(text, []).append(table.rows[0].line)
+    ranks, factor = _ranks(source, table, collective, notes)
+    run = Run(
+        source,
+        n,
+        "nccl-tests",
+        table.program,
+        table.version,
+        table.library,
+        tuple(table.hosts),
+        tuple(table.devices),
+    )
+    unit_s = _unit_s(source, table, notes)
+    rows = []
+    for start in table.rows:
+        for half in range(start.first // len(start.header.half), start.header.halves):
+            row = _half(run, table, start, half, collective, ranks, unit_s)
+            if row is None:
+                continue
+            wrong = _contradiction(start, half, collective, factor, unit_s)
+            if wrong:
+                table.refused += 1
+                text = f"row of {start.size} B, {PLACEMENT[row.placement]}, not read: {wrong}"
+                notes.append(Note(source, start.line, f"{text}: a figure was cut or changed"))
+                continue
+            rows.append(replace(row, algorithm=algorithm, transport=transport))
+    _check_average(source, table, rows, notes)
+    _check_values(source, table, rows, notes)
+    return rows
+
+
+def _cells(start: Start, half: int) -> dict[str, str]:
+    """The cells of a half by column; empty where the row ends before or inside it."""
+    width = len(start.header.half)
+    cells = start.cells[half * width - start.first : (half + 1) * width - start.first]
+    return dict(zip(start.header.half, cells, strict=True)) if len(cells) == width else {}
+
+
+def _contradiction(
+    start: Start, half: int, collective: str, factor: float | None, unit_s: float
+) -> str:
+    """See `contradiction`; no part in algbw have the CPU's time, and hypercube's whole size."""
+    cells = _cells(start, half)
+    time = span(cells.get("time", "")) if collective != "hypercube" else None
+    seconds = None if time is None else time.scaled(unit_s)
+    return contradiction(
+        start.size, seconds, cells.get("algbw", ""), cells.get("busbw", ""), factor
+    )
+
+
+def _half(
+    run: Run,
+    table: PartialTable,
+    start: Start,
+    half: int,
+    collective: str,
+    ranks: int | None,
+    unit_s: float,
+) -> Measurement | None:
+    figure = {name: number(cell) for name, cell in _cells(start, half).items()}
+    time = figure.get("time", figure.get(CPU_TIME))
+    if time is None or time < 0:
+        return None
+    wrong = figure.get("#wrong", figure.get("wrong"))
+    after = dict(zip(start.header.after, map(number, start.after), strict=False))
+    iterations = after.get("#iters")
+    return Measurement(
+        run=run,
+        line=start.line,
+        collective=collective,
+        size=start.size,
+        message=start.size,
+        placement="in" if half else "out",
+        ranks=ranks,
+        count=start.count,
+        dtype=names.dtype(start.dtype),
+        op=start.op,
+        root=start.root,
+        time_s=time * unit_s,
+        time_of=CPU if CPU_TIME in figure else "",
+        min_s=names.scaled(figure.get("i_min"), 1e-6),
+        max_s=names.scaled(figure.get("i_max"), 1e-6),
+        p99_s=names.scaled(figure.get("i_p99"), 1e-6),
+        cv=names.scaled(figure.get("i_cv%"), 1e-2),
+        algbw_bytes_per_s=names.scaled(figure.get("algbw"), 1e9),
+        busbw_bytes_per_s=names.scaled(figure.get("busbw"), 1e9),
+        wrong=None if wrong is None else int(wrong),
+        error=figure.get("error"),
+        iterations=table.iterations if iterations is None else int(iterations),
+    )
+
+
+def _contradicted(table: PartialTable, collective: str) -> bool:
+    """Whether a name taken from further up cannot be this table's: it would need an operation."""
+    needs = collective in ("allreduce", "reduce", "reduce_scatter")
+    return needs and "redop" in table.rows[0].header.before and not any(s.op for s in table.rows)
+
+
+def _inferred(table: PartialTable) -> str:
+    """The collective by which columns are filled; "" where several fill the same ones."""
+    start = max(table.rows, key=lambda s: s.size)
+    width = names.element_size(names.dtype(start.dtype))
+    shared = width is not None and start.count > 0 and start.size > start.count * width
+    rooted = start.root is not None and start.root >= 0
+    if start.op:
+        if rooted:
+            return "reduce"
+        return "reduce_scatter" if shared else "allreduce"
+    return "broadcast" if rooted and not shared else ""
+
+
+def _ranks(
+    source: str, table: PartialTable, collective: str, notes: list[Note]
+) -> tuple[int | None, float | None]:
+    """Ranks and bus factor: by the lines above, a size that is a multiple of a count, the rates."""
+    start = max(table.rows, key=lambda s: s.size)
+    listed = table.size_of_world()
+    width = names.element_size(names.dtype(start.dtype))
+    if not listed and width and start.count and start.size >= 2 * start.count * width:
+        listed = start.size // (start.count * width)
+    ranks, factor, note = agreed(collective, _rates(table), listed)
+    if note:
+        notes.append(Note(source, start.line, note))
+    return ranks, factor
+
+
+def _rates(table: PartialTable) -> list[tuple[str, str]]:
+    """Algbw and busbw of all rows and halves, as printed."""
+    halves = [_cells(s, h) for s in table.rows for h in range(s.header.halves)]
+    return [(cells.get("algbw", ""), cells.get("busbw", "")) for cells in halves]
+
+
+def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
+    """The unit of the times: the header's; without one the one that agrees with size and rate."""
+    if table.header is not None:
+        return table.header.unit_s
+    for start in table.rows:
+        figure = dict(zip(start.header.half, map(number, start.cells), strict=False))
+        time, rate = figure.get("time"), figure.get("algbw")
+        if time and rate and rate >= 0.1 and isclose(start.size, rate * time * 1e6, rel_tol=0.2):
+            text = "no header says the unit of the times: milliseconds, by sizes and rates"
+            notes.append(Note(source, start.line, text))
+            return 1e-3
+    return 1e-6
+
+
+def _check_values(
+    source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
+) -> None:
+    """Notes on wrong values that no row shows: stars, and the count below the table."""
+    starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
+    if starred:
+        text = f"the log stars the error of {len(starred)} rows from here on as too large"
+        notes.append(Note(source, starred[0], text))
+    elif table.out_of_bounds is not None and not any(row.wrong for row in rows):
+        line, values = table.out_of_bounds
+        notes.append(Note(source, line, f"the log counts {values} values out of bounds"))
+
+
+def _check_average(
+    source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
+) -> None:
+    """The log's own mean over rows and placements must be that of what was read."""
+    rates = [r.busbw_bytes_per_s / 1e9 for r in rows if r.busbw_bytes_per_s is not None]
+    if table.average is None or not rates:
+        return
+    line, average = table.average
+    mean = sum(rates) / len(rates)
+    if isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
+        return
+    text = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
+    if table.refused:
+        why = "rows were refused"
+    elif table.announced is None:
+        why = "rows are missing, or a figure was changed"
+    elif len({start.size for start in table.rows}) < table.announced:
+        why = "rows are missing"
+    else:
+        why = "no row is missing, so a figure was changed"
+    notes.append(Note(source, line, f"{text}: {why}"))
+
 
 _DEVICE = re.compile(
     r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ "

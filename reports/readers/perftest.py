@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reports.readers.gathered import Gathered, message_row
+from reports.readers.gathered import Gathered, agrees, fixed, message_row
 from reports.readers.text import Line
-from reports.readers.whole import agrees, fixed
 from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "perftest"

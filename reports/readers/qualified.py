@@ -46,12 +46,12 @@ def read_verdicts(path: Path) -> Qualified:
     """The verdicts in a run directory. Raises ReportError for a file of another form."""
     data = read(path / FILE, _MOST_BYTES, ReportError)
     try:
-        found = msgspec.json.decode(data, type=Qualified)
+        campaign = msgspec.json.decode(data, type=Qualified)
     except msgspec.MsgspecError as error:
         raise ReportError(f"{path / FILE}: {error}") from None
-    if (found.format, found.version) != (FORMAT, VERSION):
+    if (campaign.format, campaign.version) != (FORMAT, VERSION):
         raise ReportError(f"{path / FILE}: no {FORMAT} of version {VERSION}")
-    return found
+    return campaign
 
 
 def in_order(campaigns: Sequence[Qualified]) -> list[Qualified]:

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,43 +19,122 @@ from busbar.errors import ReportError
 from busbar.files import decoded
 from reports.readers import (
     codec,
-    failed,
-    foreign,
-    hccl,
-    imb,
-    json_text,
+    json_logs,
+    mpi_logs,
     names,
-    nccl_json,
     nccl_text,
-    oneccl,
-    osu,
-    own_csv,
-    param,
-    parquet,
+    own_exports,
     perftest,
-    rccl_json,
     shortened,
-    torch_bench,
 )
+from reports.readers.accelerator_logs import read_hccl, read_param, read_torch
 from reports.readers.codec import is_rate, is_time
 from reports.readers.frame import frame
 from reports.readers.printable import cleaned
-from reports.readers.text import LIMIT, lines, read_bytes, record_files, unlabelled, without_cut
+from reports.readers.text import (
+    LIMIT,
+    Line,
+    lines,
+    read_bytes,
+    record_files,
+    unlabelled,
+    without_cut,
+)
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.table import Measurements, of_kind
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+
+#: How the note begins.
+SAYS = "the run failed: "
+_END = re.compile(
+    r"\b(?:NCCL|RCCL|CUDA|Cuda|HIP) failure:? "  # nccl-tests and rccl-tests, old and new
+    r"|\bTest (?:timeout \(\d+s?\)|failure\b)"  # the same, of the test as a whole
+    r"|\bDATA VALIDATION ERROR:"  # OSU, which ends there
+    r"|\btime limit for job execution has been reached"  # Open MPI's --timeout
+    r"|\bSignal: [A-Z].* \(\d+\)|\bexited on signal \d|exited with non-zero status"  # Open MPI
+    r"|\bMPI_ABORT was invoked|\bFatal error in \w+:|\bAbort\(\d+\) on node"
+    r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra
+    r"|\bsrun: error: .*(?:tasks? |Killed|Terminated|Exited)|\bslurmstepd: error: \*\*\* "
+    r"|^\s*(?:\S+: line \d+: .*)?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
+)
+_WARNING = re.compile(r"\bNCCL WARN \S")
+_MOST_QUOTED = 200
+
+
+def failures(source: str, lines: Iterable[Line], rows: bool) -> list[Note]:
+    """At most one note: the first line by which the run broke off.
+
+    NCCL's warnings, which a good run may have too, count where there is no row.
+    """
+    warned: Line | None = None
+    for line in lines:
+        if _END.search(line.text):
+            return [_failure(source, line)]
+        if not rows and warned is None and _WARNING.search(line.text):
+            warned = line
+    return [] if warned is None else [_failure(source, warned)]
+
+
+def _failure(source: str, line: Line) -> Note:
+    return Note(source, line.number, SAYS + line.text.strip()[:_MOST_QUOTED])
+
+
+#: Programs whose output is recognised and not read, by what only they print.
+_UNREAD: tuple[tuple[str, str], ...] = (
+    (r"^\|\s*Stage\s*\|\s*# iterations|\bucx_perftest\b", "UCX's ucx_perftest"),
+    (r"\bucc_perftest\b|^Collective:\s+\w+\s*\n\s*Memory type:", "UCC's ucc_perftest"),
+    (r"^\[ *ID\] +Interval +Transfer", "iperf's or iperf3's"),
+    (r"^sockperf(?:\[|:)", "sockperf's"),
+    (r"^\s*bytes\s+(?:iters\s+)?#sent\s+#ack|^bytes\s+iters\s+total\s", "libfabric's fabtests'"),
+    (r"\bTransferBench v\d", "TransferBench's"),
+    (r"RocmBandwidthTest Version|\bRocm Bandwidth Test\b", "rocm_bandwidth_test's"),
+    (r"^---- Performance of \w+ on ", "DeepSpeed's communication benchmark's"),
+    (r"^\s*elements\s+min \(us\)\s+p50 \(us\)", "gloo's benchmark's"),
+    (r"^\s*(?:tcp|rc)_(?:bw|lat):\s*$", "qperf's"),
+    (r'"n_iterations"\s*:.*\n?.*"(?:BW_average|t_avg|t_typical)"|"BW_average"\s*:',
+     "perftest's JSON (--out_json); its text"),
+    (r'"traceEvents"\s*:', "a trace's of PyTorch, Chrome or Nsight"),
+    (r"\bNCCL INFO .*\bComm/|(?m:^# .*\bMSCCL\+\+)|\bmscclpp", "MSCCL++'s"),
+)  # fmt: skip
+_READ_INSTEAD = "which is recognised and not read"
+
+
+def foreign_texts() -> tuple[tuple[str, str], ...]:
+    """Other texts: a pattern that only they contain, and who reads them."""
+    map_ = f"this is a map of a machine, which {program('topology')} --from reads"
+    plan = f"which {program('collectives')} verify and -A read"
+    unread = ((rf"(?m){mark}", f"this is {name} output, {_READ_INSTEAD}") for mark, name in _UNREAD)
+    return (
+        (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
+        (r"ROCm System Management Interface|^LINK TYPE TABLE:|between two GPUs =", map_),
+        (r"P2P=(?:Enabled|Disabled).*Matrix|\bnvbandwidth Version", map_),
+        (r"<algo\s", f"this is an MSCCL schedule, {plan}"),
+        (
+            r'"threadblocks"\s*:|"remote_buffers"\s*:',
+            f"this is an execution plan of MSCCL++, which {program('collectives')} verify reads",
+        ),
+        *unread,
+        (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),
+    )
+
+
+def foreign_name(text: str) -> str:
+    """What a text without rows is; "" where nobody knows it."""
+    return next((name for mark, name in foreign_texts() if re.search(mark, text)), "")
+
+
 __all__ = ["frame", "load", "parse", "read"]
 
 # The readers of columns of figures, of which the last one of a text may be cut.
-_TEXT_READERS = nccl_text.read, osu.read, imb.read
+_TEXT_READERS = nccl_text.read, mpi_logs.read_osu, mpi_logs.read_imb
 # Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
 # themselves whether a row is whole. With what stands in every such text.
 _CLOSED_READERS = (
-    ("#iterations", perftest.read), ("algbw", torch_bench.read), (oneccl.MARK, oneccl.read),
-    ("alg_bandwidth", hccl.read), ("COMMS-RES", param.read), ("", shortened.read),
+    ("#iterations", perftest.read), ("algbw", read_torch), (mpi_logs.MARK, mpi_logs.read_oneccl),
+    ("alg_bandwidth", read_hccl), ("COMMS-RES", read_param), ("", shortened.read),
 )  # fmt: skip
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
@@ -83,7 +162,7 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     reading = _bounded(cleaned(_file(path)))
     if not reading.rows:
         more = f"; {len(reading.notes) - 1} lines more" if len(reading.notes) > 1 else ""
-        notes = sorted(reading.notes, key=lambda n: not n.text.startswith(failed.SAYS))
+        notes = sorted(reading.notes, key=lambda n: not n.text.startswith(SAYS))
         first = notes[0] if notes else None
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
@@ -102,8 +181,8 @@ def _file(path: Path) -> Reading:
     data, note = read_bytes(path)
     if not data.strip():
         raise ReportError(f"{path}: the file is empty")
-    if data.startswith(parquet.MAGIC):
-        return Reading(parquet.read(str(path), data))
+    if data.startswith(own_exports.MAGIC):
+        return Reading(own_exports.read_parquet(str(path), data))
     if _are_records(b"\n".join(data[:_MOST_FIRST].split(b"\n", _FIRST_LINES)[:-1])):
         reading = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
     else:
@@ -174,7 +253,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if len(text) > MOST_TEXT:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
-        return own_csv.read_csv(source, text)
+        return own_exports.read_csv(source, text)
     whole = list(unlabelled(lines(text)))
     clean, cut = without_cut(whole, text)
     parts = [reader(source, whole) for mark, reader in _CLOSED_READERS if mark in text]
@@ -182,11 +261,11 @@ def parse(text: str, source: str = "<text>") -> Reading:
         cut = None
     parts += [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
-    notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
+    notes = [n for p in parts for n in p.notes] + failures(source, clean, bool(rows))
     if cut is not None and (rows or notes):
         notes.append(Note(source, cut.number, CUT))
     if not rows and not notes:
-        name = foreign.named(text)
+        name = foreign_name(text)
         notes = [Note(source, 0, name)] if name else []
     return Reading(rows, sorted(notes, key=lambda n: n.line))
 
@@ -198,18 +277,18 @@ def _long(source: str, most: int, what: str, remedy: str) -> Reading:
 
 def _json(text: str, source: str) -> Reading | None:
     """The rows of a JSON text; None when it is no JSON from its first line on."""
-    values = json_text.documents(text)
+    values = json_logs.documents(text)
     known = [one for one in values if one.value is not None]
     if not known and not _JSON.match(text):
         return None
     parts, singles = [], []
     for one in known:
-        if rccl_json.recognises([one.value]):
+        if json_logs.is_rccl([one.value]):
             singles.append(one.value)  # an object a line
         else:
             parts.append(_document(source, one.value))
     if singles:
-        parts.append(rccl_json.read(source, singles))
+        parts.append(json_logs.read_rccl(source, singles))
     if None in parts and not _JSON.match(text):
         return None
     read_ = [part for part in parts if part is not None]
@@ -224,7 +303,7 @@ def _unknown(text: str) -> str:
     """The note on a JSON document that has no rows."""
     if '"busbar_topology"' in text[:_HEAD]:
         return f"this is a map of a machine, which {program('topology')} --from reads"
-    return foreign.named(text) or "a JSON document of a shape that is not known"
+    return foreign_name(text) or "a JSON document of a shape that is not known"
 
 
 def _is_jsonl(text: str) -> bool:
@@ -240,10 +319,10 @@ def _is_jsonl(text: str) -> bool:
 
 def _document(source: str, document: object) -> Reading | None:
     """The rows of one JSON document; None when its shape is unknown."""
-    if isinstance(document, dict) and nccl_json.recognises(document):
-        return nccl_json.read(source, document)
-    if isinstance(document, list) and rccl_json.recognises(document):
-        return rccl_json.read(source, document)
+    if isinstance(document, dict) and json_logs.is_nccl(document):
+        return json_logs.read_nccl(source, document)
+    if isinstance(document, list) and json_logs.is_rccl(document):
+        return json_logs.read_rccl(source, document)
     if isinstance(document, list) and any(isinstance(one, dict) for one in document):
         return codec.read_list(source, document)
     return None

@@ -15,9 +15,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from reports.readers import names
-from reports.readers.gathered import Gathered
+from reports.readers.gathered import Gathered, agrees, open_line, places
 from reports.readers.text import Line
-from reports.readers.whole import agrees, open_line, places
 from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "nccl-tests-short"
@@ -180,12 +179,9 @@ def _reason(table: _Table, cells: Sequence[str]) -> str:
             return f"{cell!r} is no figure ({column})"
         elif column == "time" and not float(cell) > 0:
             return "a time of 0"
-    unit = next((unit for c, unit in table.units.items() if c != "size" and not _known(unit)), "")
-    return f"{unit!r} is no unit that is known" if unit else ""
-
-
-def _known(unit: str) -> bool:
-    return unit.lower() in _TIME_S or unit in _RATE
+    units = (unit for column, unit in table.units.items() if column != "size")
+    odd = next((unit for unit in units if unit.lower() not in _TIME_S and unit not in _RATE), "")
+    return f"{odd!r} is no unit that is known" if odd else ""
 
 
 def _rows(source: str, number: int, table: _Table) -> list[Measurement | tuple[int, str]]:

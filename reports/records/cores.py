@@ -1,4 +1,4 @@
-"""Ranks per core, and the note where ranks share one. No I/O.
+"""What a record says of cores and GPUs: ranks per core, clocks, energy, and warnings. No I/O.
 
 A logical CPU counts as a core, since that is what a rank waits for.
 """
@@ -6,11 +6,11 @@ A logical CPU counts as a core, since that is what a rank waits for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from busbar.cpulist import members
-from reports.records.measurement import WORKSHARING, Measurement, listed
+from reports.records.measurement import WORKSHARING, GpuSample, Measurement, listed
 
 #: What the asterisk of `marked` means.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
@@ -45,8 +45,10 @@ def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | Non
     nothing makes them, there is no heavier load.
     """
     loads: list[Load] = []
-    for node in sorted(set(nodes)):
-        sets = Counter(frozenset(mine) for n, mine in zip(nodes, cpus, strict=True) if n == node)
+    by_node: dict[int, Counter[frozenset[int]]] = {}
+    for node, mine in zip(nodes, cpus, strict=True):
+        by_node.setdefault(node, Counter())[frozenset(mine)] += 1
+    for _, sets in sorted(by_node.items()):
         for within in {*sets, frozenset[int]().union(*sets)}:
             if within:
                 loads.append(
@@ -103,3 +105,49 @@ def per_core_text(values: Collection[float | None]) -> str:
     if known[0] <= 1:
         return f"up to {high} ranks per core"
     return f"{high} ranks per core" if low == high else f"{low} to {high} ranks per core"
+
+
+# By how much clocks may differ, between GPUs or in time, before it is said: memory runs at one of a
+# few fixed clocks, SMs step up and down all the time.
+_STEADY = {"clock_memory_hz": ("memory", 0.01), "clock_sm_hz": ("SM", 0.05)}
+
+
+def memory_clock(gpus: Sequence[GpuSample]) -> float | None:
+    """The lowest of the GPUs' median memory clocks in Hz; None where none is known."""
+    return min((gpu.clock_memory_hz[1] for gpu in gpus if gpu.clock_memory_hz), default=None)
+
+
+def energy(gpus: Sequence[GpuSample]) -> float | None:
+    """Joules of all GPUs for one operation, idle power taken off; None unless every GPU says."""
+    known = [gpu.energy_per_op_j for gpu in gpus if gpu.energy_per_op_j is not None]
+    return sum(known) if known and len(known) == len(gpus) else None
+
+
+def warnings(gpus: Sequence[GpuSample]) -> Iterator[str]:
+    """Warnings about clocks: different between GPUs, moving, throttled."""
+    for name, (what, share) in _STEADY.items():
+        sampled = {gpu: clock for gpu in gpus if (clock := getattr(gpu, name))}
+        if not sampled:
+            continue
+        slow, fast = (pick(sampled, key=lambda gpu: sampled[gpu][1]) for pick in (min, max))
+        if sampled[fast][1] > (1 + share) * sampled[slow][1]:
+            yield (
+                f"{what} clocks differ between GPUs: {_called(slow)} {_mhz(sampled[slow][1])},"
+                f" {_called(fast)} {_mhz(sampled[fast][1])}"
+            )
+        for gpu, (low, _, high) in sampled.items():
+            if high > (1 + share) * low:
+                yield f"the {what} clock of {_called(gpu)} moved from {_mhz(low)} to {_mhz(high)}"
+    for gpu in gpus:
+        if gpu.throttle:
+            yield f"{_called(gpu)} was slowed by {', '.join(gpu.throttle)}"
+
+
+def _called(gpu: GpuSample) -> str:
+    """A GPU by its first rank and its address."""
+    rank = "?" if gpu.rank is None else gpu.rank
+    return f"rank {rank} ({gpu.busid or gpu.uuid or '?'})"
+
+
+def _mhz(clock: float) -> str:
+    return f"{clock / 1e6:.0f} MHz"

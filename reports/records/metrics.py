@@ -1,4 +1,4 @@
-"""The quantities that a row may have: name, unit and text of each, whatever view shows them.
+"""The quantities that a row may have: name, unit and text of each, and what a row is, in words.
 
 A row of a bandwidth test has no time: the metric that it is compared, ranked and followed by is its
 bandwidth. `metric_of` says which one that is.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from busbar.units import format_digits, format_percent, format_seconds
+from busbar.units import format_digits, format_percent, format_seconds, format_size
 from reports.records.measurement import Measurement
 
 #: What the time of a row is of, where it is not of the operation.
@@ -82,3 +82,19 @@ def present(rows: Iterable[Measurement], metrics: Iterable[Metric]) -> list[Metr
     """Those metrics that some row has."""
     rows = list(rows)
     return [metric for metric in metrics if any(metric.of(row) is not None for row in rows)]
+
+
+PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+
+
+def setting(row: Measurement) -> str:
+    """The group of a row in words: everything but size and algorithm."""
+    ranks = f"{row.ranks} ranks" if row.ranks else ""
+    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
+    return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)
+
+
+def named(row: Measurement) -> str:
+    """A row in a few words: ``allreduce ring 64M out``."""
+    words = (row.collective, row.algorithm, format_size(row.nbytes), row.placement)
+    return " ".join(w for w in words if w)

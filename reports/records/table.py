@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from busbar.statistics import intervals
-from reports.records.gpus import energy, memory_clock
+from reports.records.cores import energy, memory_clock
 from reports.records.measurement import Measurement, Noise, Record, Run
 
 Floats = NDArray[np.float64]

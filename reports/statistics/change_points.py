@@ -20,8 +20,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.statistics.distributions import student_p
-from reports.statistics.inference import holm, midranks
+from reports.statistics.inference import holm, midranks, student_p
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

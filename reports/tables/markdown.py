@@ -9,14 +9,12 @@ from busbar.tables import render_markdown
 from busbar.units import format_change, format_interval, format_percent, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, stretch_table
 from reports.analysis.cautions import warnings_of
-from reports.analysis.compare import Comparison
-from reports.analysis.differences import Difference
+from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
-from reports.records.metrics import BESIDE, ERROR, TIME, present
-from reports.records.shown import setting
+from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
     busbw_texts,

@@ -11,8 +11,17 @@ from busbar.terminal import open_console
 from busbar.units import format_digits, format_interval, format_percent, format_seconds, format_size
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import Expected, Measurement, grouped, level_of
-from reports.records.metrics import ALGBW, BESIDE, BUSBW, ERROR, TIME, Metric, metric_of, present
-from reports.records.shown import setting
+from reports.records.metrics import (
+    ALGBW,
+    BESIDE,
+    BUSBW,
+    ERROR,
+    TIME,
+    Metric,
+    metric_of,
+    present,
+    setting,
+)
 from reports.statistics.quantities import joules_per_gb, of_limit
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24

@@ -1,4 +1,4 @@
-"""The table at the end of a run: algorithms beside the library, and bytes moved.
+"""The tables at the end of a run: algorithms beside the library, bytes, pairs of ranks, arrivals.
 
 All lines are comments of nccl-tests' table, so that its parsers skip them.
 """
@@ -7,18 +7,144 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from textwrap import wrap
 
-from busbar.tables import split_columns
-from busbar.units import format_digits, seven_characters
-from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
+from busbar.statistics import interval
+from busbar.tables import Column, render_lines, split_columns
+from busbar.units import format_digits, format_seconds, seven_characters
+from reports.analysis.cautions import WHY_ABOVE, why_above
 from reports.analysis.winners import Winner, winners
-from reports.records.measurement import LIBRARY, Measurement, placements
-from reports.records.shown import PLACEMENT
+from reports.records.measurement import LAST, LIBRARY, Measurement, placements
+from reports.records.metrics import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
-from reports.tables.winners import answer
+from reports.tables.scaling import answer
 
-_EDGE = len("# ") + 12  # what stands left of the cells: the size
+#: The tests, and what their cells are.
+TESTS: Mapping[str, str] = {
+    "latency": "us, one way",
+    "bandwidth": "MB/s of all pairs (messages/s)",
+    "bidirectional_bandwidth": "MB/s of all pairs, both ways (messages/s)",
+}
+_SIZE = 10
+
+
+def pairs(rows: Sequence[Measurement], statistic: str = "median") -> list[str]:
+    """The closing lines of one test's rows: a line a size, a column a way to move bytes.
+
+    MB are 10^6 bytes. Empty where nothing was timed.
+    """
+    cells: dict[int, dict[str, str]] = {}
+    for one in rows:
+        seconds = center(one, statistic) if one.placement == "out" else None
+        if seconds:
+            cells.setdefault(one.size or 0, {})[one.algorithm] = _pair_cell(one, seconds)
+    if not cells:
+        return []
+    names = list(dict.fromkeys(name for row in cells.values() for name in row))
+    test, ranks = rows[0].collective, rows[0].ranks
+    lines = [
+        "#",
+        f"# {test}, {TESTS[test]}; {statistic}, {ranks} ranks over {rows[0].transport}",
+    ]
+    columns: list[Column] = [("size", "right", list(map(str, cells)))]
+    columns += [(name, "right", [row.get(name, "N/A") for row in cells.values()]) for name in names]
+    return lines + [f"# {line}" for line in render_lines(columns, (_SIZE,))]
+
+
+def _pair_cell(one: Measurement, seconds: float) -> str:
+    if one.collective == "latency":
+        return format_digits(seconds * 1e6)
+    rate = bandwidths(one, seconds)[1]
+    return f"{format_digits(rate / 1e6)} ({format_digits(rate / (one.size or 1))})"
+
+
+_EDGE = 12
+
+PatternTimes = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""Seconds of iterations by pattern and algorithm."""
+
+
+def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
+    """The lines, comments of nccl-tests' table; none where there was one pattern only."""
+    lines: list[str] = []
+    for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in rows):
+        mine = [r for r in rows if (r.collective, r.dtype, r.op, r.root) == thing]
+        for placement, title in PLACEMENT.items():
+            placed = [r for r in mine if r.placement == placement]
+            blocks = [
+                block
+                for size in sorted({r.size or 0 for r in placed})
+                if (block := _block([r for r in placed if r.size == size], size))
+            ]
+            if blocks:
+                collective, dtype, op, root = thing
+                words = [
+                    collective,
+                    title,
+                    dtype,
+                    op,
+                    *([f"root {root}"] if root is not None and root >= 0 else []),
+                ]
+                lines += ["#", f"# {' '.join(words)}, time from the last arrival; *: the fastest,"]
+                lines += ["# ~: another may be as fast (95 %)"]
+                lines += [line for block in blocks for line in block]
+    return lines
+
+
+def _block(rows: Sequence[Measurement], size: int) -> list[str]:
+    """A size: a line an algorithm, a column a pattern, and where the winner changes."""
+    times: dict[str, dict[str, tuple[float, ...]]] = {}
+    heads: dict[str, str] = {}
+    for r in rows:
+        if not r.times_s or r.window is None or not r.window.pattern:
+            continue
+        pattern = r.window.pattern
+        heads[pattern] = r.window.arrival or pattern
+        times.setdefault(pattern, {})[r.algorithm] = r.also.get(LAST, r.times_s)
+    if len(times) < 2:
+        return []
+    names = list(dict.fromkeys(name for by in times.values() for name in by))
+    columns: list[Column] = [(str(size), "right", names)]
+    columns += [
+        (head, "right", [_pattern_cell(times[pattern], name) for name in names])
+        for pattern, head in heads.items()
+    ]
+    lines = render_lines(columns, [_EDGE] * len(columns))
+    return [*(f"# {line}" for line in lines), *_changes(times, size)]
+
+
+def _pattern_cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:
+    if name not in by:
+        return "N/A"
+    mark = "" if name != _fastest(by) else "*" if _sure(by) else "~"
+    return format_seconds(median(by[name])) + (mark or " ")
+
+
+def _fastest(by: Mapping[str, tuple[float, ...]]) -> str:
+    return min(by, key=lambda name: (median(by[name]), name))
+
+
+def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
+    """Whether the fastest's interval ends before that of any other begins."""
+    first = _fastest(by)
+    mine = interval(by[first])
+    others = [interval(times) for name, times in by.items() if name != first]
+    return mine is not None and all(one is not None and mine[1] < one[0] for one in others)
+
+
+def _changes(times: PatternTimes, size: int) -> list[str]:
+    """A line that says where another wins than without delays, and surely so."""
+    zero = times.get("zero")
+    if zero is None or not _sure(zero):
+        return []
+    usual = _fastest(zero)
+    winner = {pattern: _fastest(by) for pattern, by in times.items() if _sure(by)}
+    other = [f"{name} under {pattern}" for pattern, name in winner.items() if name != usual]
+    return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []
+
+
+_SIZE_EDGE = len("# ") + 12  # what stands left of the cells: the size
 _MOST_HEAD = 16  # longer names stand on several lines
 _JOINTS = ":+_,"
 _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
@@ -107,16 +233,14 @@ def _grids(
     yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
     yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
     narrow = {name: _column(name, 7) for name in names}
-    shares = [_share(r, statistic) for row in by_size.values() for r in row.values()]
-    above = (
-        [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
-    )
-    yield grid(
-        "% of the limit that memory sets",
-        narrow,
-        lambda r: format_digits(_share(r, statistic), lambda share: f"{100 * share:.0f}"),
-        notes=above,
-    )
+
+    def reached(r: Measurement) -> str:
+        share = _share(r, statistic)
+        return "" if share is None else f"{100 * share:.0f}{why_above(r, share)}"
+
+    texts = {reached(r)[-1:] for row in by_size.values() for r in row.values()}
+    notes = [f"{letter}: {why}" for letter, why in WHY_ABOVE.items() if letter in texts]
+    yield grid("% of the limit that memory sets", narrow, reached, notes=notes)
     yield grid(
         "J per operation, idle taken off",
         narrow,
@@ -164,7 +288,7 @@ def _drawn(grid: _Grid, width: int) -> list[str]:
         return []
     lines = ["#", f"# {grid.title}"]
     for shown in split_columns(
-        {name: wide + 2 for name, wide in grid.columns.items()}, width - _EDGE
+        {name: wide + 2 for name, wide in grid.columns.items()}, width - _SIZE_EDGE
     ):
         heads = [
             ["bound:"] * (name in grid.bounds) + _stacked(name, grid.columns[name])

@@ -13,8 +13,7 @@ import pytest
 
 from busbar import files
 from busbar.errors import ReportError, StoreError, Unsupported
-from busbar.filelock import Claim
-from busbar.files import check, read, read_text, write, write_all
+from busbar.files import Claim, check, read, read_text, write, write_all
 
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ class _Base(OptionGroup):
     files: tuple[Path, ...] = option("--from FILE  read these", (), nargs="+")
     loud: bool = switch("--loud  say more", alternatives="voice")
     silent: bool = switch("--silent  say less", alternatives="voice")
-    inner: str | None = option("--inner")
+    inner: str | None = option("--inner", title="voice")
+    near: str | None = option("--near TEXT  in the group that is called as the alternatives are")
 
     def checked(self) -> Self:
         """Refuse what does not go together."""
@@ -49,6 +50,16 @@ def test_help_states_each_default_and_hides_what_has_no_text() -> None:
     text = " ".join(_Derived.make_parser(prog="p").format_help().split())
     assert "iterations (default 5)" in text and "50 % of it (default: none)" in text
     assert "--inner" not in text and "how long:" in text
+
+
+def test_a_group_may_be_called_as_alternatives_are() -> None:
+    """Rule: options exclude each other by their alternatives alone, whatever their group's title.
+
+    `busbar qualify --hosts a,b --racks FILE` was refused: the alternatives and the title were
+    both called hosts.
+    """
+    options = _parse("--loud", "--near", "x", "--inner", "y")
+    assert (options.loud, options.near, options.inner) == (True, "x", "y")
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.cluster import law
 from bench.cluster.commands import SOCKET
-from bench.cluster.law import measuring
-from bench.cluster.law.growth import (
+from bench.cluster.law import (
     Compared,
+    LawCommand,
     LawPoint,
     Ports,
+    chosen,
     compared,
+    draw,
+    errors,
     exponent,
     fit,
+    lines,
+    saved,
     simulated,
     textbook,
+    unsteady,
     why_not,
 )
-from bench.cluster.law.main import LawCommand, chosen
-from bench.cluster.law.measuring import saved, unsteady
-from bench.cluster.law.showing import draw, errors, lines
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
@@ -208,7 +212,7 @@ def test_a_law_is_measured_and_shown_again(
     Rule: of rows that were measured twice the faster counts, and the table says the other. What
     does not run on so many hosts is left out, with the reason.
     """
-    monkeypatch.setattr(measuring, "STEADY", 0.0)
+    monkeypatch.setattr(law, "STEADY", 0.0)
     argv = ["--hosts", "3", "--rate", "1Gbit", "-c", "allgather", "-A", "doubling,ring,library"]
     argv += ["-b", "16K", "-n", "2", "--out", str(tmp_path)]
     assert _law(argv) == 0

@@ -15,8 +15,7 @@ from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
-from bench.cluster.picture import picture
-from bench.cluster.use import Use, counters, used
+from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported

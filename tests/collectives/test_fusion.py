@@ -16,9 +16,10 @@ from collectives.execution.shm.dependences import dependence_graph
 from collectives.execution.shm.fusion import fuse
 from collectives.execution.shm.passes import Work
 from collectives.execution.shm.tasks import Place, PlacedProgram, Task, in_scratch, ordered
-from collectives.schedule.catalogue import build, spec
+from collectives.schedule.catalogue import build, parse, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
+from collectives.schedule.verify import verify
 
 SIZE = 2  # elements of a place
 SCRATCH = 2  # the segment that is lost after an iteration
@@ -146,15 +147,18 @@ def test_fused_passes_in_any_order_that_the_waits_allow(
             assert np.array_equal(values, memory[key])
 
 
-def _moved(collective: str, name: str, nranks: int, fused: bool) -> float:
+def _moved(collective: str, name: str, nranks: int, fused: bool, in_place: bool = False) -> float:
     """Bytes that all ranks load and store, in vectors' lengths."""
-    schedule = build(collective, name, nranks)
+    name, given = parse(name)
+    schedule = build(collective, name, nranks, **given)
     layout = Layout.of(schedule, spec(collective))
     places = {buffer: (int(buffer), 0) for buffer in Buffer}
+    if in_place:
+        places[Buffer.IN] = places[Buffer.OUT]
     elements = 16 * nranks
     programs = [
         PlacedProgram(p.rank, p.steps, places)
-        for p in (lower(schedule, layout, r, elements) for r in range(nranks))
+        for p in (lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks))
     ]
     scratch = in_scratch(programs) if fused else None
     graph = dependence_graph(ordered(programs), nranks, scratch)
@@ -185,3 +189,12 @@ def test_the_bytes_of_the_table_in_the_docs(
     """Rule: what fusion saves is what docs/shared-memory.md says."""
     assert _moved(collective, name, nranks, False) == before
     assert _moved(collective, name, nranks, True) == after
+
+
+@pytest.mark.parametrize("nranks", [2, 4])
+def test_a_broadcast_in_place_moves_no_more_than_it_must(nranks: int) -> None:
+    """Rule: unless the root is sent what it has, the vector is read once and written n-1 times."""
+    root = nranks - 1
+    verify(build("broadcast", "sharded", nranks, root=root, back=0), spec("broadcast"), root=root)
+    assert _moved("broadcast", "sharded:back=0", nranks, True, in_place=True) == nranks
+    assert _moved("broadcast", "sharded", nranks, True, in_place=True) == nranks + 1 - 1 / nranks

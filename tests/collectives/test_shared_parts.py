@@ -1,6 +1,7 @@
 """Cores for ranks, and the least that memory must do."""
 
 import os
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
@@ -9,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.run.memory import in_place_starts
 from busbar.errors import Unsupported
 from busbar.host import numa_nodes
-from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.roofline import Least, Roofline, least, probe
+from collectives.execution.inproc.world import run
+from collectives.execution.roofline import least, typical
 from collectives.execution.shm.affinity import cores_of, place_cores, yield_group
-from collectives.execution.transport import Floats
+from collectives.execution.shm.worksharing import over_own_memory, shared_out
+from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
+from collectives.schedule.ops import op
 
 NODES = [[0, 1, 2, 3, 16, 17], [4, 5, 6, 7, 20, 21]]
 CORES = sorted(NODES[0] + NODES[1])
@@ -94,34 +98,41 @@ def test_least_bytes(collective: str, in_place: bool, reads: int, writes: int) -
     assert (found.reads, found.writes) == (reads, writes)
 
 
-def test_the_limit_copies_what_it_can() -> None:
-    """Rule: pairs of read and write at the copy's rate (in place the update's), the rest apart."""
-    roofline = Roofline(read=10, write=5, copy=4, update=8)
-    assert roofline.seconds(Least(40, 40, False)) == 10
-    assert roofline.seconds(Least(40, 40, True)) == 5
-    assert roofline.seconds(Least(60, 40, False)) == 12
-    assert roofline.seconds(Least(40, 50, False)) == 12
-
-
-def test_a_probe_takes_calm_sweeps_of_the_slowest_rank() -> None:
+def test_a_limit_takes_calm_sweeps_of_the_slowest_rank() -> None:
     """Rule: a sweep takes what its slowest rank takes; more than twice the least was disturbed."""
-    nbytes, ranks = 1000, 2
-    times = {
-        # The second rank is the slower in the first sweep, and disturbed in the third.
-        ("read", False): ([1.0, 2.0, 1.0, 2.5], [2.0, 1.0, 5.0, 2.5]),
-        ("write", False): ([9.0] * 4, [9.0] * 4),
-        ("write", True): ([4.0, 8.0, 8.0, 8.1], [4.0, 8.0, 8.0, 8.1]),  # twice the least is calm
-        ("copy", False): ([2.0] * 4, [8.0] * 4),
-        ("copy", True): ([10.0] * 4, [10.0] * 4),
-        ("update", False): ([1.0] * 4, [1.0] * 4),
-    }
+    # The second rank is the slower in the first sweep, and disturbed in the third.
+    times = [[1.0, 2.0, 1.0, 2.5], [2.0, 1.0, 5.0, 2.5]]
+    every = run(2, lambda world: typical(np.array(times[world.rank]), world), deadline=60)
+    assert every == [2.0] * 2
+    # Twice the least is calm.
+    assert run(1, lambda world: typical(np.array([4.0, 8.0, 8.0, 8.1]), world)) == [8.0]
 
-    def body(world: InprocWorld) -> Roofline:
-        def sweep(kind: str, stream: bool) -> Floats:
-            return np.array(times[kind, stream][world.rank])
 
-        return probe(sweep, world, nbytes)
+COLLECTIVES = ["allreduce", "reduce", "reduce_scatter", "broadcast", "allgather", "alltoall"]
 
-    every = ranks * nbytes
-    expected = Roofline(read=every / 2.0, write=every / 8.0, copy=every / 8.0, update=every / 1.0)
-    assert run(ranks, body, deadline=60) == [expected] * ranks
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_a_limits_sweep_moves_the_least_bytes_over_own_memory(
+    collective: str, in_place: bool
+) -> None:
+    """Rule: all ranks together load and store what must move, each in memory of its own alone."""
+    what, nranks, each = spec(collective), 4, 4096
+    if in_place and not what.in_place:
+        pytest.skip("no in-place form")
+    layout = Layout(what, nranks, max(1, what.parts(nranks)))
+    call = LibraryCall(what, {}, op("sum") if what.reduces else None, each, in_place=in_place)
+    starts = [in_place_starts(layout, r, each) if in_place else (0, 0) for r in range(nranks)]
+    everyone = [[(0, ins), (0 if in_place else 1, outs)] for ins, outs in starts]
+    graph = over_own_memory(shared_out(call, everyone, 4), 1, in_place)
+    needed = least(layout, each, 1, in_place)
+    assert sum(w.size * len(w.sources) for w in graph.order) == needed.reads
+    assert sum(w.size * len(w.targets) for w in graph.order) == needed.writes
+    for rank, works in enumerate(graph.works):
+        assert not any(w.waits for w in works)
+        touched: Counter[tuple[int, int]] = Counter()
+        for w in works:
+            for place in {*w.places}:
+                assert place.rank == rank
+                touched.update({(place.segment, place.start + i): 1 for i in range(w.size)})
+        assert set(touched.values()) <= {1}, "no place is touched by two passes"

@@ -14,9 +14,10 @@ from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
-from collectives.execution.transport import Start
+from collectives.execution.transport import LibraryCall, Start
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES
+from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
 from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
@@ -216,18 +217,23 @@ def test_a_plan_that_was_tried_leaves_memory_as_it_was(
     _each(body, crowded, 3)
 
 
-def test_the_roofline_of_ranks_with_unequal_buffers() -> None:
-    """Rule: where only the root has a source, all ranks sweep alike and agree on the rates."""
-    found: dict[int, object] = {}
+@shared
+@pytest.mark.parametrize("collective", ["broadcast", "allreduce"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_limit_of_ranks_with_unequal_buffers(
+    collective: str, dtype: str, crowded: bool
+) -> None:
+    """Rule: where only the root has a source, all ranks sweep alike and agree on the limit."""
+    found: dict[int, float] = {}
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
-        sizes = (1 << 16 if world.rank == 0 else 0, 1 << 16)
-        roofline = transport.roofline(*(transport.allocate(n) for n in sizes), 3)
-        assert min(roofline.read, roofline.write, roofline.copy, roofline.update) > 0
-        found[world.rank] = roofline
+        sizes = (1 << 16 if collective == "allreduce" or world.rank == 0 else 0, 1 << 16)
+        own = dict(zip(Buffer, (transport.allocate(n).view(dtype) for n in sizes), strict=False))
+        elements = len(own[Buffer.OUT]) // max(1, spec(collective).parts(world.size))
+        found[world.rank] = transport.limit(LibraryCall(spec(collective), own, None, elements), 3)
 
-    _each(body, nranks=3)
-    assert len(found) == 3 and len(set(found.values())) == 1
+    _each(body, crowded, nranks=3)
+    assert len(found) == 3 and len(set(found.values())) == 1 and found[0] > 0
 
 
 def test_two_nodes_are_refused() -> None:

@@ -38,6 +38,8 @@ def check(world: World) -> None:
     rank = world.rank
     group = world.split(rank % 2, -rank)  # by descending rank
     assert group.size == 2 and group.gather(rank) == [rank % 2 + 2, rank % 2]
+    everyone = [rank % 2 + 2, rank % 2]
+    assert group.collect(rank) == (everyone if group.rank == 0 else [])
     assert group.broadcast(rank) == rank % 2 + 2
     group.barrier()
     assert world.alarms() == []

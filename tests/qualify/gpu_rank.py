@@ -7,7 +7,7 @@ import sys
 from bench.qualify.measures import measure
 from bench.qualify.task import Task
 from bench.qualify.worker import send
-from tests.bench.gpu_process import stand_in
+from tests.bench.cli.gpu_process import stand_in
 
 if __name__ == "__main__":
     stand_in(int(sys.argv[1]))

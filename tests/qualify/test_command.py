@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,7 +141,7 @@ class _Batches:
     def __init__(self) -> None:
         self.seen: list[Observation] = []
 
-    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+    def decided(self, decision: Decision) -> None:
         """Nothing to do."""
 
     def observed(self, observation: Observation) -> None:
@@ -244,8 +244,10 @@ def test_files_for_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file has what its reader takes; scripts have a command a bad host, and run nothing."""
     _faults(monkeypatch, n1="slow", n4="crash")
     names = ("good", "exclude", "drain", "cordon", "metrics", "page")
-    _command(*(word for name in names for word in (f"--{name}", name))).run()
-    assert Path("good").read_text() == "n0\nn2\nn3\nn5\n"
+    Path("racks").write_text("".join(f"{host} r{1 - n % 2}\n" for n, host in enumerate(HOSTS)))
+    words = [word for name in names for word in (f"--{name}", name)]
+    _command("--racks", "racks", *words).run()
+    assert Path("good").read_text() == "n3\nn5\nn0\nn2\n"  # rack r0, then r1
     assert Path("exclude").read_text() == "n1\nn4\n"
     drains = [shlex.split(line) for line in Path("drain").read_text().splitlines()[2:]]
     assert [words[:4] for words in drains] == [

@@ -8,11 +8,11 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bench.qualify.decide import decide
-from bench.qualify.model import BOTH, Cluster, Decision, Launch, Limits, Observation, State
+from bench.qualify.model import BOTH, Cluster, Decision, Launch, Limits, Observation, Stage, State
 from bench.qualify.pairing import round_of_pairs, rounds
 from bench.qualify.simulation import Campaign, Fault, SimulatedCluster, run_campaign
 
@@ -253,6 +253,59 @@ def test_both_ways_at_once_may_have_levels_of_their_own(
     simulated = _TwoLevels(hosts, [fault], noise=gaussian, seed=seed)
     found = run_campaign(Cluster(hosts), Limits(), simulated).decision
     assert accused(found) == expected([fault])
+
+
+class _Late(SimulatedCluster):
+    """Launches on the first host take seven seconds, as behind a slow remote shell, others four."""
+
+    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
+        """See `SimulatedCluster.observe`."""
+        return [
+            replace(one, seconds=7.0 if self.hosts[0] in one.launch.hosts else 4.0)
+            for one in super().observe(launches)
+        ]
+
+
+@SLOW
+@given(st.integers(9, 16), st.integers(0, 1000), st.sampled_from([0.4, 0.7]))
+def test_a_host_that_answers_late_keeps_no_suspect_waiting(
+    nhosts: int, seed: int, ratio: float
+) -> None:
+    """Rule: after the rounds a late host is launched only where it is a suspect's partner.
+
+    It is not accused for that, and a slow link of others is named.
+    """
+    hosts = names(nhosts)
+    slow = hosts[2:4]
+    fault = Fault("link", slow, State.SLOW, ratio)
+    found = run_campaign(Cluster(hosts), Limits(seed=seed), _Late(hosts, [fault]))
+    assert accused(found.decision) == expected([fault])
+    confirming = [o.launch for o in found.observations if o.launch.stage is Stage.CONFIRM]
+    assert confirming
+    beside = [one for one in confirming if not {*slow} & {*one.hosts}]
+    assert all(hosts[0] not in one.hosts for one in beside)
+
+
+@SLOW
+@given(st.integers(12, 16), st.integers(0, 1000), st.integers(1, 3))
+def test_a_slow_link_is_found_whatever_its_first_launch_was_for(
+    nhosts: int, seed: int, since: int
+) -> None:
+    """Rule: a pair that ran first beside a suspect, and so in no round, is judged as all others."""
+    hosts = names(nhosts)
+    crash = Fault("host", hosts[:1], State.CRASHES, since=since)
+
+    def run(*faults: Fault) -> Campaign:
+        return run_campaign(Cluster(hosts), Limits(seed=seed), SimulatedCluster(hosts, faults))
+
+    first: dict[frozenset[str], Launch] = {}
+    for one in run(crash).observations:
+        first.setdefault(frozenset(one.launch.hosts), one.launch)
+    confirming = [one for one in first.values() if one.stage is Stage.CONFIRM]
+    pairs = [one.hosts for one in confirming if hosts[0] not in one.hosts]
+    assume(pairs)
+    link = Fault("link", pairs[0], State.SLOW, 0.6)
+    assert accused(run(crash, link).decision) == expected([crash, link])
 
 
 @SLOW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.records.measurement import LAST, Placements, Window
-from reports.tables.arrivals import arrivals_table
+from reports.tables.summary import arrivals_table
 from tests.reports.runs import allreduce, flat, timed
 
 

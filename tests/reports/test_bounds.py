@@ -21,13 +21,12 @@ from msgspec.structs import replace
 from busbar.errors import ReportError
 from busbar.tables import escape_cell, unescape_cell
 from busbar.terminal import make_printable
-from reports.analysis.expect import parse_rate, parse_share
-from reports.analysis.expect_text import parse as parse_rule
+from reports.analysis.expect import parse_rate, parse_rule, parse_share
+from reports.exports.formats import rows_csv as imported_csv
 from reports.exports.formats import to_csv
-from reports.exports.imported import to_csv as imported_csv
 from reports.readers.codec import to_jsonl
-from reports.readers.nccl_lines import number
-from reports.readers.parquet import to_parquet
+from reports.readers.nccl_text import number
+from reports.readers.own_exports import to_parquet
 from reports.readers.reading import load, parse, read
 from reports.records.measurement import Measurement
 from tests.command import reports_main

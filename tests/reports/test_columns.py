@@ -15,8 +15,7 @@ from pyarrow import parquet
 from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports.readers.codec import read_jsonl, run_of, to_jsonl
-from reports.readers.parquet import OLDEST, to_parquet
-from reports.readers.parquet import read as read_parquet
+from reports.readers.own_exports import OLDEST, read_parquet, to_parquet
 from reports.records.measurement import FORMAT, GpuSample, Measurement, Noise, Record
 from reports.records.table import as_columns, folded, measured
 from tests.reports.runs import allreduce, timed

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.analysis.compare import compare, join
-from reports.analysis.differences import differences
+from reports.analysis.compare import compare, differences, join
 from reports.readers.reading import parse as read_text
 from reports.tables.comparison import clocks, remedy
 from tests.command import reports_main as main

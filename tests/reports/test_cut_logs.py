@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.readers.printed import contradiction, span
+from reports.readers.gathered import contradiction, span
 from reports.readers.reading import CUT, parse
 from reports.records.measurement import Measurement, Reading
 from tests.conftest import examples, thorough

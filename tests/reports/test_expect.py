@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from busbar.errors import ReportError
-from reports.analysis.expect import check, parse_rate, parse_share
-from reports.analysis.expect_text import from_file, parse
+from reports.analysis.expect import check, from_file, parse_rate, parse_share
+from reports.analysis.expect import parse_rule as parse
 from reports.records.measurement import Measurement, Run
 from tests.reports.runs import cli
 

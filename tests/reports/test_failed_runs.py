@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from reports.readers import failed
+from reports.readers import reading
 from reports.readers.reading import parse, read
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
@@ -35,7 +35,7 @@ WARNING = "n7:21:33 [0] misc/socket.cc:484 NCCL WARN connect to 10.0.0.2<41234> 
 
 def _told(text: str) -> list[tuple[int, str]]:
     found = parse(text).notes
-    return [(note.line, note.text) for note in found if note.text.startswith(failed.SAYS)]
+    return [(note.line, note.text) for note in found if note.text.startswith(reading.SAYS)]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -46,7 +46,7 @@ def test_a_run_that_broke_off_says_so(end: str, kept: int, label: str) -> None:
     lines = "".join([HEAD, *ROWS[:kept], f"{end}\n", f"{end}\n"]).splitlines()
     text = "".join(f"{label}{line}\n" for line in lines)
     assert len(parse(text).rows) == kept
-    assert _told(text) == [(kept + 2, failed.SAYS + end)]
+    assert _told(text) == [(kept + 2, reading.SAYS + end)]
 
 
 def test_a_whole_run_has_not_failed() -> None:

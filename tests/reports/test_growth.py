@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.growth import grown, total
-from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare
+from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare, grown, total
 from reports.records.measurement import Placements
 from tests.reports.runs import allreduce, changed, cli, rows, saved
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from busbar.errors import ReportError
 from busbar.tables import draw_trend
 from busbar.units import format_p_value
-from reports.analysis.differences import differences
+from reports.analysis.compare import differences
 from reports.analysis.history import events, history, in_order
 from reports.readers.reading import parse
 from reports.records.measurement import Placements

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.distributions import chi_squared_p, student_p, student_quantile
 from reports.statistics.inference import (
     between_runs,
+    chi_squared_p,
     cliffs_delta,
     drawn_medians,
     holm,
@@ -18,6 +18,8 @@ from reports.statistics.inference import (
     least_seen,
     likeness,
     ratio_interval,
+    student_p,
+    student_quantile,
     within_run,
 )
 from tests.conftest import thorough

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from msgspec.structs import replace
 
 from reports.analysis.cautions import warnings_of
-from reports.analysis.differences import differences
-from reports.figures.plot import figures
-from reports.figures.plot_kinds import FIGURES, scaling
+from reports.analysis.compare import differences
+from reports.figures.plot import FIGURES, figures, scaling
 from reports.figures.series import Palette
 from reports.page import page
 from reports.page.payload import payload

@@ -10,15 +10,14 @@ import pytest
 
 from reports.analysis.compare import compare, join
 from reports.analysis.expect import check
-from reports.analysis.expect_text import parse as rule
+from reports.analysis.expect import parse_rule as rule
 from reports.analysis.history import history
-from reports.exports.imported import to_csv
+from reports.exports.formats import rows_csv as to_csv
 from reports.figures.plot import figures
 from reports.page.payload import payload
 from reports.readers.reading import load, parse
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, PURE, TIME, metric_of
-from reports.tables.comparison import comparison_tables
-from reports.tables.history_show import history_csv, history_tables
+from reports.tables.comparison import comparison_tables, history_csv, history_tables
 from reports.tables.markdown import comparison_markdown, markdown
 from reports.tables.show import texts
 

@@ -12,13 +12,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 
-from reports.analysis.compare import Comparison, compare, join
-from reports.analysis.differences import differences
-from reports.analysis.stragglers_matrix import Cell, Pairs
+from reports.analysis.compare import Comparison, compare, differences, join
+from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.canvas import times_axis
-from reports.figures.plot import figures
-from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
-from reports.figures.plot_matrix import heat_map
+from reports.figures.plot import FIGURES, MOST_INSIDE, figures, heat_map, scaling
 from reports.figures.series import Palette, fitted
 from reports.records.measurement import Measurement
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.exports.nccl_table import Banner, footer, header, row
+from reports.exports.run_table import Banner, footer, header, row
 from reports.readers.names import ranks_from_rates
 from reports.readers.reading import parse
 from reports.records.measurement import Placements, Reading

@@ -241,9 +241,16 @@ def test_nccl_tests_own_tables_are_not_shortened_ones() -> None:
         ("======= ROCm System Management Interface =======\n== Hops between two GPUs ==\n",
          "topology"),
         ("TransferBench v1.50\n", "TransferBench"),
+        ("# Initializing MSCCL++\n# Launching MSCCL++ proxy threads\n", "MSCCL++"),
     ],
 )  # fmt: skip
 def test_a_program_that_is_not_read_is_named(text: str, program: str) -> None:
     """Rule: the reason why a text has no row names the program that wrote it."""
     found = parse(text)
     assert not found.rows and any(program in note.text for note in found.notes)
+
+
+def test_a_page_that_mentions_a_program_is_not_its_output() -> None:
+    """Rule: prose about MSCCL++ is no output of it."""
+    notes = parse("Busbar reads XML of MSCCL and plans of MSCCL++.\n").notes
+    assert not any("MSCCL++" in note.text for note in notes)

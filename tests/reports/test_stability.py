@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from reports.analysis.cautions import in_brief, warnings_of
-from reports.records.measurement import Placements
-from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.analysis.cautions import disturbed, in_brief, warnings_of
+from reports.records.measurement import Noise, Placements
 from reports.statistics.quantities import relative_width
-from reports.statistics.stability import unstable
+from reports.statistics.stability import CRITICAL, dip, is_multimodal, two_groups, unstable
 from tests.conftest import thorough
 from tests.reports.runs import allreduce, flat, timed
 
@@ -213,3 +212,14 @@ def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
     assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []
     (drift,) = [line for line in found if " drift" in line]
     assert drift.startswith("2 of 3 rows drift; most of all allreduce c 1K out: the last third is")
+
+
+def test_rows_beside_other_programs_are_counted() -> None:
+    """Rule: rows beside programs with 5 % of all cores or more are counted, with the worst one."""
+    results = [
+        allreduce(name, 2, 1024, timed([1e-5] * 9, noise=Noise(others=(share,))))
+        for name, share in (("a", 0.01), ("b", 0.3), ("c", 0.92))
+    ]
+    (line,) = [line for line in warnings_of(flat(results)) if "programs" in line]
+    assert line.startswith("2 of 3 rows ran beside other programs") and "up to 92 %" in line
+    assert "allreduce c 1K out" in line and not disturbed(flat(results[:1]))

@@ -21,7 +21,7 @@ from collectives.schedule.ops import op
 from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
 from reports.records.measurement import Measurement, Record, Run
-from tests.bench.test_measure import Iteration
+from tests.bench.timing.test_measure import Iteration
 from tests.conftest import examples
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 

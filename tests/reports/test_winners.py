@@ -15,7 +15,7 @@ from reports.analysis.answer import server_and_ring
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.records.measurement import Measurement, Placements
-from reports.tables.winners import answer, winners_map
+from reports.tables.scaling import answer, winners_map
 from tests.reports.runs import allreduce, cli, rows, saved, timed
 
 
@@ -246,6 +246,17 @@ def test_the_sentence_has_the_ratio_that_was_measured(
     assert match is not None, said
     middle, low, high = map(float, match.groups())
     assert low <= middle <= high and middle == pytest.approx(ratio, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fast", "text"),
+    [(5e-6, "cannot tell"), (1.6e-5, r"1\.[56]\d?x or more"), (1.9e-2, r"[12]\d+-[12]\d+x")],
+)
+def test_a_ratio_that_is_not_known_is_said_in_words(fast: float, text: str) -> None:
+    """Rule: an interval from below 1 to thousands is not shown; a lower end that is known is."""
+    ring, tree = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20), (fast, 2e-2) * 20
+    shown = "\n".join(answer(_rows(ring, _result("tree", 2, 1024, tree)), 1000))
+    assert re.search(rf"  ({text}) tree\n", shown), shown
 
 
 @given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))

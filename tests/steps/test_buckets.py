@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps import buckets
-from bench.steps.expected import time_buckets, time_cycles
 from bench.steps.options import compute
-from bench.steps.workloads.models import model
+from bench.steps.sync import time_buckets, time_cycles
+from bench.steps.workloads import model
 from busbar.errors import Unsupported
 from tests.conftest import examples
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.steps.server import worker_loop
+from bench.steps.server import loops
 from bench.steps.server.endpoint import (
     NO_BYTES,
     Bytes,
@@ -20,17 +20,16 @@ from bench.steps.server.endpoint import (
     Endpoint,
     Header,
     Kind,
+    Mailboxes,
     MergedChannel,
+    MpiChannel,
     pack_header,
 )
-from bench.steps.server.mpi_channel import MpiChannel
+from bench.steps.server.loops import ServerLog, ServerLoop, WorkerLog, WorkerLoop
 from bench.steps.server.protocol import UpdateProtocol, update_protocol
-from bench.steps.server.server_loop import ServerLog, ServerLoop
 from bench.steps.server.socket_channel import CallingChannel, ListeningChannel, connect_to_run
-from bench.steps.server.thread_channel import Mailboxes
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, ShardState, Vector
-from bench.steps.server.worker_loop import WorkerLog, WorkerLoop
-from bench.steps.training.samples import parts
+from bench.steps.training.problem import parts
 from busbar.errors import RankFailure
 from tests.steps.mpi_standin import MPI, Comm
 
@@ -410,7 +409,7 @@ def test_exposed_is_what_a_learner_waits_for_messages(
 ) -> None:
     """Rule: waiting for other learners is no communication; pushing and pulling is."""
     clock = _Clock()
-    monkeypatch.setattr(worker_loop, "time", clock)
+    monkeypatch.setattr(loops, "time", clock)
     trainer, weights = OnesTrainer(4, np.dtype("float32")), np.full(4, -9, np.float32)
     log = WorkerLoop(
         _Scripted(clock, script), weights, [slice(0, 4)], update_protocol(name, 3), trainer, 0,

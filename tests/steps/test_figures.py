@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from bench.steps.options import parse
-from bench.steps.rows import header, row
-from bench.steps.scaling import scaling_lines
+from bench.steps.step_table import header, row, scaling_lines
 from reports.analysis.steps import figures
 from reports.figures.steps import bars
 from reports.page.steps_part import steps_part

@@ -15,7 +15,7 @@ from threading import Timer
 import pytest
 
 from bench.launch import child
-from bench.steps.updates import connect
+from bench.steps.server import run
 from busbar.errors import RankFailure
 from reports.readers.codec import measurements
 from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough, under
@@ -121,7 +121,7 @@ DIES = """
 import os, signal, sys
 from bench.launch.control_socket import ControlSocket
 from bench.steps.main import main
-from bench.steps.server.worker_loop import WorkerLoop
+from bench.steps.server.loops import WorkerLoop
 once = WorkerLoop._round
 def round_(self):
     once(self)
@@ -156,8 +156,8 @@ def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, u
 TAKES = DIES.replace(
     "sys.exit",
     """
-from bench.steps.server.server_loop import ServerLoop
-from bench.steps.updates.servers import _ServerRun
+from bench.steps.server.loops import ServerLoop
+from bench.steps.server.run import _ServerRun
 join, came = ServerLoop._join, []
 def join_(self, learner):
     join(self, learner)
@@ -204,7 +204,7 @@ def test_a_learner_that_stops_before_it_began_is_named(monkeypatch: pytest.Monke
     try:
         with pytest.raises(RankFailure, match=rf"pid {process.pid}\) is stopped before it began"):
             while True:
-                connect._check_running([process], look)
+                run._check_running([process], look)
     finally:
         process.kill()
         process.wait()

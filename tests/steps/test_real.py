@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.rank import step
+from bench.launch.control_socket import step
 from bench.steps.training.codecs import codec
 from tests.conftest import called
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.rank import step
+from bench.launch.control_socket import step
 from reports.readers.codec import measurements
 from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough

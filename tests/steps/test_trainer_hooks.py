@@ -5,10 +5,14 @@ import pytest
 
 from bench.steps.server.trainer_hooks import ProblemTrainer
 from bench.steps.training.codecs import codec
-from bench.steps.training.problem import TrainingProblem, shape
-from bench.steps.training.report import compare_with_one_process
-from bench.steps.training.rules import RULES, rule
-from bench.steps.training.samples import SharedProblem
+from bench.steps.training.problem import (
+    RULES,
+    SharedProblem,
+    TrainingProblem,
+    compare_with_one_process,
+    rule,
+    shape,
+)
 
 
 def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ProblemTrainer:

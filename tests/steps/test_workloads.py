@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.workloads import file
-from bench.steps.workloads.models import MODELS, model
+from bench.steps.workloads import MODELS, model, parse, read
 from busbar.errors import Unsupported
 from tests.conftest import examples
 
@@ -83,8 +82,8 @@ def test_csv_and_json_of_a_model_are_the_same_model(
     for n, (shape, kind, ms) in enumerate(rows):
         lines.append(f"t{n},{'x'.join(map(str, shape))},{kind},{ms!r}")
         objects.append({"name": f"t{n}", "shape": shape, "dtype": kind, "backward_ms": ms})
-    table = file.parse("\n".join(lines), "own.csv")
-    document = file.parse(json.dumps({"name": "own", "tensors": objects}), "own.json")
+    table = parse("\n".join(lines), "own.csv")
+    document = parse(json.dumps({"name": "own", "tensors": objects}), "own.json")
     assert table == document
     assert [list(tensor.shape) for tensor in table.tensors] == [shape for shape, _, _ in rows]
     assert table.backward_s == pytest.approx(sum(ms for *_, ms in rows) / 1e3)
@@ -114,7 +113,7 @@ def test_csv_and_json_of_a_model_are_the_same_model(
 def test_a_file_that_is_no_model_is_one_line(name: str, text: str, said: str) -> None:
     """Rule: what is wrong with a model's file is said with its place, and is no traceback."""
     with pytest.raises(Unsupported) as error:
-        file.parse(text, name)
+        parse(text, name)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -123,7 +122,7 @@ def test_a_file_that_is_no_model_is_one_line(name: str, text: str, said: str) ->
 def test_no_text_is_anything_but_a_model_or_refused(text: str, name: str) -> None:
     """Rule: a reader of files gives a model or Unsupported, whatever it reads."""
     try:
-        assert file.parse(text, name).elements >= 1
+        assert parse(text, name).elements >= 1
     except Unsupported as error:
         assert str(error)
 
@@ -131,7 +130,7 @@ def test_no_text_is_anything_but_a_model_or_refused(text: str, name: str) -> Non
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """Rule: an error names the file."""
     with pytest.raises(Unsupported, match=r"none\.csv: cannot be read"):
-        file.read(tmp_path / "none.csv")
+        read(tmp_path / "none.csv")
     (tmp_path / "latin.csv").write_bytes(b"name,shape\n\xff,3\n")
     with pytest.raises(Unsupported, match="no UTF-8"):
-        file.read(tmp_path / "latin.csv")
+        read(tmp_path / "latin.csv")

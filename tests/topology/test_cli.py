@@ -15,7 +15,7 @@ from tests.reports import logs
 from tests.reports.runs import records, to_jsonl
 from topology.exports import EXPORTS
 from topology.sources import own_json
-from topology.views import matrix
+from topology.views import terminal
 
 from .conftest import Loaded
 from .machines import dgx_1v, field_report, switched
@@ -25,7 +25,7 @@ from .machines import dgx_1v, field_report, switched
 def report(tmp_path: Path) -> str:
     """A file with the matrix of the field report's machine."""
     path = tmp_path / "topo.txt"
-    path.write_text(matrix.text(field_report()))
+    path.write_text(terminal.matrix_text(field_report()))
     return str(path)
 
 
@@ -185,7 +185,7 @@ def test_a_machine_without_gpu_has_a_map(run: Run) -> None:
 def test_start_loads_no_heavy_library(report: str, run: Run) -> None:
     """Rule: the matrix, and knowing all rooms, needs no other library."""
     script = (
-        "import sys, topology.diagnostics.checks, topology.sources.nvml; "
+        "import sys, topology.diagnostics, topology.sources.nvml; "
         "from tests.command import topology_main; status = topology_main(sys.argv[1:]); "
         "heavy = {'numpy', 'networkx', 'rich', 'matplotlib', 'pynvml', 'mpi4py', 'yaml'}; "
         "sys.exit(f'{heavy & set(sys.modules)}' if heavy & set(sys.modules) else status)"

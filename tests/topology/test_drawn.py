@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from busbar.cpulist import members
 from busbar.errors import ProbeError
 from tests.conftest import examples
-from topology.diagnostics import checks
-from topology.exports.cluster import gres_conf
+from topology import diagnostics
+from topology.exports import gres_conf
 from topology.model.topology import Kind, Topology
 from topology.placement.pick import pick
 from topology.sources import hwloc, nccl_xml
-from topology.views import findings
+from topology.views import terminal
 
 from . import drawn, drawn_hwloc
 
@@ -119,7 +119,7 @@ def test_an_object_that_the_walk_loses_is_counted() -> None:
     assert len(topology.gpus) == 2
     twice = hwloc_of(device.format(1) * 2)
     assert [gap.subject for gap in twice.lost] == ["gpu"] and told(twice, "gpu", "2 in the text, 1")
-    assert "gpu: 2 in the text" in findings.text(twice, [])
+    assert "gpu: 2 in the text" in terminal.findings_text(twice, [])
     assert told(hwloc_of('<object type="Quark"/>'), "objects", "unknown here")
 
 
@@ -235,7 +235,7 @@ def test_a_gpu_without_the_links_of_its_kind_is_found(sm: int) -> None:
     link = '<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>'
     card = '<pci busid="000{0}:01:00.0" class="0x030200"><gpu dev="{0}" sm="{1}">{2}</gpu></pci>'
     cards = card.format(0, 100, link) + card.format(1, 100, link) + card.format(2, sm, "")
-    found = checks.nvlinks(nccl_xml.parse(f'<system><cpu numaid="0">{cards}</cpu></system>'))
+    found = diagnostics.nvlinks(nccl_xml.parse(f'<system><cpu numaid="0">{cards}</cpu></system>'))
     assert [f.subjects for f in found] == ([("GPU2",)] if sm == 100 else [])
 
 

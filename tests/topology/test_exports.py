@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from busbar.cpulist import members
 from busbar.errors import ProbeError, Unavailable
 from tests.conftest import examples
-from topology.exports import EXPORTS, export
-from topology.exports.cpus import shares
+from topology.exports import EXPORTS, export, shares
 from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
 

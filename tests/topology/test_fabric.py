@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.topology import Topology
 from topology.sources import fabric, own_json, smi_xml
 

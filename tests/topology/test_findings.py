@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.device import Fact, Value
 from topology.model.rates import published
 from topology.model.topology import Device, Kind, PairFact, Topology

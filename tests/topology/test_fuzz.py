@@ -9,7 +9,7 @@ import pytest
 
 from busbar.errors import ProbeError
 from tests.conftest import thorough
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 
 from . import texts
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topology.model import rates
 from topology.model.device import Fact
-from topology.model.infer import complete
+from topology.model.graph import complete
 from topology.model.topology import Device, Kind, Level, PairFact, Topology
 from topology.sources import nccl_xml, smi_topo
 

@@ -20,6 +20,7 @@ from bench.links.cli import crowded, refusals
 from bench.links.measure import (
     Measured,
     PairRun,
+    PairTimer,
     Refused,
     Settings,
     as_topology,
@@ -28,7 +29,6 @@ from bench.links.measure import (
     sorted_out,
     sustained,
 )
-from bench.links.pair_timer import PairTimer
 from busbar.cpulist import members
 from collectives.execution.world import World
 from tests.conftest import Mpi, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.errors import ProbeError
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.merge import merge
 from topology.model.topology import Level, Topology
 from topology.sources import bandwidth, hwloc, nccl_xml, smi_nvlink, smi_topo, smi_xml, sysfs

@@ -10,7 +10,7 @@ from busbar.errors import ProbeError
 from tests.topology import texts
 from topology.model.topology import Kind, Level
 from topology.sources import gather, hwloc, nccl_xml, smi_nvlink, smi_topo
-from topology.views.matrix import text as shown_text
+from topology.views.terminal import matrix_text as shown_text
 
 HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
 ROWS = (

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ProbeError
-from topology.diagnostics.checks import check
-from topology.model.relation import LEVEL_WORDS
+from topology.diagnostics import check
+from topology.model.device import LEVEL_WORDS
 from topology.placement.pick import pick
 from topology.sources import gather, own_json, smi_topo
-from topology.views import matrix as matrix_view
+from topology.views import terminal
 
 from .conftest import PUBLIC
 
@@ -109,7 +109,7 @@ def test_every_sample_reads_or_says_why() -> None:
         assert own_json.parse(own_json.dump(topology)) == topology, file.name
         assert all(0 < finding.harm <= 1 and finding.remedy for finding in check(topology))
         if file.parent.name == "topo-m":
-            again = gather.parse(matrix_view.text(topology))
+            again = gather.parse(terminal.matrix_text(topology))
             assert again.matrix() == topology.matrix(), file.name
         size = len(topology.gpus)
         for k in {2, size} if size > 1 else ():
@@ -145,7 +145,7 @@ def test_the_matrix_is_nvidia_smis_to_the_letter() -> None:
     ):
         raw = (FOLDER / "topo-m" / f"{name}.txt").read_text()
         theirs = raw.split("\n", 1)[1] if raw.startswith("# source") else raw
-        ours = matrix_view.text(gather.parse(theirs), underline=True).splitlines()
+        ours = terminal.matrix_text(gather.parse(theirs), underline=True).splitlines()
         row = re.compile(r"\t?(?:\x1b\[4m)?(?:GPU|NIC)[0-9]")
         rows = [line.rstrip() for line in theirs.splitlines() if row.match(line)]
         assert rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import native
 from bench.links.exchange import PATTERNS, WINDOW_BYTES, ExchangePattern, exchange, pattern
-from bench.links.pair_timer import PairTimer
+from bench.links.measure import PairTimer
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm.transport import ShmTransport
@@ -101,7 +101,7 @@ def test_a_window_is_long_but_no_longer_than_osus(nbytes: int, quantity: str) ->
 
 _FAILS = """
 import sys
-from bench.links.pair_timer import PairTimer
+from bench.links.measure import PairTimer
 from busbar.errors import ProbeError
 from tests.command import topology_main as main
 

@@ -18,12 +18,11 @@ from busbar.tables import escape_cell
 from busbar.terminal import make_printable
 from tests.command import topology_main
 from tests.conftest import examples
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
 from topology.sources import smi_topo
-from topology.views import findings as findings_view
-from topology.views import matrix, picture, tree
+from topology.views import picture, terminal
 
 from . import texts
 from .conftest import Loaded
@@ -36,7 +35,7 @@ from .test_smi_text import RAW
 def test_matrix_text_reads_back_the_same(shape: list[list[int]], underline: bool) -> None:
     """Rule: what looks as nvidia-smi's output is read as nvidia-smi's output."""
     topology = switched(shape)
-    read = smi_topo.parse(matrix.text(topology, underline))
+    read = smi_topo.parse(terminal.matrix_text(topology, underline))
     assert read.matrix() == topology.matrix()
     assert [gpu.get("cpu_affinity") for gpu in read.gpus] == [
         numa.get("cpus") if (numa := topology.ancestor(gpu.id, Kind.NUMA)) else None
@@ -47,7 +46,7 @@ def test_matrix_text_reads_back_the_same(shape: list[list[int]], underline: bool
 def test_matrix_is_nvidia_smis_to_the_letter() -> None:
     """Rule: what we print of today's dialect is what was read."""
     rows = len(smi_topo.parse(RAW).endpoints) + 1
-    ours = matrix.text(smi_topo.parse(RAW), underline=True)
+    ours = terminal.matrix_text(smi_topo.parse(RAW), underline=True)
     assert ours.splitlines()[:rows] == RAW.splitlines()[:rows]
 
 
@@ -58,14 +57,18 @@ def test_any_map_has_all_views(topology: Topology, width: int) -> None:
 
     A name in a file that someone sent cannot move the cursor or colour the screen.
     """
-    shown = [matrix.text(topology), tree.text(topology, width), matrix.as_csv(topology)]
+    shown = [
+        terminal.matrix_text(topology),
+        terminal.tree_text(topology, width),
+        terminal.matrix_csv(topology),
+    ]
     rows = list(csv.reader(io.StringIO(shown[2])))
     assert [row[0] for row in rows[1:]] == [
         escape_cell(make_printable(end.id)) for end in topology.endpoints
     ]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert shown[1].startswith("machine")
-    shown.append(findings_view.text(topology, check(topology), width))
+    shown.append(terminal.findings_text(topology, check(topology), width))
     for text in shown:
         assert all(c.isprintable() or c in "\n\t" or category(c) == "Zs" for c in text)
     ends = len(topology.endpoints)
@@ -79,7 +82,7 @@ def test_tree_shows_every_device_once(machine: Loaded) -> None:
     """Rule: every GPU, NIC, bridge and switch has a line of its own, within the width."""
     _, topology = machine
     for width in (80, 160):
-        shown = tree.text(topology, width)
+        shown = terminal.tree_text(topology, width)
         assert max(map(len, shown.splitlines())) <= width
         for device in topology.devices:
             if device.kind not in (Kind.CACHE, Kind.CORE):
@@ -93,7 +96,7 @@ def test_alike_cores_share_a_line() -> None:
         Device(f"CORE{n}", Kind.CORE, n, parent="NUMA0", facts=(Fact("cpus", str(n), "x"),))
         for n in range(60)
     ]
-    shown = tree.text(Topology((numa, *cores)), 80)
+    shown = terminal.tree_text(Topology((numa, *cores)), 80)
     assert "60 x core  CPUs 0-59" in shown
     assert "CORE1" not in shown
 
@@ -178,7 +181,7 @@ def test_csv_has_no_formulas() -> None:
     """Rule: an id or a fact out of a file that someone sent is a text in a spreadsheet."""
     facts = (Fact("numa_affinity", "@cmd", "x"), Fact("gpu_numa_id", "+1", "x"))
     gpus = (Device("=1+1", Kind.GPU, 0, facts=facts), Device("GPU1", Kind.GPU, 1))
-    shown = matrix.as_csv(Topology(gpus, (), (), (), (), ("x",)))
+    shown = terminal.matrix_csv(Topology(gpus, (), (), (), (), ("x",)))
     cells = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
     assert cells.count("'=1+1") == 2 and "'@cmd" in cells and "'+1" in cells
     assert not any(cell.startswith(("=", "+", "@")) for cell in cells)

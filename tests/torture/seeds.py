@@ -17,8 +17,8 @@ from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit
 from reports.exports.formats import nccl_json, to_csv
 from reports.readers.codec import to_json, to_jsonl
-from reports.readers.parquet import to_parquet
-from tests.bench import tunings
+from reports.readers.own_exports import to_parquet
+from tests.bench.tuning import tunings
 from tests.collectives import mscclpp_files
 from tests.collectives.msccl_files import exported
 from tests.reports import logs, other_logs, runs

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from bench.options.options import parse_choice
 from bench.run import tuning_file as tuning
-from bench.run.work import read_counts
+from bench.run.contenders import read_counts
 from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import debug_log
@@ -29,18 +29,16 @@ from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
 from collectives.schedule import catalogue
-from reports.analysis import expect_text
+from reports.analysis import expect
 from reports.analysis.expect import parse_rate, parse_share
 from reports.readers import codec
 from reports.readers.reading import read
 from reports.records.table import as_mapping
 from tests.command import reports_main
 from tests.torture import seeds
-from topology.diagnostics.checks import check
-from topology.model import device as busid
+from topology.diagnostics import check
+from topology.model import device
 from topology.sources import own_json
-from topology.views import findings as findings_view
-from topology.views import matrix, tree
 
 #: The errors that a user may see: one line each.
 OURS = (ProbeError, ReportError, BusbarError)
@@ -98,8 +96,8 @@ def source(name: str, data: bytes) -> None:
         if error.line is not None and not 1 <= error.line <= text.count("\n") + 1:
             raise Broken(f"line {error.line}: {error}") from error
         raise
-    shown = [matrix.text(topology), matrix.as_csv(topology), tree.text(topology)]
-    shown.append(findings_view.text(topology, check(topology)))
+    shown = [text.matrix_text(topology), text.matrix_csv(topology), text.tree_text(topology)]
+    shown.append(text.findings_text(topology, check(topology)))
     for text in shown:
         printable(text)
     try:
@@ -188,15 +186,15 @@ def _targets() -> dict[str, Target]:
         "fit": (partial(_text, load_fit), seeds.fits),
         "fit-file": (partial(_path, read_fit), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
-        "expect": (partial(_text, expect_text.parse), seeds.expectations),
-        "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
+        "expect": (partial(_text, expect.parse_rule), seeds.expectations),
+        "expect-file": (partial(_path, expect.from_file), seeds.expectation_files),
         "nccl-graphs": (partial(_text, nccl.parse_graphs), seeds.nccl_graphs),
         "nccl-said": (partial(_text, debug_log.parse), seeds.nccl_said),
         "counts": (partial(_path, _counts), seeds.counts),
     }
     words = {
         "size": units.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
-        "rate": parse_rate, "share": parse_share, "busid": busid.canonical,
+        "rate": parse_rate, "share": parse_share, "busid": device.canonical,
         "cpulist": cpulist.members, "cpumask": cpulist.from_mask,
     }  # fmt: skip
     plain |= {name: (partial(_text, parse), seeds.words) for name, parse in words.items()}

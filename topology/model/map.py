@@ -25,14 +25,15 @@ from topology.model.device import (
     Fact,
     Gap,
     Kind,
+    Level,
     Link,
     LinkKind,
     PairFact,
+    Relation,
     Value,
     slot,
     values_by_source,
 )
-from topology.model.relation import Level, Relation
 
 DERIVED = "derived"
 

@@ -18,10 +18,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from busbar.errors import ProbeError
-from topology.model.device import Contradiction, Device, Fact, Gap, Kind, Link, LinkKind, PairFact
+from topology.model.device import (
+    Contradiction,
+    Device,
+    Fact,
+    Gap,
+    Kind,
+    Level,
+    Link,
+    LinkKind,
+    PairFact,
+    Relation,
+)
 from topology.model.graph import Graph, Hop
 from topology.model.map import Map, contradictions
-from topology.model.relation import Level, Relation
 
 __all__ = [
     "Contradiction",

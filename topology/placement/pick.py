@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from busbar.errors import ProbeError
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.topology import Device, Kind, Topology
 from topology.placement.rings import (
     EXACT_LIMIT,
@@ -317,7 +317,8 @@ def available(topology: Topology, exclude: Iterable[str], busy: bool) -> tuple[D
         usable = [
             gpu.id
             for gpu in topology.gpus
-            if word in (gpu.id, str(gpu.index)) or word.lower() in (_low(gpu.uuid), gpu.busid)
+            if word in (gpu.id, str(gpu.index))
+            or word.lower() in ((gpu.uuid or "").lower(), gpu.busid)
         ]
         if not usable:
             known = ", ".join(gpu.id for gpu in topology.gpus) or "none"
@@ -397,10 +398,6 @@ class _Rated(NamedTuple):
     tie: _Tie
     candidate: Candidate
     rings: _Rings
-
-
-def _low(text: str | None) -> str:
-    return (text or "").lower()
 
 
 def _use(gpu: Device) -> bool | None:

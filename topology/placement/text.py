@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.terminal import make_lines_printable, wrap_line
 from busbar.units import format_rate, one_decimal
-from topology.diagnostics.checks import check
+from topology.diagnostics import check
 from topology.model.graph import Hop
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.rings import EXACT_LIMIT, count_rings
@@ -78,12 +78,9 @@ def _uses(pick: Pick, objective: Objective) -> str:
     if len(counted) == 1:
         route, number = counted[0]
         one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {route.words}"
-        return f"{_all(number)} {_PATTERN[objective]}: {route.words}" if number > 1 else one
+        count = "both" if number == 2 else f"all {number}"
+        return f"{count} {_PATTERN[objective]}: {route.words}" if number > 1 else one
     return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {route.words}" for route, n in counted)
-
-
-def _all(number: int) -> str:
-    return "both" if number == 2 else f"all {number}"
 
 
 def _bound(pick: Pick, objective: Objective) -> list[str]:

@@ -1,11 +1,17 @@
-"""A topology under construction, with the methods by which every source states its facts."""
+"""A topology under construction, so that every source states facts in the same few words.
+
+The kernel and hwloc have a tree of PCIe *ports*, the model has one of *switches* (`place`). Below a
+root port, ports alternate: a switch's upstream port, then its downstream ports, then the next
+switch's upstream port. So of the bridges from a root complex to a device, counted from the root
+port 0, the odd ones are switches and the even ones the ports that something plugs into.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from topology.model.device import COUNT, Fact, Gap, Value
+from topology.model.device import COUNT, Fact, Gap, Value, canonical, order
 from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
 
@@ -108,3 +114,116 @@ class Draft:
             tuple(self.gaps),
             (self.source,),
         )
+
+
+#: PCI vendors whose display and accelerator functions are GPUs to us: NVIDIA, AMD, Intel.
+_NVIDIA, _AMD, _INTEL = "0x10de", "0x1002", "0x8086"
+#: Class and vendor of an NVSwitch.
+NVSWITCH = ("0x068000", _NVIDIA)
+
+
+@dataclass
+class Function:
+    """A PCI function: the bridges above it, from the root port down, and its facts."""
+
+    busid: str
+    root: str
+    bridges: tuple[str, ...]
+    pci_class: str = ""
+    vendor: str = ""
+    facts: dict[str, Value | None] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Kind | None:
+        """GPU, NIC or SWITCH (an NVSwitch); None for everything else.
+
+        A display controller (0300) of NVIDIA or AMD is a GPU; Intel's is graphics inside the CPU,
+        unless it has no display (0380). Display controllers of server management chips are no GPUs.
+        A function with a network interface is a NIC, even an InfiniBand adapter of class 0c06.
+        """
+        code = self.pci_class.removeprefix("0x")[:4]
+        if code.startswith("02") or self.names:
+            return Kind.NIC
+        if self.vendor == _NVIDIA and code == "0680":
+            return Kind.SWITCH
+        if self.vendor == _NVIDIA and code in ("0300", "0302"):
+            return Kind.GPU
+        if self.vendor == _AMD and code in ("0300", "0302", "0380", "1200"):
+            return Kind.GPU
+        return Kind.GPU if self.vendor == _INTEL and code in ("0302", "0380", "1200") else None
+
+
+def place(
+    draft: Draft, functions: Mapping[str, Function], homes: Mapping[str, str]
+) -> dict[str, str]:
+    """Add root complexes, switches, GPUs, NICs and NVSwitches; returns device ids by bus id.
+
+    ``homes``: the NUMA node (or host) of each root complex.
+    """
+    ids: dict[str, str] = {}
+    counts: dict[Kind, int] = {}
+    for busid in sorted(functions, key=order):
+        function = functions[busid]
+        kind = function.kind
+        if kind is None:
+            continue
+        stem = {Kind.GPU: "GPU", Kind.NIC: "NIC", Kind.SWITCH: "NVS"}[kind]
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        name = function.names[0] if function.names else ""
+        parent = _switches(draft, functions, function, homes)
+        ids[busid] = draft.add(
+            f"{stem}{number}", kind, number, name=name, busid=busid, parent=parent
+        )
+        draft.state(
+            ids[busid], pci_class=function.pci_class or None, vendor=function.vendor or None
+        )
+        draft.state(ids[busid], **_link_facts(functions, function))
+    return ids
+
+
+def _switches(
+    draft: Draft, functions: Mapping[str, Function], function: Function, homes: Mapping[str, str]
+) -> str:
+    parent = f"ROOT:{function.root}"
+    if parent not in draft.devices:
+        draft.add(parent, Kind.ROOT, parent=homes[function.root], name=function.root)
+    for busid in function.bridges[1::2]:
+        id = f"PCI:{busid}"
+        if id not in draft.devices:
+            draft.add(id, Kind.BRIDGE, busid=busid, parent=parent)
+            upstream = functions.get(busid)
+            if upstream is not None:
+                draft.state(id, vendor=upstream.vendor or None)
+                draft.state(id, **_link_facts(functions, upstream))
+        parent = id
+    return parent
+
+
+def _link_facts(functions: Mapping[str, Function], function: Function) -> dict[str, Value | None]:
+    """A function's facts, combined with those of the port above it.
+
+    The kernel states the device's own maximum; the maximum of the link is the lower of the device's
+    and the port's. Devices inside the root complex have no port.
+    """
+    facts = dict(function.facts)
+    port = functions.get(function.bridges[-1]) if function.bridges else None
+    if port is None:
+        return facts
+    own, other = facts.get("pcie_gen_max"), port.facts.get("pcie_gen_max")
+    if isinstance(own, int) and isinstance(other, int):
+        facts |= {"pcie_gen_device_max": own, "pcie_gen_max": min(own, other)}
+    return facts | {
+        "port_busid": port.busid,
+        "port_gen_max": other,
+        "port_width_max": port.facts.get("pcie_width_max"),
+        "port_acs": port.facts.get("acs"),
+    }
+
+
+def root_of(text: str) -> str | None:
+    """``0000:00`` of ``pci0000:00``, or None."""
+    head = text.removeprefix("pci")
+    busid = canonical(f"{head}:00") if text.startswith("pci") else None
+    return None if busid is None else busid.rpartition(":")[0]

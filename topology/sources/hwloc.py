@@ -17,8 +17,7 @@ from busbar.errors import ProbeError
 from topology.model.device import Gap, Value, canonical
 from topology.model.rates import MAX_NVLINKS
 from topology.model.topology import Kind, LinkKind, Topology
-from topology.sources.draft import Draft
-from topology.sources.pcitree import NVSWITCH, Function, place
+from topology.sources.draft import NVSWITCH, Draft, Function, place
 from topology.sources.text import Node, bounded, tree
 
 _BANDWIDTH = 8  # of hwloc_distances_kind_e

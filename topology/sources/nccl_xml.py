@@ -13,12 +13,11 @@ from xml.sax.saxutils import quoteattr
 from busbar.cpulist import from_mask, mask, members
 from busbar.errors import ProbeError
 from topology.model.device import Device, Kind, LinkKind, Value, canonical
-from topology.model.infer import complete
+from topology.model.graph import complete
 from topology.model.map import Map
 from topology.model.rates import generation, network
 from topology.model.topology import Topology
-from topology.sources.draft import Draft
-from topology.sources.pcitree import Function
+from topology.sources.draft import Draft, Function
 from topology.sources.text import Node, tree
 
 LINK_TAGS = ("nvlink", "xgmi", "c2c")

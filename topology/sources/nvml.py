@@ -35,10 +35,6 @@ _REASONS = {
 }
 
 
-def _slowed_by(bits: int) -> tuple[str, ...]:
-    return tuple(word for bit, word in _REASONS.items() if bits & bit)
-
-
 def _set(words: Iterable[int]) -> str | None:
     """The list of a bit set in 64-bit words, lowest first; None for the empty set."""
     bits = (64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1)
@@ -61,7 +57,8 @@ CALLS: tuple[Query, ...] = (
     ("clock_memory_hz", "nvmlDeviceGetClockInfo", (2,), lambda mhz: mhz * 1_000_000),
     ("clock_memory_app_hz", "nvmlDeviceGetApplicationsClock", (2,), lambda mhz: mhz * 1_000_000),
     ("clock_memory_max_hz", "nvmlDeviceGetMaxClockInfo", (2,), lambda mhz: mhz * 1_000_000),
-    ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), _slowed_by),
+    ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (),
+     lambda bits: tuple(word for bit, word in _REASONS.items() if bits & bit)),
     ("idle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), lambda bits: bool(bits & _IDLE)),
     ("pstate", "nvmlDeviceGetPerformanceState", (), lambda state: f"P{state}"),
     ("power_w", "nvmlDeviceGetPowerUsage", (), lambda mw: mw / 1000),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from busbar.errors import ProbeError
-from topology.model.relation import LEVEL_WORDS
+from topology.model.device import LEVEL_WORDS
 from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find

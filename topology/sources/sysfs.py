@@ -16,8 +16,7 @@ from busbar.errors import ProbeError
 from topology.model.device import Value, canonical
 from topology.model.rates import generation
 from topology.model.topology import Kind, Topology
-from topology.sources.draft import Draft
-from topology.sources.pcitree import Function, place, root_of
+from topology.sources.draft import Draft, Function, place, root_of
 from topology.sources.text import lines
 
 _UNITS = {"K": 2**10, "M": 2**20, "": 1}

@@ -11,12 +11,12 @@ from html import escape
 from math import hypot
 from typing import NamedTuple
 
-from topology.exports.drawings import HIDDEN, links
+from topology.exports import HIDDEN, links
 from topology.model.device import Device, Kind
 from topology.model.graph import Hop
 from topology.model.map import Map
 from topology.model.topology import Topology
-from topology.views.facts import everything, summary, title
+from topology.views.terminal import everything, summary, title
 
 _LEAVES = (Kind.GPU, Kind.NIC, Kind.DIRECT)
 _ROW = 1.6

@@ -19,16 +19,19 @@ from numpy.typing import NDArray
 
 from bench.steps.options import StepOptions
 from bench.steps.training.codecs import Codec, Feedback
-from bench.steps.training.report import (
+from bench.steps.training.problem import (
     MOST_CHECKED,
     Facts,
+    FixedRate,
     Lines,
+    ReceivedGradient,
+    SharedProblem,
+    UpdateRule,
+    WeightHistory,
     compression,
     relative_error,
     report_training,
 )
-from bench.steps.training.rules import FixedRate, ReceivedGradient, UpdateRule
-from bench.steps.training.samples import SharedProblem, WeightHistory
 from busbar.errors import RankFailure
 from collectives.schedule.dtypes import dtype
 
@@ -67,28 +70,38 @@ class ShardState(ABC):
 
 
 class GradientCoding:
-    """How gradients are sent: here as they are. Each rank has one of its own."""
+    """How gradients are sent: as they are, or in the code of a codec. Each rank has one of its own.
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
+    ``lengths``: of the servers' parts, each of which has error feedback.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], codec: Codec | None, lengths: Sequence[int]) -> None:
+        self._dtype, self._codec, self._lengths = dtype, codec, lengths
+        self._feedback = [] if codec is None else [Feedback(codec, length) for length in lengths]
 
     def encode(self, gradient: Vector, server: int) -> Vector:
         """Encode a server's part of a gradient. The next call may overwrite the result."""
-        return gradient
+        return gradient if self._codec is None else self._feedback[server].encode(gradient)
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
         """Decode the bytes of a part that was encoded for a server."""
-        return data.view(self._dtype)
+        if self._codec is None:
+            return data.view(self._dtype)
+        return self._codec.decode(data, self._lengths[server])
 
 
 class Trainer(ABC):
     """Makes what servers and learners need. Each rank makes an equal one from the run's options.
 
-    ``elements``: the number of weights; ``dtype``: their type.
+    ``elements``: the number of weights; ``dtype``: their type. ``codec``: of gradients, which are
+    then float32; None: they are sent as they are.
     """
 
-    def __init__(self, elements: int, dtype: np.dtype[Any]) -> None:
-        self.elements, self.dtype = elements, dtype
+    def __init__(
+        self, elements: int, dtype: np.dtype[Any] | None = None, codec: Codec | None = None
+    ) -> None:
+        self.elements, self.dtype = elements, dtype or np.dtype(np.float32)
+        self._codec = codec
 
     @abstractmethod
     def gradient_function(self, learner: int) -> GradientFunction:
@@ -100,7 +113,8 @@ class Trainer(ABC):
 
     def coding(self, places: Sequence[slice]) -> GradientCoding:
         """The coding of a rank. ``places``: the servers' parts of the weights."""
-        return GradientCoding(self.dtype)
+        lengths = [place.stop - place.start for place in places]
+        return GradientCoding(self.dtype, self._codec, lengths)
 
     def report(
         self, shards: Sequence[Any], moments: Sequence[float], alike: bool
@@ -109,23 +123,35 @@ class Trainer(ABC):
 
         ``shards``: what `ShardState.to_json` returned on every server. ``moments``: seconds from
         the first weights until each update. ``alike``: every update was of all learners' gradients,
-        as in one process.
+        as in one process. Here: cost and error of compressing the first gradient of the first
+        learner, without error feedback.
         """
-        return {}, []
+        if self._codec is None or self._codec.name == "none":
+            return {}, []
+        first = self.gradient_function(0)(self.shard(slice(0, self.elements)).weights, 0)
+        gradient = first[:MOST_CHECKED]
+        start = time.perf_counter()
+        wire = self._codec.encode(gradient)
+        encoded = time.perf_counter()
+        decoded = self._codec.decode(wire, len(gradient))
+        seconds = np.array([encoded - start, time.perf_counter() - encoded]) / len(gradient)
+        encode_s, decode_s = (seconds * self.elements).tolist()
+        error = relative_error(decoded, gradient)
+        return compression(self._codec, self.elements, "gradient", error, encode_s, decode_s)
 
 
 def make_trainer(options: StepOptions, learners: int) -> Trainer:
     """The trainer that the options ask for. Raises Unsupported."""
-    shared = options.training.shared(learners, options.seed)
+    shared = options.shared_problem(learners)
     if shared is None:
         return make_exchange_trainer(options)
-    return ProblemTrainer(shared, options.training.codec)
+    return ProblemTrainer(shared, options.codec)
 
 
 def make_exchange_trainer(options: StepOptions) -> Trainer:
     """A trainer of arrays that are only exchanged, with the size and the coding of the options."""
-    if options.training.compress != "none":
-        return RandomTrainer(options.workload.elements, options.training.codec, options.seed)
+    if options.compress != "none":
+        return RandomTrainer(options.workload.elements, options.codec, options.seed)
     return OnesTrainer(options.workload.elements, dtype(options.dtype))
 
 
@@ -179,48 +205,12 @@ class _MeanShard(ShardState):
         self._first = True
 
 
-class CodecTrainer(Trainer):
-    """A trainer whose gradients are float32 and sent in the code of a codec."""
-
-    def __init__(self, elements: int, codec: Codec) -> None:
-        super().__init__(elements, np.dtype(np.float32))
-        self._codec = codec
-
-    def coding(self, places: Sequence[slice]) -> CodecCoding:
-        """See `Trainer`."""
-        return CodecCoding(self._codec, [place.stop - place.start for place in places])
-
-    @abstractmethod
-    def example(self) -> Vector:
-        """A gradient by which the codec is judged."""
-
-    def report(
-        self, shards: Sequence[Any], moments: Sequence[float], alike: bool
-    ) -> tuple[Facts, Lines]:
-        """Cost and error of compressing a gradient, from one example without error feedback."""
-        if self._codec.name == "none":
-            return {}, []
-        gradient = self.example()[:MOST_CHECKED]
-        start = time.perf_counter()
-        wire = self._codec.encode(gradient)
-        encoded = time.perf_counter()
-        decoded = self._codec.decode(wire, len(gradient))
-        seconds = np.array([encoded - start, time.perf_counter() - encoded]) / len(gradient)
-        encode_s, decode_s = (seconds * self.elements).tolist()
-        error = relative_error(decoded, gradient)
-        return compression(self._codec, self.elements, "gradient", error, encode_s, decode_s)
-
-
-class ProblemTrainer(CodecTrainer):
+class ProblemTrainer(Trainer):
     """A problem that is trained for real."""
 
     def __init__(self, shared: SharedProblem, codec: Codec) -> None:
-        super().__init__(shared.problem.shape.size, codec)
+        super().__init__(shared.problem.shape.size, codec=codec)
         self._shared = shared
-
-    def example(self) -> Vector:
-        """The first gradient of the first learner."""
-        return self._shared.gradient(self._shared.problem.start(), 0, 0)
 
     def report(
         self, shards: Sequence[Any], moments: Sequence[float], alike: bool
@@ -248,16 +238,12 @@ class ProblemTrainer(CodecTrainer):
         return RuleShard(self._shared.problem.start()[part], self._shared.rule())
 
 
-class RandomTrainer(CodecTrainer):
+class RandomTrainer(Trainer):
     """Arrays of a model's size: a learner's gradients are all the same random numbers."""
 
     def __init__(self, elements: int, codec: Codec, seed: int) -> None:
-        super().__init__(elements, codec)
+        super().__init__(elements, codec=codec)
         self._seed = seed
-
-    def example(self) -> Vector:
-        """The first learner's gradient."""
-        return self.gradient_function(0)(np.empty(0), 0)
 
     def gradient_function(self, learner: int) -> GradientFunction:
         """See `Trainer`."""
@@ -312,23 +298,6 @@ class RuleShard(ShardState):
     def _remember(self) -> None:
         if self._rule.remembers:
             self._earlier.append(self.weights.copy())
-
-
-class CodecCoding(GradientCoding):
-    """Gradients in the code of a codec, with error feedback for each server's part."""
-
-    def __init__(self, codec: Codec, lengths: Sequence[int]) -> None:
-        super().__init__(np.dtype(np.float32))
-        self._codec, self._lengths = codec, lengths
-        self._feedback = [Feedback(codec, length) for length in lengths]
-
-    def encode(self, gradient: Vector, server: int) -> Vector:
-        """See `GradientCoding`."""
-        return self._feedback[server].encode(gradient)
-
-    def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
-        """See `GradientCoding`."""
-        return self._codec.decode(data, self._lengths[server])
 
 
 def _join_shards(shards: Sequence[Any]) -> list[tuple[int, Vector]]:

@@ -1,24 +1,167 @@
-"""Small training problems: generated data, a loss and its gradient, in NumPy.
+"""Real training: problems, update rules, which learner uses which samples, and the report.
 
-A problem is a classifier of dense layers: softmax regression, whose loss is convex, or a network
-with one hidden layer. Every rank generates the same data from the seed, so data are not sent.
+A problem is a classifier of dense layers with generated data, a loss and its gradient: softmax
+regression, whose loss is convex, or a network with one hidden layer. Every rank generates the same
+data from the seed, so data are not sent. A rule serves one shard of a server and keeps its state.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.training.codecs import make_by_name
+from bench.steps.training.codecs import Codec, make_by_name
 from busbar.errors import Unsupported
+from busbar.units import format_seconds as format_seconds
 
 Vector = NDArray[Any]
+_TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class ReceivedGradient:
+    """A gradient at the server.
+
+    ``staleness``: how many updates older the weights are from which it was computed. ``read``:
+    these older weights, if the rule needs them (`UpdateRule.remembers`).
+    """
+
+    gradient: Vector
+    staleness: int = 0
+    read: Vector | None = None
+
+
+class UpdateRule(ABC):
+    """Updates one shard's weights."""
+
+    remembers: bool = False
+    """Whether it needs the weights from which each gradient was computed."""
+
+    @abstractmethod
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """Update the weights in place from one or more gradients, in this order."""
+
+
+class FixedRate(UpdateRule):
+    """w ← w − α · mean of the gradients: stochastic gradient descent."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        weights -= weights.dtype.type(self._rate) * mean(gradients)
+
+
+class StalenessRate(UpdateRule):
+    """α = α₀/⟨σ⟩, where ⟨σ⟩ is the mean staleness so far, but at least 1.
+
+    Gupta, Zhang, Wang 2016 (Model accuracy and runtime tradeoff in distributed deep learning). The
+    mean is over all gradients that this shard has received.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._sum, self._count = rate, 0, 0
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        self._sum += sum(gradient.staleness for gradient in gradients)
+        self._count += len(gradients)
+        rate = self._rate / max(1.0, self._sum / self._count)
+        weights -= weights.dtype.type(rate) * mean(gradients)
+
+
+class DistanceRate(UpdateRule):
+    """η_j = min(C/‖w_j − w_τ(j)‖², η_max), for each gradient by itself.
+
+    Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018 (Slow and stale gradients can win the race), for one
+    gradient an update. With several, each is scaled by its own rate before the mean. The distance
+    is that of this shard's weights.
+    """
+
+    remembers = True
+
+    def __init__(self, rate: float, *, c: float = 1.0) -> None:
+        if not c > 0:
+            raise Unsupported(f"rule distance: c must be above 0, not {c:g}")
+        self._most, self._c = rate, c
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        rates = [self._rate(weights, received) for received in gradients]
+        if len(set(rates)) == 1:  # the bits are those of plain descent then
+            weights -= rates[0] * mean(gradients)
+            return
+        scaled = [rate * each.gradient for rate, each in zip(rates, gradients, strict=True)]
+        weights -= mean([ReceivedGradient(gradient) for gradient in scaled])
+
+    def _rate(self, weights: Vector, received: ReceivedGradient) -> Any:
+        assert received.read is not None, "this rule remembers"
+        distance = float(np.sum((weights - received.read).astype(np.float64) ** 2))
+        rate = min(self._c / distance, self._most) if distance else self._most
+        return weights.dtype.type(rate)
+
+
+class Adagrad(UpdateRule):
+    """w ← w − α g/√(Σ g²), element by element, with the sum over this shard's updates.
+
+    Duchi, Hazan, Singer 2011; in each shard of the server as in Downpour (Dean et al. 2012).
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._squares: Vector | None = None
+
+    def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
+        """See `UpdateRule`."""
+        gradient = mean(gradients)
+        if self._squares is None:
+            self._squares = np.zeros_like(weights)
+        self._squares += gradient**2
+        weights -= weights.dtype.type(self._rate) * gradient / (np.sqrt(self._squares) + _TINY)
+
+
+def mean(gradients: Sequence[ReceivedGradient]) -> Vector:
+    """The mean of gradients, added in this order, which decides the last bits."""
+    total: Vector = gradients[0].gradient.copy()
+    for received in gradients[1:]:
+        total += received.gradient
+    if len(gradients) > 1:
+        total /= total.dtype.type(len(gradients))
+    return total
+
+
+RULES: dict[str, Callable[..., UpdateRule]] = {
+    "fixed": FixedRate,
+    "staleness": StalenessRate,
+    "distance": DistanceRate,
+    "adagrad": Adagrad,
+}
+
+
+def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
+    """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
+
+    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is not above
+    0.
+    """
+    if not 0 < rate < float("inf"):
+        raise Unsupported(f"--rate {rate:g}: a rate is a number above 0")
+    make = partial(
+        make_by_name, "rule", text, {name: partial(kind, rate) for name, kind in RULES.items()}
+    )
+    make()
+    return make
+
+
 _CLASSES = 10
 # Factor of the teacher's weights, so that most labels are clear. Labels are drawn, so that no
 # weights have a loss of 0.
@@ -196,3 +339,197 @@ def _log_softmax(sums: Vector) -> Vector:
     shifted = sums - sums.max(axis=1, keepdims=True)
     logs: Vector = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return logs
+
+
+def parts(elements: int, shards: int) -> list[slice]:
+    """Divide a vector into so many contiguous parts, whose lengths differ by one at most."""
+    edges = [elements * n // shards for n in range(shards + 1)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+@dataclass(frozen=True)
+class SharedProblem:
+    """A problem that so many learners train. ``rule``: makes the update rule of a shard."""
+
+    problem: TrainingProblem
+    rule: Callable[[], UpdateRule]
+    learners: int
+
+    def gradient(self, weights: Vector, learner: int, number: int) -> Vector:
+        """A learner's n-th gradient, counted from 0, at these weights."""
+        problem = self.problem
+        return problem.gradient(weights, problem.samples(number * self.learners + learner))
+
+    def alone(self, updates: int, whole: bool) -> Vector:
+        """The weights after so many synchronous updates of one process.
+
+        ``whole``: the samples of an update are one batch. Otherwise the gradients of learners are
+        computed one after the other and added in this order.
+        """
+        weights, rule, problem = self.problem.start(), self.rule(), self.problem
+        for update in range(updates):
+            if whole:
+                samples = problem.samples(update * self.learners, self.learners)
+                gradients = [problem.gradient(weights, samples)]
+            else:
+                gradients = [self.gradient(weights, n, update) for n in range(self.learners)]
+            rule(weights, [ReceivedGradient(gradient, 0, weights) for gradient in gradients])
+        return weights
+
+
+class WeightHistory:
+    """Copies of weights after some updates, whose losses are computed when training is over.
+
+    There are at most ``most`` copies beside the first, with as many updates between any two: when
+    there are more, every second one is dropped. ``entries``: numbers of updates, and the weights.
+    """
+
+    def __init__(self, weights: Vector, most: int = 100) -> None:
+        self._most, self._every = most, 1
+        self.entries: list[tuple[int, Vector]] = [(0, weights.copy())]
+
+    def add(self, updates: int, weights: Vector) -> None:
+        """Keep a copy of the weights after so many updates, unless it is too close to the last."""
+        if updates % self._every:
+            return
+        self.entries.append((updates, weights.copy()))
+        if len(self.entries) > self._most + 1:
+            self._every *= 2
+            self.entries = [entry for entry in self.entries if not entry[0] % self._every]
+
+
+#: The error of a vector is estimated from so many elements at most, to save time.
+MOST_CHECKED = 1 << 20
+Facts = dict[str, Any]
+Lines = list[str]
+# A comparison computes so many gradients at most, which takes some seconds.
+_MOST_REPEATED = 20_000
+
+
+class LossPoint(NamedTuple):
+    """A point of a loss curve: seconds since the start, updates so far, the loss in nats."""
+
+    seconds: float
+    updates: int
+    loss: float
+
+
+def losses(
+    problem: TrainingProblem,
+    history: Sequence[tuple[int, Vector]],
+    seconds: Callable[[int], float],
+) -> list[LossPoint]:
+    """The loss curve of a history; it ends before the first loss that is not finite.
+
+    ``seconds``: when an update was made; 0 is the start.
+    """
+    points = []
+    for updates, weights in history:
+        loss = problem.loss(weights)
+        if not np.isfinite(loss):
+            break
+        points.append(LossPoint(seconds(updates), updates, loss))
+    return points
+
+
+class Deviation(NamedTuple):
+    """How far weights differ from those of one process after the same updates.
+
+    ``updates``: how many. ``bits``: whether the weights are equal, bit by bit, to those of a
+    process that adds the learners' gradients in order. ``part``: the largest difference from that
+    process, over its largest weight. ``whole``: the same for a process that uses the whole batch at
+    once, so that it adds in another order.
+    """
+
+    updates: int
+    bits: bool
+    part: float
+    whole: float
+
+    def lines(self, where: str = "") -> list[str]:
+        """The printed lines. ``where``: how the weights of ranks compare."""
+        part = "the same bits" if self.bits else f"within {self.part:.1g} of the largest"
+        return [
+            f"    weights after {self.updates} updates{where}",
+            f"      as one process that adds in the order of ranks: {part}",
+            f"      as one process with the whole batch at once: within {self.whole:.1g}",
+        ]
+
+
+def compare_with_one_process(
+    training: SharedProblem, history: Sequence[tuple[int, Vector]]
+) -> Deviation:
+    """Compare weights of synchronous training with those of one process after as many updates.
+
+    These are the last weights that are finite and that one process computes within seconds.
+    ``history``: numbers of updates, and the weights after them.
+    """
+    updates, weights = [
+        (count, weights)
+        for count, weights in history
+        if count * training.learners <= _MOST_REPEATED and np.isfinite(weights).all()
+    ][-1]
+    part, whole = training.alone(updates, False), training.alone(updates, True)
+    largest = float(np.abs(part).max())
+    differences = [float(np.abs(weights - alone).max()) / largest for alone in (part, whole)]
+    return Deviation(updates, np.array_equal(weights, part), *differences)
+
+
+def report_training(
+    training: SharedProblem,
+    history: Sequence[tuple[int, Vector]],
+    seconds: Callable[[int], float],
+    *,
+    compare: bool,
+    where: str = "",
+) -> tuple[Facts, Lines]:
+    """The loss curve, and with ``compare`` the deviation from one process.
+
+    ``history``: numbers of updates, and the weights after them. ``seconds``: when an update was
+    made; 0 is the start. ``where``: how the weights of ranks compare.
+    """
+    points = losses(training.problem, history, seconds)
+    facts: Facts = {}
+    lines = ["    loss: no number from the start on; take a lower --rate"]
+    if points:
+        columns = map(list, zip(*points, strict=True))
+        facts["curve"] = dict(zip(LossPoint._fields, columns, strict=True))
+        first, last, best = points[0], points[-1], min(point.loss for point in points)
+        line = (
+            f"    loss: {first.loss:.4g} at the start, {last.loss:.4g} after {last.updates} updates"
+            f" in {format_seconds(last.seconds)}"
+        )
+        lines = [line + (f", {best:.4g} at best" if best < 0.99 * last.loss else "")]
+    if compare:
+        deviation = compare_with_one_process(training, history)
+        facts["apart"] = deviation._asdict()
+        lines += deviation.lines(where)
+    return facts, lines
+
+
+def compression(
+    codec: Codec, elements: int, what: str, error: float, encode_s: float, decode_s: float
+) -> tuple[Facts, Lines]:
+    """The costs and the error of compressing so many elements.
+
+    ``what``: ``sum`` or ``gradient``, which has this relative ``error``.
+    """
+    bits = 8 * codec.nbytes(elements) / elements
+    facts = {
+        "bits_per_element": bits,
+        "encode_s": encode_s,
+        "decode_s": decode_s,
+        f"{what}_error": error if np.isfinite(error) else None,
+    }
+    times = f"encoding {format_seconds(encode_s)}"
+    if decode_s:
+        times += f", decoding {format_seconds(decode_s)}"
+    size = f"{codec.name}: {bits:.3g} bits an element"
+    return facts, [f"    {size}; a {what} is off by {error:.2g} of its length;", f"      {times}"]
+
+
+def relative_error(vector: Vector, exact: Vector) -> float:
+    """‖vector − exact‖/‖exact‖; 0 for zeros, inf if an element of the vector is not finite."""
+    length = float(np.linalg.norm(exact))
+    error = float(np.linalg.norm(vector - exact))
+    return (error / length if length else 0.0) if np.isfinite(error) else float("inf")

@@ -1,11 +1,20 @@
 """Scatter, then direct all-gather: `scatter_allgather` in two steps, where memory is shared."""
 
-from collectives.algorithms.allgather.direct import direct
+from collectives.algorithms.pairs import everyone
 from collectives.algorithms.scatter.flat import flat
+from collectives.schedule.moves import moves
 from collectives.schedule.passes import rotate, then
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.schedule import Schedule, Step
 
 
-def sharded(n: int, root: int = 0) -> Schedule:
-    """2 steps; every rank serves one shard of the vector, which it has from the root, to all."""
-    return rotate(then(flat(n), direct(n)), root)
+def sharded(n: int, root: int = 0, back: int = 1) -> Schedule:
+    """2 steps; every rank serves one shard of the vector, which it has from the root, to all.
+
+    ``back``: 1 if the root, too, is served. Out of place its result is then stored by those who
+    have the shards. In place it has the vector, and 0 moves less.
+    """
+    src, dst = everyone(n)
+    served = (dst != 0) | bool(back)
+    src, dst = src[served], dst[served]
+    serve = Step.fixed(moves(src, dst, src))
+    return rotate(then(flat(n), Schedule(n, n, (serve,) if n > 1 else ())), root)

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.execution.gpu.action import DeviceBuffers, StreamAction, copied, turns
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.roofline import Roofline
-from collectives.execution.transport import Array, Floats, Start, Transport
+from collectives.execution.roofline import least, typical
+from collectives.execution.transport import Floats, LibraryCall, Start, Transport
 from collectives.execution.world import Json, World
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 
 Call = Callable[[], Any]
+# Of all ranks together, that copies for a limit go over.
+_MOST_SWEPT = 512 << 20
 
 
 class GpuTransport(Transport):
@@ -43,7 +47,7 @@ class GpuTransport(Transport):
 
     @property
     def meet(self) -> list[Call] | None:
-        """Calls that make each stream wait for all ranks' streams; None if there is no such way."""
+        """Calls that let all ranks' streams wait for each other; None where they cannot."""
         return None
 
     def allocate(self, nbytes: int) -> Any:
@@ -61,7 +65,8 @@ class GpuTransport(Transport):
         """
         own = sum(array.nbytes for array in buffers.values())
         most = max(self.world.gather(own))
-        return [*rotated(self.device, buffers, self.turns(most), self.allocate)]
+        further = range(1, self.turns(most))
+        return [buffers, *(copied(self.device, buffers, self.allocate) for _ in further)]
 
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies in rotation need in addition to ``nbytes`` bytes of buffers."""
@@ -75,8 +80,8 @@ class GpuTransport(Transport):
         """Free memory that no rank uses. All ranks call this together, while no plan runs."""
         self.device.sweep()
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
-        """See `Transport.roofline`: measured by copies, if all ranks use one GPU.
+    def limit(self, call: LibraryCall, n: int = 5) -> float | None:
+        """See `Transport.limit`: measured by copies, if all ranks use one GPU.
 
         All ranks copy at once, as plans do. Each copies as many bytes as the largest buffer of any
         rank. A copy reads and writes each byte once at the same speed, so reading alone or writing
@@ -84,15 +89,19 @@ class GpuTransport(Transport):
         """
         if self.meet is None or len(set(self.facts["uuids"])) > 1:
             return None
-        nbytes = max(1, *map(int, self.world.gather(min(source.nbytes, target.nbytes))))
+        source, target = call.buffers[Buffer.IN], call.buffers[Buffer.OUT]
+        shorter = self.world.gather(min(source.nbytes, target.nbytes))
+        nbytes = max(1, min(max(map(int, shorter)), _MOST_SWEPT // self.world.size))
         # A rank whose buffers are shorter (because it is not the root) copies temporary memory.
         arrays: list[Any] = [
             array if array.nbytes >= nbytes else self.device.allocate(nbytes)
             for array in (source, target)
         ]
-        slowest = self.world.combine(self._copied(arrays, nbytes, n, self.meet), "max")
-        rate = self.world.size * nbytes / max(float(np.median(slowest)), 1e-9)
-        return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)
+        seconds = max(typical(self._copied(arrays, nbytes, n, self.meet), self.world), 1e-9)
+        parts = call.spec.parts(self.world.size)
+        layout = Layout(call.spec, self.world.size, parts, call.root)
+        needed = least(layout, call.elements, source.itemsize, call.in_place)
+        return sum(needed) / 2 * seconds / (self.world.size * nbytes)
 
     def copy_rate(self, nbytes: int, n: int) -> float | None:
         """See `Transport.copy_rate`; also None if streams cannot wait for each other."""

@@ -78,8 +78,17 @@ class MpiWorld:
         data = bytearray(int(sizes.sum()))
         counts = sizes.tolist()
         self.comm.Allgatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
-        edges = np.concatenate([[0], np.cumsum(sizes)])
-        return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
+        return _read(data, sizes)
+
+    def collect(self, value: Json) -> list[Json]:
+        """See `World.collect`."""
+        mine = json.dumps(value).encode()
+        sizes = np.zeros(self.size if self.rank == 0 else 0, np.int64)
+        self.comm.Gather(np.array([len(mine)], np.int64), sizes)
+        data = bytearray(int(sizes.sum()))
+        counts = sizes.tolist()
+        self.comm.Gatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
+        return _read(data, sizes)
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
@@ -185,6 +194,12 @@ class MpiWorld:
         }
         name = names.get(dtype.name)
         return None if name is None else getattr(self.mpi, name)
+
+
+def _read(data: bytearray, sizes: NDArray[np.int64]) -> list[Json]:
+    """The values of texts that follow each other, by their lengths."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
 
 
 def _check_levels(mpi: Any, level: ThreadLevel) -> None:

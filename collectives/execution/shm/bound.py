@@ -51,6 +51,7 @@ class HostTransport(Protocol):
     yields: bool
     known_stores: dict[Hashable, Past]
 
+    def allocate(self, nbytes: int) -> Array: ...  # noqa: D102
     def common(self, nbytes: int) -> Array: ...  # noqa: D102
     def attach(self, rank: int, key: int, where: Mapping[str, int]) -> Array: ...  # noqa: D102
     def guarded(self, action: Callable[[], T]) -> T: ...  # noqa: D102

@@ -17,21 +17,20 @@ from numpy.typing import NDArray
 import native
 from busbar.errors import Unavailable, Unsupported
 from collectives.execution.program import Program
-from collectives.execution.roofline import Roofline, probe
+from collectives.execution.roofline import typical
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.memory import LINE, plan_bytes, words
 from collectives.execution.shm.one_sided import one_sided
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.windows import sharing
-from collectives.execution.shm.worksharing import WorkSharing
+from collectives.execution.shm.worksharing import OwnSweep, WorkSharing
 from collectives.execution.transport import (
     Action,
     Array,
     Buffers,
-    Floats,
     LibraryCall,
-    Reach,
+    OneSidedAccess,
     Spans,
     Transport,
 )
@@ -132,7 +131,7 @@ class ShmTransport(Transport):
         """See `Transport.prepare`. All ranks call this together."""
         return BoundProgram(self, program, buffers, op)
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """See `Transport.one_sided`."""
         return one_sided(self, program, buffers, how)
 
@@ -140,38 +139,17 @@ class ShmTransport(Transport):
         """See `Transport.worksharing`. All ranks call this together."""
         return WorkSharing(self, call)
 
-    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
-        """Measure the rates of this memory for these ranks and this size: n sweeps of each kind.
+    def limit(self, call: LibraryCall, n: int = 5) -> float:
+        """See `Transport.limit`: by the passes of work sharing, each over its rank's own memory."""
+        sweep = OwnSweep(call, self)
 
-        ``source`` and ``target`` are as long as the collective's; ``target`` is overwritten. A rank
-        with shorter buffers (because it is not the root) sweeps temporary memory. All ranks call
-        this together.
-        """
-        shorter = self.world.gather(min(source.nbytes, target.nbytes))
-        nbytes = max(8, max(map(int, shorter)) // 8 * 8)
-        source, target = (
-            array if array.nbytes >= nbytes else self.allocate(nbytes) for array in (source, target)
-        )
+        def seconds(stream: bool) -> float:
+            lines = self.common(plan_bytes(self.world.size))
+            plan = sweep.plan(self.watch, int(lines.ctypes.data), self.cores, stream)
+            self.guarded(plan.run)
+            return typical(Spans(*self.guarded(lambda: plan.spans(n))).seconds, self.world)
 
-        def sweep(kind: str, stream: bool) -> Floats:
-            return self._sweep(kind, stream, source, target, nbytes, n)
-
-        return probe(sweep, self.world, nbytes)
-
-    def _sweep(
-        self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int
-    ) -> Floats:
-        """Seconds of this rank for each of n sweeps that all ranks make at once."""
-        from native import _core
-
-        lines = self.common(plan_bytes(self.world.size))
-        begin, end = int(source.ctypes.data), int(target.ctypes.data)
-        if kind == "update":
-            end = begin
-        number = _core.SWEEPS.index(kind)
-        plan = _core.sweep(self.watch, lines.ctypes.data, number, begin, end, nbytes, stream)
-        plan.run()
-        return Spans(*self.guarded(lambda: plan.spans(n))).seconds
+        return min(map(seconds, (False, True)))
 
     def guarded(self, action: Callable[[], T]) -> T:
         """Call a function of the extension. Raises RankFailure if another rank is lost."""

@@ -9,6 +9,7 @@ divide the iterations of a loop. No schedule is used. docs/measuring.md says wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,15 @@ from collectives.execution.shm.bound import Bound, Built, HostTransport
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, mark_cold
 from collectives.execution.shm.pass_plans import direct, worksharing
 from collectives.execution.shm.passes import Work
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import Place, places_of
 from collectives.execution.transport import Array, LibraryCall, Spans, Start, spans_from_python
 from collectives.execution.world import Json
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
-from collectives.schedule.ops import scale
+from collectives.schedule.ops import op, scale
 
 if TYPE_CHECKING:
-    from native._core import Plan
+    from native._core import Plan, Watch
 
 # The most ranks that a word of a work-sharing plan can tell apart (`kRankBits` in
 # native/src/plans.cpp).
@@ -126,6 +127,80 @@ def _piece(work: Work, start: int, end: int) -> Work:
         return [place._replace(start=place.start + start) for place in places]
 
     return Work(work.rank, end - start, moved(work.targets), moved(work.sources))
+
+
+def over_own_memory(graph: DependenceGraph, scale: int, in_place: bool) -> DependenceGraph:
+    """The same passes, each over its rank's own memory, begun without waiting for other ranks.
+
+    ``scale``: elements of the result for one of the graph. Places follow each other, sources in
+    segment 0 and targets in segment 1. Where ``in_place``, all are in segment 0, and a target that
+    is a source is that source.
+    """
+    works = []
+    for mine in graph.works:
+        used = [0, 0]
+        own = []
+        for work in mine:
+            places: dict[Place, Place] = {}
+            for side, of in enumerate((work.sources, work.targets)):
+                segment = 0 if in_place else side
+                for place in of:
+                    if place not in places:
+                        places[place] = Place(work.rank, segment, used[segment])
+                        used[segment] += work.size * scale
+            targets, sources = ([places[p] for p in of] for of in (work.targets, work.sources))
+            size = work.size * scale
+            own.append(replace(work, size=size, targets=targets, sources=sources, waits=[]))
+        works.append(tuple(own))
+    # No pass returns to a place, so all are done whole.
+    order = tuple(work for own in works for work in own)
+    return replace(graph, works=tuple(works), aligned=False, order=order)
+
+
+class OwnSweep:
+    """The sweep that a collective is compared with; see docs/measuring-limit.md.
+
+    Elements are added as integers, which takes no longer than loading them. All ranks make one
+    together. A rank with shorter buffers (because it is not the root) sweeps temporary memory.
+    """
+
+    def __init__(self, call: LibraryCall, transport: HostTransport) -> None:
+        buffers = [call.buffers[Buffer.IN], call.buffers[Buffer.OUT]]
+        itemsize = buffers[1].dtype.itemsize
+        places = places_of(transport.memory.locate, call.buffers, itemsize)
+        shared = shared_out(call, transport.world.gather(ends(places)), itemsize)
+        self.rank, self.dtype = (
+            transport.world.rank,
+            np.dtype(np.uint8 if itemsize % 4 else np.uint32),
+        )
+        scale = itemsize // self.dtype.itemsize
+        self._graph = over_own_memory(shared, scale, call.in_place)
+        if call.in_place:
+            buffers = [max(buffers, key=len)]
+        self._memory = []
+        for segment, array in enumerate(buffers):
+            needed = self.dtype.itemsize * max(
+                (
+                    p.start + work.size
+                    for work in self._graph.works[self.rank]
+                    for p in work.places
+                    if p.segment == segment
+                ),
+                default=0,
+            )
+            self._memory.append(array if array.nbytes >= needed else transport.allocate(needed))
+
+    def address(self, place: Place) -> int:
+        """Where a place lies in this process."""
+        return int(self._memory[place.segment].ctypes.data) + place.start * self.dtype.itemsize
+
+    def plan(self, watch: Watch, lines: int, cores: int, stream: bool) -> Plan:
+        """The sweep with ordinary or with non-temporal stores."""
+
+        def past(work: Work) -> set[Place]:
+            return {*work.targets} - {*work.sources} if stream else set()
+
+        return direct(watch, lines, self, self._graph, cores, op("sum"), past)[0]
 
 
 class WorkSharing(Bound):

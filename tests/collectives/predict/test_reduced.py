@@ -156,3 +156,16 @@ def test_what_does_not_fit_is_refused_before_it_begins(
     assert main(line) == 2
     assert "would take about" in capsys.readouterr().err
     assert main(["cost", "recursive_doubling+ring", "-n", str(MILLION)]) == 2
+
+
+def test_predicting_step_by_step_is_refused_by_the_moves_of_all_steps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Steps of few kinds are counted once, predicted each; one collective's refusal is its own."""
+    many = ["cost", "torus", "-n", "65536"]
+    assert main([*many, "-c", "allreduce", "-b", "1M", "-e", "1M"]) == 2
+    assert "6.7e+07 moves" in capsys.readouterr().err
+    assert main(many) == 0
+    said = capsys.readouterr()
+    assert "allreduce on 65536 ranks" in said.out and "1020" in said.out
+    assert "alltoall: torus on 65536 ranks has about" in said.err

@@ -1,0 +1,236 @@
+"""The table of a run of steps: a heading, a row for each update; and the table of --sweep ranks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+from bench.steps.job import update
+from bench.steps.options import StepOptions
+from busbar.errors import ReportError
+from busbar.mpi import ThreadLevel, remarks
+from busbar.units import format_digits, format_percent, format_seconds, format_size_argument
+from reports.analysis.steps import StepFigures, figures
+from reports.readers.codec import measurements
+from reports.records.cores import Load
+from reports.records.measurement import Measurement, grouped
+from reports.records.steps import Step
+from reports.statistics.uncertain import Uncertain
+
+# The width of reduce+broadcast/ddp; a longer name has a line of its own.
+_NAME = 20
+
+
+def header(
+    options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
+) -> list[str]:
+    """The lines above the rows; ``mpi``: the thread level where ranks are MPI's."""
+    workload = options.workload
+    slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
+    table = _table()
+    texts = [
+        f"training step of {workload.name}: {workload.elements:,} parameters in"
+        f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
+        f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
+        f" batch {options.batch} a rank; {_exchanges(options)}",
+    ]
+    if crowd is not None and crowd.per_core > 1:
+        texts.append(crowd.remark(nranks))
+    if mpi is not None:
+        texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
+    texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    lines = [f"# {line}" for text in texts for line in wrap(text, table.terminal - 2)]
+    names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
+    return [*lines, f"# {'update':<{_NAME}}{names}"]
+
+
+def _exchanges(options: StepOptions) -> str:
+    """A phrase for when gradients travel: all-reduces may overlap, a push follows its gradient."""
+    fused = [update(choice.name).fused for choice in options.updates]
+    when = "overlaps the backward pass" if options.overlap else "after the backward pass"
+    if all(fused):
+        return f"exchange {when}"
+    pushes = "a push follows its gradient"
+    return f"all-reduce {when}, {pushes}" if any(fused) else pushes
+
+
+def row(one: Measurement) -> list[str]:
+    """The lines of an update: figures, their intervals below them, and what had no room beside."""
+    known = figures(one)
+    if known is None:
+        return [f"  {one.algorithm:<{_NAME}} skipped: {one.skipped}"]
+    lines = list(_row(one, known, _table()))
+    if one.wrong:
+        lines.append(f"# {one.algorithm}: {one.wrong} gradients are not the ranks' average")
+    return lines
+
+
+def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
+    name = one.algorithm
+    if len(name) > _NAME:
+        yield f"  {name}"
+        name = ""
+    both = [column.cell(one, known, table.wide) for column in table.columns]
+    widths = [column.width for column in table.columns]
+    for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
+        if any(cells):
+            text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
+            yield f"  {head:<{_NAME}}{text}".rstrip()
+    more = [text for column in table.rest if (text := column.words(one, known))]
+    margin = "    "
+    yield from wrap(
+        ", ".join(more),
+        table.terminal - 1,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+    )
+
+
+def best_fusion(rows: Sequence[Measurement]) -> list[str]:
+    """For each update the fusion whose steps are shortest, and those that may be as short.
+
+    Two differ if the 95 % intervals of their medians do not meet.
+    """
+    lines: list[str] = []
+    steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]
+    for name, alike in grouped(steps, lambda pair: pair[1].update).items():
+        if len(alike) < 2:
+            continue
+        alike.sort(key=lambda pair: pair[0].value)
+        best, at = alike[0]
+        meets = [
+            step.fusion
+            for time, step in alike[1:]
+            if best.high is None or time.low is None or time.low <= best.high
+        ]
+        last, worst = alike[-1]
+        lines.append(
+            f"# best fusion of {name}: {at.fusion}, {format_seconds(best.value)}"
+            + (f" (not told from {', '.join(meets)})" if meets else "")
+            + f"; worst: {worst.fusion}, {last.value / best.value:.2f} times as long"
+        )
+    return lines
+
+
+class _StepColumn(NamedTuple):
+    """A column of the table: its head, its width, what it shows of a row, and how.
+
+    ``beside``: how much wider it is where an interval is written with both its ends.
+    """
+
+    head: str
+    width: int
+    beside: int
+    figure: Callable[[Measurement, StepFigures], Uncertain | float | None]
+    text: Callable[[float], str]
+
+    def cell(self, one: Measurement, known: StepFigures, wide: bool) -> tuple[str, str]:
+        """The figure, and its interval: how far the further end is away, or both ends."""
+        figure = self.figure(one, known)
+        if not isinstance(figure, Uncertain):
+            return "-" if figure is None else self.text(figure), ""
+        if figure.ends is None or figure.half is None:
+            return self.text(figure.value), ""
+        if wide:
+            return self.text(figure.value), "..".join(map(self.text, figure.ends))
+        return self.text(figure.value), f"±{self.text(figure.half)}"
+
+    def words(self, one: Measurement, known: StepFigures) -> str:
+        """Head, figure and interval, as words; empty where there is none."""
+        value, below = self.cell(one, known, wide=False)
+        return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
+
+
+class _Table(NamedTuple):
+    """The columns that fit a terminal, whether intervals have both ends, and the other columns."""
+
+    columns: Sequence[_StepColumn]
+    wide: bool
+    rest: Sequence[_StepColumn]
+    terminal: int
+
+
+def _table() -> _Table:
+    """As many columns as fit the terminal; all, and intervals whole, where there is none."""
+    terminal = shutil.get_terminal_size((160, 24)).columns
+    left = terminal - 2 - _NAME
+    if sum(one.width + one.beside for one in _COLUMNS) <= left:
+        whole = [one._replace(width=one.width + one.beside) for one in _COLUMNS]
+        return _Table(whole, True, (), terminal)
+    count = 0
+    while count < len(_COLUMNS) and (left := left - _COLUMNS[count].width) >= 0:
+        count += 1
+    count = max(1, count)
+    return _Table(_COLUMNS[:count], False, _COLUMNS[count:], max(terminal, 40))
+
+
+def _signed(value: float) -> str:
+    return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
+
+
+def _share(value: float) -> str:
+    """A share in per cent, whose tenths matter unless there are hundreds."""
+    return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else format_digits(value)
+
+
+_COLUMNS = (
+    _StepColumn("step", 8, 9, lambda r, f: f.step, format_seconds),
+    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, _signed),
+    _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, _share),
+    _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, format_digits),
+    _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),
+    _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, format_seconds),
+    _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
+    # Where the terminal is wide enough.
+    _StepColumn("speed-up", 9, 3, lambda r, f: f.speedup, lambda x: f"{x:.2f}"),
+    _StepColumn("messages", 9, 0, lambda r, f: r.step.messages if r.step else None, str),
+    _StepColumn("sent", 8, 0, lambda r, f: r.sent_bytes, lambda n: format_size_argument(int(n))),
+    _StepColumn(
+        "buckets", 8, 0, lambda r, f: r.step.buckets if r.step else None, lambda x: f"{x:g}"
+    ),
+)
+
+
+_BAR = 20
+
+
+def scaling_lines(rows: Path) -> list[str]:
+    """The closing table of a file of records; nothing where it has none."""
+    try:
+        steps = measurements(rows.read_text())
+    except (OSError, ValueError, ReportError):
+        return []
+    return list(_scaling(steps))
+
+
+def _scaling(steps: Iterable[Measurement]) -> Iterable[str]:
+    groups: dict[tuple[str, str], dict[int, tuple[Measurement, StepFigures]]] = {}
+    for row in steps:
+        one = figures(row)
+        if one is not None:
+            groups.setdefault((row.collective, row.algorithm), {})[row.ranks or 0] = row, one
+    for (model, algorithm), by_ranks in groups.items():
+        base, against = by_ranks.get(1), ": scaling against 1 rank"
+        if base is not None and base[0].step and base[0].step.stragglers:
+            base, against = None, ": no speed-up, for the 1 rank measured is a straggler"
+        yield "#"
+        yield f"# {model}, {algorithm}" + (against if 1 in by_ranks else "")
+        yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
+        for ranks, (_, one) in sorted(by_ranks.items()):
+            line = f"# {ranks:>5}{format_seconds(one.step.value):>10}{one.rate.value:>11.4g}"
+            if base is None:
+                yield line
+                continue
+            speedup = one.rate.over(base[1].rate)
+            share = speedup.times(1 / ranks)
+            bar = "█" * round(_BAR * min(1.0, share.value))
+            wide = "" if share.half is None else f" ±{100 * share.half:.1f}"
+            yield f"{line}{speedup.value:>9.2f}{format_percent(share.value) + wide:>15}  {bar}"

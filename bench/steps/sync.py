@@ -1,0 +1,686 @@
+"""Synchronous updates: gradients are averaged over all ranks, and all ranks use the average.
+
+A step is a forward pass and a backward pass, which computes gradients from the last tensor to the
+first. A second thread exchanges buckets of gradients during the backward pass, while the first one
+sleeps or computes without the interpreter's lock; or they are exchanged after it (``--overlap
+off``). During a step only the second thread uses the ranks' communicators.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from itertools import accumulate, count, product
+from statistics import median
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from bench.options.options import parse_choice
+from bench.run.memory import Need, Room
+from bench.run.tuning_file import load
+from bench.steps import buckets
+from bench.steps.buckets import Fusion, GradientLayout, Gradients, TensorRange, fill_buffers
+from bench.steps.compute import spend_until
+from bench.steps.exchange import REDUCE_BROADCAST, CollectiveCall, Exchange, ExchangeTimes, stages
+from bench.steps.job import UPDATES, StepJob, step_record
+from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.trace import MESSAGES
+from bench.steps.training.codecs import suits
+from bench.steps.training.problem import (
+    MOST_CHECKED,
+    Facts,
+    Lines,
+    ReceivedGradient,
+    SharedProblem,
+    WeightHistory,
+    compression,
+    relative_error,
+    report_training,
+)
+from bench.timing.measure import Timing, measure
+from busbar.arguments import unknown
+from busbar.errors import Unsupported
+from busbar.units import format_bytes, format_seconds
+from collectives.execution.transport import Action, Array, TracedMessage
+from collectives.formats.load import build, is_file
+from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.maps import load_machine
+from collectives.predict.predictor import choose_predictor
+from collectives.schedule import catalogue
+from collectives.schedule.schedule import Schedule
+from reports.records.measurement import Record
+from reports.statistics.uncertain import mean_of, median_of
+
+# MPI's thread levels at which a second thread may send while the first one does not.
+_THREADED = ("serialized", "multiple")
+
+
+class TrainingStep(Action):
+    """A training step.
+
+    The first of ``exchanges`` exchanges every bucket as soon as it is ready, the others exchange
+    all buckets at the end. ``messages``: sent by this rank so far; ``buckets``: exchanged so far.
+    Raises Unsupported if exchanging needs a thread and MPI allows none.
+    """
+
+    def __init__(
+        self,
+        job: StepJob,
+        fusion: Fusion,
+        layout: GradientLayout,
+        gradients: Gradients,
+        exchanges: Sequence[Exchange],
+        training: RankTraining,
+    ) -> None:
+        self._job, self._fusion, self._layout, self._gradients = job, fusion, layout, gradients
+        self._first, *self._rest = exchanges
+        self._training = training
+        self._number = -job.options.warmup
+        self._shares, self._count = job.workload.shares(), len(layout.kinds)
+        self.messages = self.buckets = 0
+        self._spans = (
+            []
+            if fusion.cycle
+            else buckets.assign_buckets(layout.sizes, fusion.limits, layout.kinds)
+        )
+        # The tensors after which the exchanging thread is woken: at the end of buckets, or all.
+        stops = [stop for _, stop in self._spans] or list(range(1, self._count + 1))
+        self._stops = np.array(stops)
+        self._ready = ReadyCount()
+        self._thread: Exchanger | None = None
+        if job.options.overlap:
+            level = job.world.threads()
+            if level is not None and level.name not in _THREADED:
+                raise Unsupported(
+                    f"MPI's thread level is {level.name} ({level.why}), and overlapped exchange"
+                    " needs serialized; use --overlap off"
+                )
+            self._thread = Exchanger()
+
+    def __call__(self) -> None:
+        """Compute and exchange once."""
+        job, start = self._job, time.perf_counter()
+        self._training.compute(self._number)
+        self._ready.set(0)
+        ready = start + job.compute.ready(job.world.rank, self._number, self._shares)
+        if self._thread is None:
+            self._compute(start, ready)
+            self._exchange(start, ready)
+        else:
+            self._thread.begin(lambda: self._exchange(start, ready))
+            self._compute(start, ready)
+            self._thread.wait()
+        self._training.update(self._gradients.view((0, self._count)))
+        self._number += 1
+
+    # -- the computing thread
+
+    def _compute(self, start: float, ready: NDArray[np.float64]) -> None:
+        job, begun = self._job, start
+        for stop in self._stops.tolist():
+            spend_until(float(ready[stop - 1]), job.options.burn)
+            if job.trace.on:
+                now = time.perf_counter()
+                name = "forward, backward" if begun == start else "backward"
+                job.trace.add(name, "compute", begun, now, step=self._number, ready=stop)
+                begun = now
+            self._ready.set(stop)
+
+    # -- the exchanging thread
+
+    def _exchange(self, start: float, ready: NDArray[np.float64]) -> None:
+        """Exchange all gradients, each bucket when it is ready."""
+        if self._fusion.cycle is not None and self._thread is not None:
+            spans = self._exchange_in_cycles(start, self._fusion.cycle, ready)
+        else:
+            spans = self._spans or self._fill_buffers(0, self._count)
+            for span in spans:
+                self._ready.wait_for(span[1])
+                self._exchange_bucket(self._first, span, float(ready[span[0]]))
+        for exchange in self._rest:
+            now = time.perf_counter()
+            for span in spans:
+                self._exchange_bucket(exchange, span, now)
+
+    def _fill_buffers(self, begin: int, end: int) -> list[TensorRange]:
+        layout = self._layout
+        return list(
+            buckets.fill_buffers(layout.sizes, begin, end, self._fusion.buffer, layout.kinds)
+        )
+
+    def _exchange_in_cycles(
+        self, start: float, cycle: float, ready: NDArray[np.float64]
+    ) -> list[TensorRange]:
+        """Exchange every cycle what is ready on all ranks, as Horovod does."""
+        spans: list[TensorRange] = []
+        done, tick = 0, start
+        while done < self._count:
+            tick = max(tick + cycle, time.perf_counter())
+            spend_until(tick)
+            began = time.perf_counter()
+            count = np.array([float(self._ready.count)])
+            agreed = int(self._job.world.combine(count, "min")[0])
+            self._job.trace.add("agree", "exchange", began, time.perf_counter(), ready=agreed)
+            for span in self._fill_buffers(done, agreed):
+                self._exchange_bucket(self._first, span, float(ready[span[0]]))
+                spans.append(span)
+            done = max(done, agreed)
+        return spans
+
+    def _exchange_bucket(self, exchange: Exchange, span: TensorRange, ready: float) -> None:
+        plan = exchange.plan(self._gradients, span)
+        trace, begun = self._job.trace, time.perf_counter()
+        if trace.on:
+            plan.traced(self._trace_message)
+        else:
+            plan()
+        self.messages += exchange.messages(span)
+        self.buckets += exchange is self._first
+        if trace.on:
+            nbytes = self._layout.nbytes_of(span)
+            facts = {"step": self._number, "tensors": span[1] - span[0], "bytes": nbytes}
+            trace.add("fusion wait", "fusion", min(ready, begun), begun, **facts)
+            trace.add(exchange.name, "exchange", begun, time.perf_counter(), **facts)
+
+    def _trace_message(self, message: TracedMessage) -> None:
+        direction, peer, nbytes, schedule_step, start, end = message
+        facts = {"step": self._number, "bytes": nbytes, "schedule step": schedule_step}
+        self._job.trace.add(f"{direction} {peer}", MESSAGES, start, end, **facts)
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return sum(exchange.sent for exchange in (self._first, *self._rest))
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return sum(exchange.received for exchange in (self._first, *self._rest))
+
+    def close(self) -> None:
+        """End the thread. Exchanges free their plans themselves."""
+        if self._thread is not None:
+            self._thread.close()
+
+
+class ReadyCount:
+    """The number of gradients that are ready. One thread sets it, another waits for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """The number of gradients that are ready now."""
+        return self._count
+
+    def set(self, count: int) -> None:
+        """Set the number of gradients that are ready."""
+        with self._changed:
+            self._count = count
+            self._changed.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        """Return when at least so many gradients are ready."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count >= count)
+
+
+class Exchanger:
+    """Runs one function at a time in a thread of its own. `wait` raises what it has raised."""
+
+    def __init__(self) -> None:
+        self._job: Callable[[], None] | None = None
+        self._begun, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+        self._thread.start()
+
+    def begin(self, job: Callable[[], None]) -> None:
+        """Start a function, after `wait` has returned for the one before."""
+        self._job = job
+        self._begun.release()
+
+    def wait(self) -> None:
+        """Return when the function has returned; raises what it has raised."""
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while True:
+            self._begun.acquire()
+            if self._job is None:
+                return
+            try:
+                self._job()
+            except BaseException as error:  # noqa: BLE001  (carried to the waiting thread)
+                self._error = error
+            self._done.release()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._job = None
+        self._begun.release()
+
+
+Vector = NDArray[Any]
+
+
+class RankTraining:
+    """One rank's training. ``source``: this step's gradient, float32; None if it is ones."""
+
+    def __init__(self, job: StepJob) -> None:
+        options, world = job.options, job.world
+        self._world, self.codec, n = world, options.codec, job.workload.elements
+        self.compressed = options.compress != "none"
+        self._shared = options.shared_problem(world.size)
+        self.source: Vector | None = None
+        if self._shared is not None:
+            self.source = np.zeros(n, np.float32)
+        elif self.compressed:
+            random = np.random.default_rng((options.seed, world.rank))
+            self.source = random.standard_normal(n, np.float32)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Reset weights, rule and history, since warm-up steps are not part of the training."""
+        if self._shared is not None:
+            self._weights = self._shared.problem.start()
+            self._rule, self._updates = self._shared.rule(), 0
+            self._history = WeightHistory(self._weights)
+
+    @property
+    def real(self) -> bool:
+        """Whether a problem is trained."""
+        return self._shared is not None
+
+    def compute(self, number: int) -> None:
+        """Compute this rank's gradient of a step. Warm-up steps have negative numbers."""
+        if self._shared is None:
+            return
+        if number <= 0:
+            self._begin()
+        gradient = self._shared.gradient(self._weights, self._world.rank, max(0, number))
+        np.copyto(self._source, gradient)
+
+    @property
+    def _source(self) -> Vector:
+        assert self.source is not None
+        return self.source
+
+    def update(self, buffer: Vector) -> None:
+        """Update this rank's weights with the mean of all ranks' gradients."""
+        if self._shared is None:
+            return
+        mean = buffer.astype(np.float32)
+        with np.errstate(all="ignore"):  # divergence is seen in the loss
+            self._rule(self._weights, [ReceivedGradient(mean, 0, self._weights)])
+        self._updates += 1
+        self._history.add(self._updates, self._weights)
+
+    def report(self, times: Sequence[float]) -> tuple[Facts, Lines]:
+        """The training's facts for the record, and its printed lines.
+
+        All ranks call this together. ``times``: seconds of each step.
+        """
+        if self._shared is None:
+            return {}, []
+        facts, lines = self._world.broadcast(self._report(self._shared, times))
+        return facts, lines
+
+    def compression(
+        self, runs: int, sent: int, times: ExchangeTimes, exchange: Callable[[], Vector]
+    ) -> tuple[Facts, Lines]:
+        """Costs and error of compression over so many steps. All ranks call this together.
+
+        ``sent``: bytes of this rank. ``exchange``: exchanges this step's gradients once more,
+        without error feedback from other steps, and returns their mean, whose error is measured.
+        """
+        if not self.compressed:
+            return {}, []
+        per_step = np.array([sent, times.encode, times.decode]) / runs
+        sent_bytes, encode_s, decode_s = self._world.combine(per_step, "avg").tolist()
+        n, error = max(1, len(self._source)), self._error(exchange)
+        facts, lines = compression(self.codec, n, "sum", error, encode_s, decode_s)
+        return {**facts, "sent_bytes_per_rank": sent_bytes}, lines
+
+    def _report(self, shared: SharedProblem, times: Sequence[float]) -> tuple[Facts, Lines]:
+        """Rank 0's report of the training; the other ranks' weights are compared with its."""
+        same = len(set(self._world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
+        if self._world.rank:
+            return {}, []
+        moments = [0.0, *accumulate(times)]
+        where = f": {'' if same else 'not '}the same bits on all ranks"
+        facts, lines = report_training(
+            shared, self._history.entries, lambda n: moments[n], compare=True, where=where
+        )
+        return {**facts, "ranks_agree": same}, lines
+
+    def _error(self, exchange: Callable[[], Vector]) -> float:
+        """The relative error of the mean that an exchange returns, the largest of all ranks."""
+        few = slice(0, MOST_CHECKED)
+        exact = self._world.combine(self._source[few].astype(np.float64), "avg")
+        self._world.barrier()
+        error = relative_error(exchange()[few].astype(np.float64), exact)
+        return float(self._world.combine(np.array([error]), "max")[0])
+
+
+Seconds = Callable[[TensorRange], float]
+"""Gives the seconds that the exchange of a range of tensors takes."""
+
+
+def expected(
+    job: StepJob,
+    layout: GradientLayout,
+    spans: Sequence[TensorRange],
+    exchanges: Sequence[Exchange],
+    steps: int,
+) -> tuple[float | None, str]:
+    """The predicted median seconds of so many steps, and the source of costs; None without costs.
+
+    Each step has the compute times of the measured step. A library's collective has no schedule, so
+    that its time cannot be predicted. Encoding and decoding of compressed gradients is left out.
+    """
+    options = job.options
+    if options.fit is None and not options.topology:
+        return None, ""
+    if not all(exchange.has_schedules(layout, spans) for exchange in exchanges):
+        return None, ""
+    machine = load_machine(options.topology or None, options.fit, job.world.size)
+    predictor = choose_predictor(machine)
+    cache: dict[tuple[int, int], float] = {}
+
+    def seconds(number: int, span: TensorRange) -> float:
+        """Seconds of a range's exchange, which are the same for all ranges of as many bytes."""
+        nbytes = layout.nbytes_of(span)
+        if (number, nbytes) not in cache:
+            exchange = exchanges[number]
+            cache[number, nbytes] = sum(
+                _call_seconds(predictor, schedule, call, in_place=not exchange.coded)
+                for schedule, call in exchange.calls(layout, span)
+            )
+        return cache[number, nbytes]
+
+    shares, ends = job.workload.shares(), []
+    after = sum(seconds(n, span) for n in range(1, len(exchanges)) for span in spans)
+    for step in range(steps):
+        by_rank = [job.compute.ready(rank, step, shares) for rank in range(job.world.size)]
+        ready = np.max(by_rank, axis=0)
+        if not options.overlap:
+            ready = np.full(len(ready), ready[-1])
+        if options.fusion.cycle is None or not options.overlap:
+            end = time_buckets(ready, spans, partial(seconds, 0))
+        else:
+            buffer, cycle = options.fusion.buffer, options.fusion.cycle
+            end = time_cycles(ready, layout.sizes, buffer, cycle, partial(seconds, 0), layout.kinds)
+        ends.append(end + after)
+    return median(ends), "fit" if options.fit is not None else "topology"
+
+
+def _call_seconds(
+    predictor: CollectivePredictor, schedule: Schedule, call: CollectiveCall, *, in_place: bool
+) -> float:
+    """Seconds of one collective of an exchange."""
+    operation = Operation.of(schedule, call.collective, itemsize=call.itemsize, in_place=in_place)
+    return float(predictor.seconds(operation, [call.nbytes])[0])
+
+
+def time_buckets(
+    ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds
+) -> float:
+    """Seconds from a step's start until all fixed buckets are exchanged.
+
+    ``ready``: seconds until each tensor's gradient is ready on all ranks.
+    """
+    free = 0.0
+    for span in spans:
+        free = max(free, float(ready[span[1] - 1])) + seconds(span)
+    return max(free, float(ready[-1]))
+
+
+def time_cycles(
+    ready: NDArray[np.float64],
+    sizes: Sequence[int],
+    buffer: int,
+    cycle: float,
+    seconds: Seconds,
+    kinds: Sequence[str] = (),
+) -> float:
+    """The same if every ``cycle`` seconds the gradients that are ready are exchanged in buffers.
+
+    An exchange that takes longer than ``cycle`` is followed by the next at once.
+    """
+    done, now = 0, 0.0
+    while done < len(sizes):
+        now = max(now, cycle)
+        begun, count = now, int(np.searchsorted(ready, now, side="right"))
+        for span in fill_buffers(sizes, done, count, buffer, kinds):
+            now += seconds(span)
+        if count <= done:
+            # The cycle at which the next gradient is ready.
+            now = max(now, cycle * np.ceil(float(ready[done]) / cycle))
+            continue
+        done, now = count, max(now, begun + cycle) if count < len(sizes) else now
+    return now
+
+
+# Algorithms whose schedules cannot be built before the ranks have started.
+_LATER = ("library", "auto")
+# Steps in which all buckets are exchanged with nothing to compute.
+_ALONE = 10
+
+
+def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
+    """Raise Unsupported if the update cannot run on so many ranks."""
+    if options.learners:
+        raise Unsupported(f"{choice.label} has no server that --learners could call")
+    known = catalogue.algorithms("allreduce")
+    plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
+    if not plain and "+" not in choice.name and not is_file(choice.name):
+        raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
+    suits(options.codec, choice.name)
+    if choice.name == "auto":
+        load(options.tuning)  # refuses a file that cannot be read before ranks start
+    for collective, label in stages(choice):
+        if label not in _LATER:
+            parsed = parse_choice(label)
+            parameters: dict[str, Any] = dict(parsed.parameters)
+            build(collective, parsed.name, nranks, **parameters)
+
+
+def run(job: StepJob) -> tuple[Record, Lines]:
+    """Measure the steps of one update, their compute alone, and their exchange alone.
+
+    All ranks call this together. Returns the record, and the lines below its row.
+    """
+    try:
+        update = _Update(job)
+    except Unsupported as error:  # the same on every rank
+        skipped, fusion = Record(skipped=str(error)), job.options.fusion.label
+        return step_record(job, skipped, "synchronous", fusion=fusion), []
+    try:
+        return update.measure()
+    finally:
+        update.close()
+
+
+class _Update:
+    """One update on one rank: its memory, its exchanges, its measurements."""
+
+    def __init__(self, job: StepJob) -> None:
+        self._job = job
+        self._layout = GradientLayout.of(job.workload, job.options.dtype)
+        self._fusion = job.options.fusion
+        self._training = RankTraining(job)
+        self._exchanges = [
+            Exchange(job, *stage, self._training.source) for stage in stages(job.choice)
+        ]
+        self._first = self._exchanges[0]
+        self._spans = self._buckets()
+        self._check_memory()
+        self._gradients = Gradients(self._layout, job.transport)
+        self._gradients.fill(job.world.rank + 1)
+        self._steps = count()
+        for exchange, span in product(self._exchanges, self._spans):
+            exchange.plan(self._gradients, span)
+
+    def _buckets(self) -> list[TensorRange]:
+        """The buckets; with a cycle, the buffers if all gradients are ready at once."""
+        sizes, kinds = self._layout.sizes, self._layout.kinds
+        if self._fusion.cycle is None:
+            return buckets.assign_buckets(sizes, self._fusion.limits, kinds)
+        return list(buckets.fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
+
+    def _check_memory(self) -> None:
+        """Raise Unsupported on all ranks if one lacks memory for gradients and plans."""
+        job, layout = self._job, self._layout
+        extra = sum(
+            exchange.extra_bytes(layout, span)
+            for exchange, span in product(self._exchanges, self._spans)
+        )
+        need = Need(layout.nbytes + extra, mapped=job.transport.shares_memory)
+        lack = Room(job.world, job.transport).lack(need)
+        if lack is not None:
+            raise Unsupported(
+                f"{lack.ranks} ranks need {format_bytes(lack.need)} {lack.name}, which has"
+                f" {format_bytes(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))}"
+                " may fit"
+            )
+
+    def measure(self) -> tuple[Record, Lines]:
+        """See `run`; the same on every rank."""
+        job, options = self._job, self._job.options
+        rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
+        if self._training.real:  # it is trained on when the time of a step is known precisely
+            rules = replace(rules, precise=0.0)
+        step = TrainingStep(
+            job, self._fusion, self._layout, self._gradients, self._exchanges, self._training
+        )
+        before, plans_before = self._bytes_moved(), self._first.plans_made
+        try:
+            timed = self._timed(step, rules)
+        finally:
+            step.close()
+        moved = np.array(self._bytes_moved()) - before
+        plans_made_late = self._first.plans_made - plans_before
+        n, runs = len(timed.times_s), timed.runs or 1
+        facts, lines = self._report(timed, int(moved[0]))
+        alone = self._timed(_Alone(self._compute), Timing(0, n, per_rank=True))
+        exchange = self._timed(_Alone(self._exchange_all), Timing(1, min(n, _ALONE)))
+        wrong = self._count_wrong() if self._training.source is None else 0
+        by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
+        sent, received, messages, wrongs = zip(*by_rank, strict=True)
+        counted = all(one.has_schedules(self._layout, self._spans) for one in self._exchanges)
+        predicted, model = expected(job, self._layout, self._spans, self._exchanges, n)
+        if predicted is not None and self._training.compressed:
+            coding = facts["encode_s"] + facts["decode_s"]
+            lines = [*lines, f"    predicted without coding, {format_seconds(coding)} of a step"]
+        # Stragglers are left out: one rank alone would be faster.
+        fastest = job.compute.fastest(range(job.world.size))
+        one_rank = mean_of([median_of(alone.per_rank_s[rank]) for rank in fastest])
+        carriers = sum((exchange.carriers for exchange in self._exchanges), Counter[str]())
+        return step_record(
+            job,
+            structs.replace(
+                timed,
+                runs=None,
+                wrong=sum(wrongs) if self._training.source is None else None,
+                sent_bytes=round(max(sent)) if counted else None,
+                received_bytes=round(max(received)) if counted else None,
+                total_bytes=round(sum(sent)) if counted else None,
+                per_rank_s=timed.per_rank_s if options.per_rank else (),
+            ),
+            "synchronous",
+            gradients=job.world.size,
+            transport="+".join(sorted(carriers, key=lambda name: name != job.transport.name)),
+            compute_s=alone.times_s,
+            messages=round(sum(messages)) if counted else None,
+            predicted_s=predicted,
+            predicted_by=model,
+            fusion=self._fusion.label,
+            overlap=job.options.overlap,
+            buckets=round(step.buckets / runs, 2),
+            plans_made_late=plans_made_late,
+            one_rank_s=one_rank.value,
+            one_rank_interval_s=one_rank.ends and list(one_rank.ends),
+            exchange_s=exchange.times_s,
+            transports=dict(carriers) if len(carriers) > 1 else None,
+            **facts,
+        ), lines
+
+    def _report(self, timed: Record, sent: int) -> tuple[Facts, Lines]:
+        """Facts and lines of the training and of compression."""
+        facts, lines = self._training.report(timed.times_s)
+        coding_facts, coding_lines = self._training.compression(
+            timed.runs or 1, sent, self._first.times, self._exchange_afresh
+        )
+        return facts | coding_facts, lines + coding_lines
+
+    def _exchange_afresh(self) -> Array:
+        """Exchange the gradients once more without error feedback; returns their mean."""
+        self._first.forget()
+        self._exchange_all()
+        return self._gradients.view((0, len(self._layout.kinds)))
+
+    def _timed(self, action: Action, rules: Timing) -> Record:
+        job = self._job
+        return measure(action, job.world, rules, arrived=job.watch.arrived)
+
+    def _bytes_moved(self) -> tuple[int, int]:
+        """Bytes that this rank has sent and received."""
+        exchanges = self._exchanges
+        return sum(one.sent for one in exchanges), sum(one.received for one in exchanges)
+
+    def _exchange_all(self) -> None:
+        """Exchange all buckets back to back."""
+        for exchange, span in product(self._exchanges, self._spans):
+            exchange.plan(self._gradients, span)()
+
+    def _count_wrong(self) -> int:
+        """Exchange once more, untimed; returns how many gradients are not the average then.
+
+        The ranks' gradients are set to different values first, since a step leaves equal ones.
+        """
+        world = self._job.world
+        self._gradients.fill(world.rank + 1)
+        world.barrier()
+        self._exchange_all()
+        world.barrier()
+        return self._gradients.wrong((world.size + 1) / 2, world.size)
+
+    def _compute(self) -> None:
+        """Compute the next step without an exchange."""
+        job, number = self._job, next(self._steps)
+        end = time.perf_counter() + job.compute.seconds(job.world.rank, number)
+        self._training.compute(number)
+        spend_until(end, job.options.burn)
+
+    def close(self) -> None:
+        """Free all plans."""
+        for exchange in self._exchanges:
+            exchange.close()
+
+
+class _Alone(Action):
+    """The computing or the exchanging part of a step, to be timed by itself."""
+
+    sent = received = 0
+
+    def __init__(self, part: Callable[[], None]) -> None:
+        self._part = part
+
+    def __call__(self) -> None:
+        self._part()
+
+    def close(self) -> None:
+        """See `Action.close`."""

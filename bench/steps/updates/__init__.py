@@ -1,1 +1,0 @@
-"""Updates: each module makes ranks' gradients one update; `bench.steps.job` names them."""

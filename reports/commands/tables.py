@@ -1,0 +1,161 @@
+"""``python -m reports show``, ``import`` and ``md``: rows as tables, or in another form."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from busbar.commands import Command
+from busbar.errors import ReportError
+from busbar.options import option
+from reports.commands.compare import NoiseOptions, compared, rules_of
+from reports.commands.output import (
+    ExpectOptions,
+    LogOptions,
+    RuleOptions,
+    RunOptions,
+    ascii_only,
+    console,
+    expect,
+    note,
+    print_rules,
+    print_table,
+    read_noting,
+    rows_of,
+    wanted,
+)
+from reports.records.measurement import Measurement
+
+
+class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
+    """Tables with intervals and distributions."""
+
+    fit: Path | None = option(
+        "--fit FILE  predictions and lower bounds of this fit (python -m collectives fit) beside"
+        " the times"
+    )
+
+    format: str = option(
+        "--format  tables, all rows in another form (csv, json), or Markdown (md)",
+        "table",
+        choices=("table", "csv", "json", "md"),
+    )
+
+    def run(self) -> int:
+        """Print each file's tables; 1 when an expectation is not kept."""
+        return self._tables() if self.format == "table" else self._document()
+
+    def _document(self) -> int:
+        """Print the rows of all files as one text. Raises ReportError with rules."""
+        from reports.analysis.launches import over_launches
+        from reports.exports.formats import WRITERS
+        from reports.tables.markdown import markdown
+
+        if wanted(self).rules:
+            raise ReportError(f"--expect prints lines of its own; leave out --format {self.format}")
+        rows = rows_of(self)
+        if self.format == "md":
+            sys.stdout.write(markdown(over_launches(rows)))
+        else:
+            sys.stdout.write(WRITERS[self.format](rows))
+        return 0
+
+    def _tables(self) -> int:
+        from reports.analysis.cautions import warnings_of
+        from reports.analysis.launches import over_launches
+        from reports.analysis.quality import checklist
+        from reports.records.table import folded
+        from reports.tables.scaling import answer
+        from reports.tables.show import tables
+
+        selection = wanted(self)
+        terminal, rows = console(), list[Measurement]()
+        fit = None
+        if self.fit is not None:
+            from reports.analysis.predicted import beside, open_fit
+
+            fit = open_fit(self.fit)
+        for path in self.files:
+            every = read_noting(path, self.ranks).rows
+            together = folded(every)
+            shown = over_launches(together)
+            rows += shown
+            expected = () if fit is None else (beside(shown, fit),)
+            for table in tables(shown, terminal.width, ascii_only(), *expected):
+                print_table(terminal, table)
+            if best := answer(together, terminal.width):
+                print("\n".join(best))
+            if len(shown) < len(every):
+                note(
+                    f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
+                    " together"
+                )
+            for warning in warnings_of(together):
+                note(f"{path}: {warning}")
+        print_rules(terminal, checklist(rows, limit=selection.limit), self)
+        return expect(selection, rows)
+
+
+class ImportCommand(LogOptions, Command):
+    """Read logs of nccl-tests, OSU, IMB or Busbar."""
+
+    files: tuple[Path, ...] = option("FILE", nargs="+")
+    format: str = option("--format", "table", choices=("table", "csv", "json", "jsonl"))
+    out: Path | None = option("--out  write into this file: .csv, .json or .jsonl")
+
+    def run(self) -> int:
+        """The rows of all files in one form; 2 when a file had none, after reading the others."""
+        from reports.exports.formats import WRITERS
+
+        form = self.format
+        if self.out is not None:
+            form = self.out.suffix.removeprefix(".")
+            if form not in WRITERS:
+                raise ReportError(
+                    f"{self.out}: no format for that ending; use .csv, .json or .jsonl"
+                )
+        status, rows = 0, list[Measurement]()
+        for path in self.files:
+            try:
+                reading = read_noting(path, self.ranks)
+            except ReportError as error:  # the other files are still worth reading
+                note(str(error))
+                status = error.exit_status
+                continue
+            rows += reading.rows
+            if form == "table":
+                from reports.tables.show import import_table
+
+                terminal = console()
+                print_table(terminal, import_table(reading.rows, terminal.width))
+        if form in WRITERS and rows:
+            data = WRITERS[form](rows)
+            if self.out is None:
+                sys.stdout.write(data)
+            else:
+                from busbar.files import write
+
+                write(self.out, data.encode())
+        return status
+
+
+class MdCommand(NoiseOptions, LogOptions, Command):
+    """Markdown for a pull request: a run, or NEW against BASE."""
+
+    base: Path = option("RUN  the run, or the base when NEW is given")
+    new: Path | None = option("NEW  the run to compare with the base", nargs="?")
+
+    def run(self) -> int:
+        """Print the tables."""
+        from reports.analysis.launches import over_launches
+        from reports.tables.markdown import comparison_markdown, markdown
+
+        rows = read_noting(self.base, self.ranks).rows
+        if self.new is None:
+            sys.stdout.write(markdown(over_launches(rows)))
+        else:
+            new = read_noting(self.new, self.ranks).rows
+            comparisons, differing, _ = compared(rows, new, self)
+            rules = rules_of(rows, new, comparisons)
+            sys.stdout.write(comparison_markdown(comparisons, differing, rules))
+        return 0

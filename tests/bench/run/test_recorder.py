@@ -1,0 +1,227 @@
+"""A row is on disk and printed, in that order, or neither; after the closing report nothing is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bench.launch.control_socket import ControlSocket
+from bench.run.recorder import Recorder
+from bench.run.screen import Screen
+from collectives.execution.inproc.world import InprocWorld
+from reports.readers.reading import read
+from reports.records.measurement import Measurement
+from tests.conftest import Run, in_process, on_threads
+from tests.reports.runs import allreduce
+
+# A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
+KILLED = """
+import os, sys
+from bench.cli.main import main
+from bench.run import screen
+from reports.exports import store
+
+def fatal(where, name, first):
+    real, seen = getattr(where, name), []
+    def step(*words):
+        seen.append(1)
+        if first and len(seen) == 4: os.kill(os.getpid(), 9)
+        done = real(*words)
+        if not first and len(seen) == 4: os.kill(os.getpid(), 9)
+        return done
+    setattr(where, name, step)
+
+steps = {"add": (store.Store, "add"), "print": (screen.Screen, "lines")}
+fatal(*steps[sys.argv[2]], sys.argv[3] == "before")
+main("allreduce", ["--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "8K", "-n", "2",
+                   "-A", "ring", "-N", "0", "--limit", "none", "--out", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("step", ["add", "print"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_row_is_on_disk_before_it_is_printed(
+    tmp_path: Path, run: Run, step: str, when: str
+) -> None:
+    """Rule: whichever step a run is killed at, every row that was printed is on disk."""
+    out = tmp_path / "rows.jsonl"
+    done = run(sys.executable, "-c", KILLED, str(out), step, when)
+    printed = len(re.findall(r"^ +\d+ +\d+ +float ", done.stdout, re.MULTILINE))
+    kept = out.read_text().count('"collective"') / 2 if out.exists() else 0  # both placements
+    assert done.returncode == -9 and kept - printed in (0, 1), (printed, kept)
+    assert kept >= 1 or step == "print"
+
+
+def _keeper(folder: Path) -> tuple[Recorder, Path]:
+    file = str(folder / "r.jsonl")
+    options = SimpleNamespace(
+        after=None, out=(file,), nccl_json=None, overwrite=False, append=False
+    )
+    world = SimpleNamespace(rank=0, broadcast=lambda value: value)
+    return (
+        Recorder(cast("InprocWorld", world), Screen(0), cast("Any", options), ControlSocket()),
+        folder / "r.jsonl",
+    )
+
+
+def _result() -> list[Measurement]:
+    return allreduce("ring", 2, 8, (1e-3,) * 3).every
+
+
+def test_after_the_closing_report_there_is_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a thread that measures on prints and stores nothing more, however often it tries."""
+    keeper, path = _keeper(tmp_path)
+    go, ended = threading.Event(), threading.Event()
+
+    def measure() -> None:
+        while not ended.is_set() or keeper_rows.append(1) or len(keeper_rows) < 50:
+            keeper.row(_result(), ["a row"])
+            keeper.say(["a header"])
+            go.set()
+
+    keeper_rows: list[int] = []
+    thread = threading.Thread(target=measure)
+    thread.start()
+    assert go.wait(30)
+    keeper.end(lambda: ["the report"], "interrupted")
+    ended.set()
+    thread.join()
+    keeper.end(lambda: ["another report"])
+    out, err = capsys.readouterr()
+    rows, _, after = out.partition("the report\n")
+    assert rows.count("a row") == path.read_text().count("times_s") == len(keeper.results)
+    assert after == "" and err == "busbar: interrupted\n"
+
+
+def test_whoever_ends_a_run_does_not_wait_for_a_pager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a row that nobody reads holds up neither the display nor the end."""
+    monkeypatch.setattr("bench.run.recorder._PATIENCE_S", 0.01)
+    keeper, _ = _keeper(tmp_path)
+    inside, go = threading.Event(), threading.Event()
+
+    @contextmanager
+    def blocked() -> Iterator[None]:
+        inside.set()
+        go.wait(30)
+        yield
+
+    monkeypatch.setattr("bench.run.screen.output", blocked)
+    thread = threading.Thread(target=keeper.row, args=(_result(), ["a row"]))
+    thread.start()
+    assert inside.wait(30)
+    keeper.end(lambda: ["the report"], "interrupted")
+    assert thread.is_alive()
+    go.set()
+    thread.join()
+
+
+def test_two_runs_with_one_file(tmp_path: Path) -> None:
+    """Rule: the second is refused in one line, before it measures."""
+    keeper, path = _keeper(tmp_path)
+    status, out, err = on_threads("allreduce", "--ranks 2 --out", str(path))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "is being written by a run" in err
+    keeper.end(list)
+
+
+_ROW = "--ranks 2 -b 1K -e 1K -n 1 -A ring --placement out"
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv"])
+def test_results_are_only_replaced_where_that_is_said(tmp_path: Path, ending: str) -> None:
+    """Rule: a file with results is refused before anything is measured, added to, or replaced.
+
+    Only JSON lines are added to, and they stay as they were.
+    """
+    file = tmp_path / f"run{ending}"
+
+    def sizes(*more: str) -> tuple[int, str]:
+        status, out, err = on_threads("allreduce", _ROW, "--out", str(file), *more)
+        assert (status == 2) == (not out)
+        return status, err
+
+    assert sizes()[0] == 0
+    before = file.read_bytes()
+    status, err = sizes()
+    assert status == 2 and err.count("\n") == 1
+    assert "run" + ending in err and "--append" in err and "--overwrite" in err
+    assert file.read_bytes() == before
+    if ".jsonl" not in ending:
+        assert sizes("--append")[0] == 2 and file.read_bytes() == before
+    else:
+        assert sizes("--append", "-b 2K -e 2K")[0] == 0
+        assert [row.size for row in read(file).rows] == [1024, 2048]
+    assert sizes("--overwrite", "-b 4K -e 4K")[0] == 0
+    assert [row.size for row in read(file).rows] == [4096]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_earlier_records_survive_byte_for_byte(tmp_path: Path, packed: bool) -> None:
+    """Rule: --append leaves earlier lines as they are: spaces, unknown fields, noise, a cut line.
+
+    Also in a gzip file of several members, or without an end, as killed runs leave it.
+    """
+    plain = tmp_path / "plain.jsonl"
+    assert on_threads("allreduce", _ROW, "--out", str(plain))[0] == 0
+    environment, line = plain.read_bytes().splitlines()
+    record = json.loads(line)
+    odd = {**record, "noise": {"others": [0.25]}, "of_a_newer_version": [1, {"a": "\x1b"}]}
+    lines = [environment, json.dumps(odd).encode(), b"no record", line, line[:-9]]
+    before = b"\n".join(lines)
+    file = tmp_path / ("run.jsonl.gz" if packed else "run.jsonl")
+    half = len(before) // 2
+    members = gzip.compress(before[:half]) + gzip.compress(before[half:])
+    file.write_bytes(members[:-8] if packed else before)  # 8: the check at a member's end
+    for _ in range(2):
+        assert on_threads("allreduce", _ROW, "--append --out", str(file))[0] == 0
+        after = gzip.decompress(file.read_bytes()) if packed else file.read_bytes()
+        assert after.startswith(before + b"\n") and len(after) > len(before) + len(line)
+        before = after.removesuffix(b"\n")
+    assert [row.size for row in read(file).rows] == [1024] * 4
+
+
+def test_append_adds_to_no_other_file(tmp_path: Path) -> None:
+    """Rule: a file without a record is refused with --append, and left alone."""
+    file = tmp_path / "notes.jsonl"
+    file.write_text('{"mine": 1}\n')
+    status, out, err = on_threads("allreduce", _ROW, "--append --out", str(file))
+    assert (status, out, err.count("\n")) == (2, "", 1) and "no records in it" in err
+    assert file.read_text() == '{"mine": 1}\n'
+
+
+def test_several_launches_add_to_one_file(tmp_path: Path) -> None:
+    """Rule: with --append the rows of all launches stand behind the older ones."""
+    file = tmp_path / "run.jsonl"
+    launches = f"--launches 2 {_ROW} --out {file} --transport inproc"
+    assert on_threads("allreduce", _ROW, "--out", str(file))[0] == 0
+    status, out, err = in_process("allreduce", launches)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert in_process("allreduce", launches, "--append")[0] == 0
+    assert len(read(file).rows) == 3
+    assert in_process("allreduce", launches, "--overwrite")[0] == 0
+    assert len(read(file).rows) == 2
+
+
+def test_a_folder_of_other_files_is_no_run_directory(tmp_path: Path) -> None:
+    """Rule: an empty folder, or one with runs, takes a run; another one stays as it is."""
+    (tmp_path / "mine").mkdir()
+    for _ in range(2):
+        assert on_threads("allreduce", _ROW, "--out", str(tmp_path / "mine"))[0] == 0
+    assert len(read(tmp_path / "mine").rows) == 2
+    status, out, err = on_threads("allreduce", _ROW, "--out", str(tmp_path))
+    assert (status, out, err.count("\n")) == (2, "", 1) and "has files, and no run" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

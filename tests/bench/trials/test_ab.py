@@ -1,0 +1,182 @@
+"""``bench.ab``: two commands interleaved, decided or not, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.trials.ab import PairedRows, side, together
+from busbar.errors import ReportError, Unsupported
+from reports.readers.reading import read
+from tests.command import command
+from tests.conftest import Run, good
+from tests.reports.runs import allreduce, noisy, rows, timed
+
+LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
+# size count type redop root time algbw busbw #wrong time algbw busbw #wrong
+  1024  256  float  sum  -1  {0}.00  0.1  0.1  0  {0}.00  0.1  0.1  0
+"""
+
+main = command("ab")
+
+
+def _log(folder: Path, name: str, time: int) -> list[str]:
+    path = folder / f"all_reduce_perf-{name}.txt"
+    path.write_text(LOG.format(time))
+    return [sys.executable, "-c", f"print(open({str(path)!r}).read())"]
+
+
+def test_any_command_whose_log_is_read_is_a_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: rounds go on until it is decided, and no longer; both sides' launches are kept."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
+    assert main(["--seed", "1", "--out", str(tmp_path / "kept"), "--", *a, "--", *b]) == 0
+    out, err = capsys.readouterr()
+    assert "+100.0%" in out and "slower" in out and err.count("round ") == 4
+    names = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert names == [f"{one}-00{n}.txt" for one in "ab" for n in (1, 2, 3, 4)]
+    assert {"(AB)", "(BA)"} >= {line.split()[3].rstrip(":") for line in err.splitlines()}
+
+
+def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: what is not decided by then is undecided, and that is said."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
+    assert main(["--most", "2", "--", *a, "--", *b]) == 0
+    out, err = capsys.readouterr()
+    assert "undecided" in out and "2 of 2 rows are undecided" in err
+
+
+def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path) -> None:
+    """Rule: a benchmark is a side by its name; records have the seed; what differs is compared.
+
+    Two algorithms take turns in one launch, unless they are to be separate.
+    """
+    rest = ("--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "2K", "-n", "9", "-N2")
+    words = [w for name in ("ring", "ps") for w in ("--", "allreduce", *rest, "-A", name)]
+    for separate, files in (((), ["ab"]), (("--separate",), ["a", "b"])):
+        folder = tmp_path / "-".join(files)
+        argv = ("-m", "bench.ab", *separate, "--most", "1", "--seed", "5", "--out", str(folder))
+        out = good(run(sys.executable, *argv, *words))
+        assert "compared: algorithm ring against ps" in out
+        assert sorted(path.name for path in folder.iterdir()) == [f"{x}-001.jsonl" for x in files]
+        kept = [read(path).rows for path in folder.iterdir()]
+        assert all(
+            rows[0].run.environment["launch"] == {"number": 1, "of": 0, "seed": 5} for rows in kept
+        )
+        assert [len(rows) for rows in kept] == [16 // len(files)] * len(files)  # a placement a row
+        assert len(out.splitlines()) == 3 + 1 + 4  # two sizes, two placements
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "algorithms"),
+    [
+        (["-A", "ring"], ["-A", "ps"], ("ring", "ps")),
+        (
+            ["-A", "double_tree:segments=4"],
+            ["-A", "library"],
+            ("double_tree:segments=4", "library"),
+        ),
+        (["-A", "ring"], ["-A", "ring"], None),
+        (["-A", "ring,ps"], ["-A", "ps"], None),
+        (["-A", "ring", "-e", "1M"], ["-A", "ps"], None),
+        (["-A", "ring"], ["-A", "ring", "--sync", "window"], None),
+    ],
+)
+def test_two_algorithms_share_launches_and_nothing_else_does(
+    a: list[str], b: list[str], algorithms: tuple[str, str] | None
+) -> None:
+    """Rule: one launch measures both sides where they differ in one algorithm each, only there."""
+    both = together(*(side(name, ["allreduce", *words]) for name, words in (("A", a), ("B", b))))
+    assert (both and both.algorithms) == algorithms
+    if both and algorithms:
+        assert both.side.words[-4:] == ("-A", algorithms[0], "-A", algorithms[1])
+    other = side("B", ["allgather", "-A", "ring"])
+    assert together(side("A", ["allreduce", "-A", "ps"]), other) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "said"),
+    [
+        ([], 2, "two commands are needed"),
+        (["--", "allreduce"], 2, "two commands are needed"),
+        (["--", "--", "allreduce"], 2, "no command A"),
+        (["--", "allreduce", "--frob", "--", "allreduce"], 2, "--frob"),
+        (["--", "allreduce", "--ranks", "2,4", "--", "allreduce"], 2, "one launch"),
+        (["--frob", "--", "allreduce", "--", "allreduce"], 2, "--frob"),
+        (["--", "/no/such", "--", "/no/such"], 1, "cannot be started"),
+        (["--", sys.executable, "-c", "1", "--", sys.executable, "-c", "1"], 1, "nothing to"),
+        (["--", sys.executable, "-c", "1/0", "--", sys.executable, "-c", "1/0"], 1, "ZeroDivision"),
+    ],
+)
+def test_misuse_is_one_line(
+    argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: what cannot be compared is refused in a line, before anything runs where it can be."""
+    assert main(argv) == status
+    out, err = capsys.readouterr()
+    assert said in err and not out and len(err.splitlines()) == 1
+
+
+def test_builds_are_known_by_what_they_start() -> None:
+    """Rule: another Python's benchmark writes records, but is told nothing that it may not know."""
+    made = side("A", ["/old/bin/python", "-m", "bench.allreduce", "--ranks", "2"])
+    assert made.ours and not made.shuffles
+    assert side("A", ["mpirun", "-n", "2", "busbar", "allreduce"]).ours
+    assert not side("A", ["all_reduce_perf", "-b", "8"]).ours
+    assert side("A", ["allreduce", "-n", "3"]).shuffles
+    with pytest.raises(Unsupported, match="no command"):
+        side("A", [])
+
+
+def test_turns_of_a_launch_are_compared_turn_by_turn() -> None:
+    """Rule: where a launch measured both sides, a level that one turn had is no difference."""
+    pairs, levels = PairedRows(0.01), (1.0, 1.5, 0.7)
+    random = np.random.default_rng(1)
+    for number in range(8):
+        place = {"launch": {"number": number, "of": 0, "seed": 1}}
+        turns = [
+            allreduce(name, 2, 1024, 1e-5 * level * slow * random.lognormal(0, 1e-3, 9),
+                      environment=place)
+            for level in levels
+            for name, slow in (("ring", 1.0), ("ps", 1.05))
+        ]  # fmt: skip
+        made = rows(turns)
+        pairs.add(*([r for r in made if r.algorithm == name] for name in ("ring", "ps")))
+    assert pairs.words == ["slower"] and "+5.0%" in list(pairs.lines())[-1]
+
+
+def test_pairs_are_decided_row_by_row() -> None:
+    """Rule: what is 8 % slower is called so, what is alike indistinguishable within the noise."""
+    pairs = PairedRows(0.03)
+    for turn in range(12):
+        pairs.add(rows(noisy(turn)), rows(noisy(100 + turn, slow=1.08)))
+    assert sorted(pairs.words) == ["indistinguishable"] * 3 + ["slower"] * 3 and pairs.decided
+    with pytest.raises(ReportError, match="nothing to compare"):
+        PairedRows(0.01).add(rows(noisy(1))[:1], rows(noisy(1))[1:2] + rows(noisy(1))[4:])
+
+
+def test_sides_that_are_timed_otherwise_say_so() -> None:
+    """Rule: rank 0's time against the slowest rank's, or loop against each, is what is compared."""
+    pairs = PairedRows(0.01)
+    usual, other = (
+        rows([allreduce("ring", 2, 1024, timed((1e-5, 2e-5), **how))])
+        for how in ({}, {"across": "rank0", "timing": "loop"})
+    )
+    pairs.add(usual, other)
+    assert pairs.against == "timing each against loop, across max against rank0"
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, 4), (False, 1)])
+def test_a_launch_that_fails_gives_its_status(
+    own: bool, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a lost rank of a benchmark is one of `ab`; a stranger's status is not ours."""
+    script = tmp_path / "busbar"
+    script.write_text("raise SystemExit(4)")
+    failing = [sys.executable, str(script), "allreduce" if own else "other"]
+    assert main(["--", *failing, "--", *failing]) == status
+    assert "exit status 4" in capsys.readouterr().err

@@ -1,0 +1,739 @@
+"""Findings of ``check``: what costs a machine performance, with evidence and remedy.
+
+A rule is a function from a topology to findings. A rule whose facts are missing finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+from busbar.units import format_frequency
+from topology.model.rates import pcie, published
+from topology.model.topology import Device, Kind, Level, LinkKind, Topology
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``harm`` orders findings: a rough share, 0 to 1, of what is lost where it hits (1: broken).
+
+    ``code`` is stable, for scripts; ``subjects`` are device ids, or pairs as ``GPU0-GPU1``.
+    """
+
+    code: str
+    harm: float
+    subjects: tuple[str, ...]
+    summary: str
+    evidence: str
+    remedy: str
+
+
+def likes(topology: Topology) -> list[list[Device]]:
+    """The GPUs in groups of one model; GPUs whose model nobody knows are like no other."""
+    models: dict[str, list[Device]] = {}
+    for gpu in topology.gpus:
+        model = gpu.get("model") or gpu.name
+        if model:
+            models.setdefault(str(model), []).append(gpu)
+    return list(models.values())
+
+
+def at_work(gpu: Device) -> bool:
+    """Whether the GPU is known not to idle; idle ones lower clocks and PCIe generation on purpose.
+
+    A desktop card in P8 may well claim a power cap and no idleness, hence both are asked.
+    """
+    pstate, idle = gpu.get("pstate"), gpu.get("idle")
+    return (
+        idle is not True and pstate in ("P0", "P1", "P2", None) and (idle, pstate) != (None, None)
+    )
+
+
+def listing(values: Iterable[tuple[str, str]]) -> str:
+    """``1.683 GHz: GPU1, GPU4; 1.771 GHz: GPU0`` out of (device, value) pairs."""
+    groups: dict[str, list[str]] = {}
+    for device, value in values:
+        groups.setdefault(value, []).append(device)
+    return "; ".join(f"{value}: {', '.join(groups[value])}" for value in sorted(groups))
+
+
+def grouped(
+    code: str,
+    harm: float,
+    rows: Sequence[tuple[str, str]],
+    summary: str,
+    remedy: str,
+    subjects: Iterable[str] | None = None,
+) -> list[Finding]:
+    """One finding out of (subject, what is stated of it) rows; none where there are no subjects.
+
+    ``subjects``: those of the rows that the finding is about, by default all.
+    """
+    about = tuple(dict.fromkeys((one for one, _ in rows) if subjects is None else subjects))
+    return [Finding(code, harm, about, summary, listing(rows), remedy)] if about else []
+
+
+#: Clocks closer than this are the same: drivers round to steps.
+_SAME = 0.01
+_HARD = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+
+
+def memory_errors(topology: Topology) -> list[Finding]:
+    """Uncorrected errors end jobs; failed row remapping means that the card must be replaced."""
+    gpus = topology.gpus
+    counted = {name: _counted(gpus, f"ecc_{name}") for name in ("uncorrected", "corrected")}
+    failed = [(gpu.id, "row remapping failed") for gpu in gpus if gpu.get("rows_failed") is True]
+    waiting = [(gpu.id, "reset pending") for gpu in gpus if gpu.get("rows_pending") is True]
+    return [
+        *grouped(
+            "ecc-uncorrected",
+            1.0,
+            [*counted["uncorrected"], *failed],
+            "memory errors that ECC could not correct",
+            "drain the node, reset the GPU, and replace it if errors return",
+        ),
+        *grouped(
+            "ecc-rows-pending",
+            0.3,
+            waiting,
+            "bad memory rows wait to be replaced by spare ones",
+            "reset the GPU (nvidia-smi -r) or reboot",
+        ),
+        *grouped(
+            "ecc-corrected",
+            0.02,
+            counted["corrected"],
+            "ECC corrects memory errors",
+            "watch the count; a rising one announces a failing card",
+        ),
+    ]
+
+
+def _counted(gpus: tuple[Device, ...], name: str) -> list[tuple[str, str]]:
+    word = name.removeprefix("ecc_")
+    return [(gpu.id, f"{n:.0f} {word}") for gpu in gpus if (n := gpu.number(name) or 0) > 0]
+
+
+def ecc_mode(topology: Topology) -> list[Finding]:
+    """Like GPUs with and without ECC differ in memory size and bandwidth."""
+    findings = []
+    for group in likes(topology):
+        known = [gpu for gpu in group if gpu.get("ecc") is not None]
+        modes = [(gpu.id, "ECC on" if gpu.get("ecc") else "ECC off") for gpu in known]
+        if len({mode for _, mode in modes}) > 1:
+            remedy = "set the same on all: nvidia-smi -e 1, then reset"
+            findings += grouped(
+                "ecc-mode-differs", 0.06, modes, "like GPUs differ in their ECC mode", remedy
+            )
+    return findings
+
+
+def fabric(topology: Topology) -> list[Finding]:
+    """An NVSwitch machine without its fabric has no NVLink at all, and CUDA does not start."""
+    bad = []
+    for gpu in topology.gpus:
+        state = str(gpu.get("fabric_state") or "")
+        status = str(gpu.get("fabric_status") or "success")
+        if state in ("not started", "in progress"):
+            bad.append((gpu.id, f"fabric {state}"))
+        elif state == "completed" and status != "success":
+            bad.append((gpu.id, f"fabric registration: {status}"))
+    remedy = "start nvidia-fabricmanager, of the driver's own version, and look into its log"
+    up = {gpu.id for gpu in topology.gpus} - {id for id, _ in bad}
+    ill = [(gpu.id, state) for gpu in topology.gpus if gpu.id in up and (state := _illness(gpu))]
+    return [
+        *grouped("nvswitch-fabric", 1.0, bad, "the NVSwitch fabric is not up", remedy),
+        *grouped(
+            "nvswitch-fabric-health",
+            0.6,
+            ill,
+            "the NVSwitch fabric is not healthy",
+            "drain the node and reset its GPUs; if it stays, look into the logs of "
+            "nvidia-fabricmanager and of the switches (NVLSM, nvidia-smi -q, Fabric) for the cause",
+        ),
+    ]
+
+
+def _illness(gpu: Device) -> str:
+    """What a GPU states of the health of its fabric, "" where nothing is wrong."""
+    problems = gpu.get("fabric_problems")
+    words = [str(word) for word in problems] if isinstance(problems, tuple) else []
+    summary = str(gpu.get("fabric_health") or "healthy")
+    return ", ".join([*([] if summary == "healthy" else [summary]), *words])
+
+
+def throttling(topology: Topology) -> list[Finding]:
+    """Clocks that the driver or the board holds down now."""
+    board: list[tuple[str, str]] = []
+    driver: list[tuple[str, str]] = []
+    for gpu in topology.gpus:
+        reasons = gpu.get("throttle")
+        if isinstance(reasons, tuple) and reasons and at_work(gpu):
+            hard = any(word in _HARD for word in reasons)
+            (board if hard else driver).append((gpu.id, ", ".join(map(str, reasons))))
+    return [
+        *grouped(
+            "throttled-by-board",
+            0.5,
+            board,
+            "the board holds clocks down",
+            "look at cooling and power supply: the board itself asks for lower clocks",
+        ),
+        *grouped(
+            "throttled",
+            0.1,
+            driver,
+            "the driver holds clocks down",
+            "raise the power limit (nvidia-smi -pl) or cool better, if the rating allows",
+        ),
+    ]
+
+
+def clocks(topology: Topology) -> list[Finding]:
+    """Like GPUs with unlike clocks: a collective is as fast as the slowest of its ranks."""
+    findings = []
+    for group in likes(topology):
+        for what in ("memory", "sm"):
+            finding = _clock(group, what)
+            if finding:
+                findings.append(finding)
+    return findings
+
+
+def _clock(group: list[Device], what: str) -> Finding | None:
+    names = [f"clock_{what}_app_hz", f"clock_{what}_max_hz"]
+    if all(at_work(gpu) and gpu.get("pstate") == group[0].get("pstate") for gpu in group):
+        # Clocks of the moment compare only between GPUs that are at work in the same state.
+        names.append(f"clock_{what}_hz")
+    for name in names:
+        values = [(gpu.id, number) for gpu in group if (number := gpu.number(name))]
+        if len(values) < 2:
+            continue
+        low, high = min(n for _, n in values), max(n for _, n in values)
+        if low >= high * (1 - _SAME):
+            continue
+        lag = 1 - low / high
+        which = {"app": "application clock", "max": "highest clock"}.get(
+            name.split("_")[2], "clock now"
+        )
+        slow = tuple(id for id, number in values if number < high * (1 - _SAME))
+        return Finding(
+            f"{what}-clock-differs",
+            # A clock's share of the time is paid by every rank, as all wait for the slowest; the
+            # field report saw up to three times the clock's lag in training throughput.
+            min(1.0, (3 if what == "memory" else 1) * lag),
+            slow,
+            f"{'memory' if what == 'memory' else 'SM'} clocks differ by {lag:.1%} among like GPUs "
+            f"({group[0].get('model') or group[0].name})"
+            + (f"; training may lose up to {3 * lag:.0%}" if what == "memory" else ""),
+            f"{which}: " + listing((id, format_frequency(number, ".4f")) for id, number in values),
+            "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS "
+            "or board revision, or leave the slow ones out of jobs that use the others",
+        )
+    return None
+
+
+def power_limits(topology: Topology) -> list[Finding]:
+    """A limit below the one that the board was shipped with."""
+    low = []
+    for gpu in topology.gpus:
+        limit, default = gpu.number("power_limit_w"), gpu.number("power_default_w")
+        if limit and default and limit < default * (1 - _SAME):
+            low.append((gpu.id, f"{limit:.0f} of {default:.0f} W"))
+    remedy = "nvidia-smi -pl, unless the limit is meant"
+    return grouped("power-limit-lowered", 0.05, low, "power limits below the default", remedy)
+
+
+def models(topology: Topology) -> list[Finding]:
+    """GPUs of several models in one machine: each collective runs at the slowest one's pace."""
+    groups = likes(topology)
+    if len(groups) < 2:
+        return []
+    rows = [(gpu.id, str(gpu.get("model") or gpu.name)) for group in groups for gpu in group]
+    most = max(groups, key=len)
+    others = [gpu.id for group in groups for gpu in group if group is not most]
+    summary = f"{len(groups)} GPU models in one machine"
+    return grouped("mixed-models", 0.04, rows, summary, "keep a job within one model", others)
+
+
+GPU_RULES = (memory_errors, ecc_mode, fabric, throttling, clocks, power_limits, models)
+
+
+#: Bytes per second of a port that jobs may talk over: 10 Gbit/s.
+_LEAST_FABRIC = 1.25e9
+
+
+def pcie_width(topology: Topology) -> list[Finding]:
+    """Lanes below what the device can do: lost until somebody reseats or moves the card.
+
+    In a virtual machine nobody can, and the provider may have given all of a kind so few.
+    """
+    lost: list[tuple[str, str]] = []
+    narrow: list[tuple[str, str]] = []
+    share = 0.0
+    for device in _pcie_devices(topology):
+        width, most = device.number("pcie_width"), device.number("pcie_width_max")
+        port = device.number("port_width_max")
+        if not width or not most or width >= most:
+            continue
+        share = max(share, 1 - width / most)
+        text = f"x{width:.0f} of x{most:.0f}"
+        if port and width >= port:
+            narrow.append((device.id, f"{text}, the port {device.get('port_busid')} has no more"))
+        else:
+            lost.append((device.id, text))
+    reseat = "reseat the card or riser, look for a slot that shares lanes, then for a bent pin"
+    move = "move the card to a slot with all of its lanes"
+    return [
+        *grouped("pcie-width", share, lost, "PCIe links trained below their width", reseat),
+        *grouped("pcie-slot-width", share, narrow, "slots narrower than their cards", move),
+    ]
+
+
+def pcie_generation(topology: Topology) -> list[Finding]:
+    """A generation below what device and port agree on, in a device that is not merely idle."""
+    rows: list[tuple[str, str]] = []
+    share = 0.0
+    for device in _pcie_devices(topology):
+        gen, most = device.number("pcie_gen"), device.number("pcie_gen_max")
+        port = device.number("port_gen_max")
+        if not gen or not most or (device.kind is Kind.GPU and not at_work(device)):
+            continue
+        most = min(most, port) if port else most
+        if gen < most:
+            rows.append((device.id, f"gen{gen:.0f} of gen{most:.0f}"))
+            share = max(share, 1 - pcie(int(gen), 1) / pcie(int(most), 1))
+    remedy = "set the slot's link speed in the BIOS, reseat the card, try without the riser"
+    summary = "PCIe links trained below their generation"
+    return grouped("pcie-generation", share, rows, summary, remedy)
+
+
+def pcie_unlike(topology: Topology) -> list[Finding]:
+    """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
+    findings = list[Finding]()
+    for group in likes(topology):
+        rates = {
+            gpu: pcie(int(gen), int(width))
+            for gpu in group
+            if (gen := gpu.number("pcie_gen_max")) and (width := gpu.number("pcie_width_max"))
+        }
+        best, worst = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
+        if worst == best:
+            continue
+        values = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
+        less = [gpu.id for gpu, rate in rates.items() if rate < best]
+        summary, remedy = "like GPUs in unlike slots", "move the GPU to a slot like the others'"
+        findings += grouped("pcie-slots-differ", 1 - worst / best, values, summary, remedy, less)
+    return findings
+
+
+def nvlinks_missing(topology: Topology) -> list[Finding]:
+    """Boards soldered to their neighbours of which no NVLink is up; MIG devices have none."""
+    rows = [
+        (gpu.id, f"0 NVLinks up, {known.nvlinks} are published for {gpu.get('model') or gpu.name}")
+        for gpu in topology.gpus
+        if (known := published(gpu.get("model") or gpu.name)) and known.nvlinks
+        if gpu.get("nvlinks") == 0 and gpu.get("mig") is not True
+    ]
+    remedy = (
+        "look into nvidia-fabricmanager's log and reset the GPUs; have the baseboard checked. A"
+        " virtual machine that was given one GPU of a board has no NVLinks by design"
+    )
+    return grouped("nvlinks-missing", 0.9, rows, "no NVLink is up on boards that have them", remedy)
+
+
+def nvlinks(topology: Topology) -> list[Finding]:
+    """NVLinks that are down, or fewer or slower than those of like GPUs; and their errors."""
+    findings = []
+    for group in likes(topology) or [list(topology.gpus)]:
+        findings += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
+    wrong = [(g.id, f"{n:.0f} errors") for g in topology.gpus if (n := g.number("nvlink_errors"))]
+    remedy = "clear the counters, run a load, read again; links whose count rises are failing"
+    return findings + grouped(
+        "nvlink-errors", 0.05, wrong, "NVLinks had to repeat or recover", remedy
+    )
+
+
+def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
+    wired = _wired(topology)
+    known = {gpu: n for gpu in group if (n := _links(gpu, wired.get(gpu.id, []))) is not None}
+    # NCCL's XML has no word of links that are down: beside GPUs of its kind there should be some.
+    kinds = {gpu.get("sm") for gpu, n in known.items() if n} - {None}
+    bare = [gpu for gpu in group if gpu not in known and not wired.get(gpu.id)]
+    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds}
+    # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
+    down = {
+        gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
+    }
+    full = max((n + len(down.get(gpu, ())) for gpu, n in known.items()), default=0)
+    most = max(known.values(), default=0)
+    hurt = {gpu: n for gpu, n in known.items() if n < most or gpu in down}
+    if not hurt:
+        return []
+    evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known.items())
+    for gpu, numbers in down.items():
+        evidence += f"; {gpu.id}: link {', '.join(map(str, numbers))} down"
+    return [
+        Finding(
+            "nvlink-down",
+            1 - min(hurt.values()) / full,
+            tuple(gpu.id for gpu in hurt),
+            "NVLinks are down, or fewer than on like GPUs",
+            evidence,
+            "reset the GPUs; on NVSwitch machines look into nvidia-fabricmanager's log; reseat the "
+            "NVLink bridge; have the baseboard checked",
+        )
+    ]
+
+
+def _nvlink_rates(group: list[Device]) -> list[Finding]:
+    rates = {gpu.id: rate for gpu in group if (rate := gpu.number("nvlink_rate"))}
+    top = max(rates.values(), default=0.0)
+    slow = [id for id, rate in rates.items() if rate < top * 0.99]
+    values = [(id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items()]
+    summary, remedy = "NVLinks slower than on like GPUs", "reset the GPUs, then the machine"
+    harm = 1 - min(rates.values(), default=0.0) / (top or 1)
+    return grouped("nvlink-slow", harm, values, summary, remedy, slow)
+
+
+def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
+    """By device, the other ends of its NVLinks with the number of links to each."""
+    counts: dict[str, list[tuple[str, int]]] = {}
+    for link in topology.graph.topology.links:
+        if link.kind is LinkKind.NVLINK:
+            counts.setdefault(link.a, []).append((link.b, link.count))
+            counts.setdefault(link.b, []).append((link.a, link.count))
+    return counts
+
+
+def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
+    """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
+    stated = gpu.whole("nvlinks")
+    if stated is not None:
+        return stated
+    # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
+    switched = any(end.startswith("NVS") for end, _ in wired)
+    return sum(count for _, count in wired) if switched else None
+
+
+def redirected(topology: Topology) -> list[Finding]:
+    """ACS and a translating IOMMU send traffic between neighbours through the root complex."""
+    acs: list[tuple[str, str]] = []
+    translated: list[tuple[str, str]] = []
+    for gpu in topology.gpus:
+        path = [gpu, *topology.ancestors(gpu.id)]
+        ports = [str(d.get("port_busid")) for d in path if d.get("port_acs") is True]
+        if ports:
+            acs.append((gpu.id, f"ACS redirects at {', '.join(ports)}"))
+        if str(gpu.get("iommu") or "").startswith("DMA"):
+            translated.append((gpu.id, f"IOMMU domain {gpu.get('iommu')}"))
+    return [
+        *grouped(
+            "acs",
+            0.5,
+            acs,
+            "PCIe ACS sends P2P through the root complex",
+            "turn ACS off in the BIOS, or clear its control bits with setpci after each boot",
+        ),
+        *grouped(
+            "iommu",
+            0.4,
+            translated,
+            "the IOMMU translates, which slows or forbids P2P",
+            "boot with iommu=pt (intel_iommu=on iommu=pt), or off",
+        ),
+    ]
+
+
+def far_from_nic(topology: Topology) -> list[Finding]:
+    """GPUs whose nearest NIC is beyond the CPU, though the NIC could be as near as others' are."""
+    nics = [nic.id for nic in _fabric_nics(topology)]
+    if flat(topology):
+        return []  # nothing is known of how far anything is
+    nearest: dict[str, tuple[Level, str]] = {}
+    for gpu in topology.gpus:
+        levels = [
+            (level, nic)
+            for nic in nics
+            if (level := topology.relation(gpu.id, nic).level) is not None
+        ]
+        if levels:
+            nearest[gpu.id] = min(levels)
+    if not nearest:
+        return []
+    near = max(min(nearest.values())[0], Level.PXB)
+    far = [id for id, (level, _) in nearest.items() if level is Level.SYS or level > near]
+    harm = 0.4 if any(nearest[id][0] is Level.SYS for id in far) else 0.2
+    values = [(id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items()]
+    remedy = (
+        "keep communication between nodes on the GPUs near a NIC, or move a NIC to their switch or"
+        " socket"
+    )
+    return grouped("far-from-nic", harm, values, "GPUs far from every NIC", remedy, far)
+
+
+def flat(topology: Topology) -> list[Finding]:
+    """Every pair SYS although NUMA affinities agree: a virtual machine that hides its PCIe tree."""
+    gpus = topology.gpus
+    homes = {gpu.get("numa_affinity") for gpu in gpus}
+    if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
+        return []
+    relations = (topology.relation(a.id, b.id) for a, b in combinations(gpus, 2))
+    if any(r.level is not Level.SYS or r.nvlinks for r in relations):
+        return []
+    pairs = len(gpus) * (len(gpus) - 1) // 2
+    return [
+        Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus),
+        "every pair is SYS, though GPUs share NUMA nodes",
+                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without "
+                f"the PCIe tree",
+                "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
+    ]  # fmt: skip
+
+
+def _fabric_nics(topology: Topology) -> list[Device]:
+    """NICs that carry RDMA where any is known to; bridges and management ports are no one's NIC."""
+    rdma = [n for n in topology.nics if _is_rdma(n)]
+    real = [n for n in topology.nics if n.busid or not n.get("net_names")]
+    return rdma or [n for n in real if not _for_management(n)]
+
+
+def _for_management(nic: Device) -> bool:
+    """A port that jobs do not talk over: slower than 10 Gbit/s, or on a bus of that kind."""
+    rates = (nic.number("net_rate"), nic.number("pcie_rate"))
+    slow = any(rate is not None and 0 < rate < _LEAST_FABRIC for rate in rates)
+    return slow or nic.net_name.startswith(("usb", "enx", "bmc", "idrac", "ipmi"))
+
+
+def _is_rdma(nic: Device) -> bool:
+    families = ("mlx", "ib", "rdma", "roce", "hfi", "efa", "irdma", "bnxt_re")
+    return any(name.startswith(families) for name in nic.net_names)
+
+
+def _pcie_devices(topology: Topology) -> list[Device]:
+    """GPUs, NICs that jobs use, and the bridges above either.
+
+    None of a virtual machine, whose links are as they were given to it.
+    """
+    ends = [d for d in (*topology.gpus, *_fabric_nics(topology)) if not _virtual(topology, d)]
+    above = {one.id: one for end in ends for one in topology.ancestors(end.id)}
+    return [*ends, *(one for one in above.values() if one.kind is Kind.BRIDGE)]
+
+
+def _virtual(topology: Topology, device: Device) -> bool:
+    guest = str(device.get("virtualization") or "").lower() in ("pass-through", "vgpu")
+    return guest or topology.get("hypervisor") is True
+
+
+LINK_RULES = (
+    pcie_width,
+    pcie_generation,
+    pcie_unlike,
+    nvlinks,
+    nvlinks_missing,
+    redirected,
+    far_from_nic,
+    flat,
+)
+
+
+_P2P_WORDS = {
+    "CNS": "chipset not supported",
+    "GNS": "GPU not supported",
+    "TNS": "topology not supported",
+    "DR": "disabled by registry key",
+    "NS": "not supported",
+}
+_ALLOW = (
+    "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS"
+    " (above 4G decoding, resizable BAR), and at the virtual machine's settings"
+)
+_WAY = "No source says what connects them: add nvidia-smi topo -m"
+_MOST_PAIRS = 12
+#: A rate below this share of the expected one is not explained by protocol or size.
+_SHARE = 0.5
+#: Without P2P data goes twice over PCIe, through the host's memory.
+_STAGED = 0.5
+_UNLIKE = 0.75
+
+
+def p2p(topology: Topology) -> list[Finding]:
+    """GPU pairs whose P2P the driver refuses, though their path would carry it or is unknown."""
+    rows: list[tuple[str, str]] = []
+    unknown: list[tuple[str, str]] = []
+    for a, b in topology.stated(topology.gpus, "p2p_read", "p2p_access"):
+        relation = topology.relation(a, b)
+        near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
+        if not (relation.nvlinks or near or relation.level is None):
+            continue
+        group = unknown if relation.level is None and not relation.nvlinks else rows
+        words = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))}
+        refused = sorted(str(word) for word in words if word in _P2P_WORDS)
+        if refused:
+            group.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
+        elif any(topology.pair(x, y, "p2p_access") is False for x, y in ((a, b), (b, a))):
+            group.append((f"{a}-{b}", "no peer access for CUDA"))
+    return [
+        *_pairs("p2p-refused", 0.5, rows, "no P2P where the path would allow it", _ALLOW),
+        *_pairs("p2p-unavailable", 0.3, unknown, "no P2P between GPUs", f"{_ALLOW}. {_WAY}"),
+    ]
+
+
+def _pairs(
+    code: str, harm: float, rows: list[tuple[str, str]], summary: str, remedy: str
+) -> list[Finding]:
+    """A finding about pairs; of more than a few it names the GPUs and counts the pairs."""
+    findings = grouped(code, harm, rows, summary, remedy)
+    if len(rows) <= _MOST_PAIRS:
+        return findings
+    words = Counter(what for _, what in rows)
+    evidence = "; ".join(
+        f"{what}: {n} pairs, as {next(pair for pair, state in rows if state == what)}"
+        for what, n in words.items()
+    )
+    gpus = tuple(dict.fromkeys(id for pair, _ in rows for id in pair.split("-", 1)))
+    return [replace(one, subjects=gpus, evidence=evidence) for one in findings]
+
+
+class _Short(NamedTuple):
+    """A rate over ``link`` that falls short of what is promised, perhaps by a guess."""
+
+    link: str
+    subject: str
+    rate: float
+    promised: float
+    guess: str
+
+
+def measured(topology: Topology) -> list[Finding]:
+    """Measured rates of less than half of what the class of the link gives.
+
+    What it gives is `topology.model.rates` of the links that sources state, else of what is
+    published of the GPU's model (`topology.model.rates`).
+    """
+    findings = [*_slow_pairs(topology), *_slow_copies(topology)]
+    if not findings:
+        return []
+    worst = min(findings, key=lambda one: one.rate / one.promised)
+    links = {one.link: [o for o in findings if o.link == one.link] for one in findings}
+    evidence = "; ".join(
+        f"{link}: {_span(o.rate for o in ones)} measured in {len(ones)} direction(s),"
+        f" {_span(o.promised for o in ones)} expected{ones[0].guess}"
+        for link, ones in links.items()
+    )
+    subjects = tuple(dict.fromkeys(one.subject for one in findings))
+    if len(subjects) > _MOST_PAIRS:
+        subjects = tuple(dict.fromkeys(id for one in subjects for id in one.split("-", 1)))
+    return [
+        Finding(
+            "slow-link",
+            1 - worst.rate / worst.promised,
+            subjects,
+            "links carry less than half of what their class gives",
+            evidence,
+            "measure again with nothing else running; look at the link's generation and width under"
+            " load (nvidia-smi -q -d PCIE), at risers and splitters, at ACS and IOMMU translation",
+        )
+    ]
+
+
+def _slow_pairs(topology: Topology) -> Iterator[_Short]:
+    from topology.model.measured import expected, matrix  # with numpy, which a map does not need
+
+    for (a, b), cell in matrix(topology, "bandwidth").items():
+        ends = (topology.device(a), topology.device(b))
+        promised = expected(topology, a, b)
+        if a == b or promised is None or not all(end.kind is Kind.GPU for end in ends):
+            continue
+        guess = " (assumed)" * any(
+            hop.assumed for hop in topology.route(a, b) if hop.bandwidth == promised
+        )
+        promised *= 1 if _peers(topology, a, b) else _STAGED
+        if cell.value < _SHARE * promised:
+            yield _Short(_class(topology, a, b), f"{a}-{b}", cell.value, promised, guess)
+
+
+def _slow_copies(topology: Topology) -> Iterator[_Short]:
+    """Copies between host and device; over a chip-to-chip link where there is one."""
+    for gpu in topology.gpus:
+        way = [hop.bandwidth for hop in topology.graph.climb(gpu.id) if hop.kind != "memory"]
+        for name, words in (("host_to_device", "from"), ("device_to_host", "to")):
+            rate = gpu.number(name)
+            if rate and way and rate < _SHARE * min(way):
+                yield _Short(f"{words} the host", gpu.id, rate, min(way), "")
+
+
+def _peers(topology: Topology, a: str, b: str) -> bool:
+    """Whether nothing says that the two cannot reach each other's memory."""
+    read, access = topology.pair(a, b, "p2p_read"), topology.pair(a, b, "p2p_access")
+    return access is not False and read in (None, "OK", "U")
+
+
+def _class(topology: Topology, a: str, b: str) -> str:
+    text = topology.relation(a, b).text
+    return "GPU to GPU" if text in ("?", "") else text
+
+
+def _span(rates: Iterator[float]) -> str:
+    ends = sorted(rates)
+    low, high = (f"{end / 1e9:.3g}" for end in (ends[0], ends[-1]))
+    return f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
+
+
+def unlike(topology: Topology) -> list[Finding]:
+    """Pairs of GPUs that carry less than 3/4 of what the other pairs of their class do."""
+    from topology.model.measured import matrix, slow
+
+    cells = matrix(topology, "bandwidth")
+    gpus = {gpu.id for gpu in topology.gpus}
+    between = {pair: cell for pair, cell in cells.items() if {*pair} <= gpus}
+    slow_pairs = [
+        s for s in slow(topology, between, True) if s.estimate.value < _UNLIKE * s.typical
+    ]
+    if not slow_pairs:
+        return []
+    texts = [
+        (f"{s.a}-{s.b}", f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s ({s.kind})")
+        for s in slow_pairs
+    ]
+    harm = 1 - min(s.estimate.value / s.typical for s in slow_pairs)
+    remedy = "look at the two devices' links; measure again with nothing else running"
+    return _pairs("pair-slow", harm, texts, "pairs slower than others of their class", remedy)
+
+
+PEER_RULES = (p2p, measured, unlike)
+
+
+__all__ = ["Finding", "check"]
+
+
+def check(topology: Topology) -> tuple[Finding, ...]:
+    """Return all findings in order of harm; the order is stable for equal harm."""
+    rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
+    findings = [finding for rule in rules for finding in rule(topology)]
+    return tuple(sorted(findings, key=lambda f: (-f.harm, f.code, f.subjects)))
+
+
+def contradictions(topology: Topology) -> list[Finding]:
+    """Sources that cannot all be right: one of them is stale, or of another machine."""
+    conflicts = topology.contradictions()
+    if not conflicts:
+        return []
+    evidence = "; ".join(
+        f"{c.subject} {c.name}: "
+        + ", ".join(f"{source} says {value}" for source, value in c.values.items())
+        for c in conflicts
+    )
+    return [
+        Finding(
+            "sources-contradict",
+            0.01,
+            tuple(dict.fromkeys(c.subject for c in conflicts)),
+            f"sources disagree on {len(conflicts)} statement(s)",
+            evidence,
+            "read all sources on this machine at one time; a link's speed may be lower while idle",
+        )
+    ]

@@ -1,1 +1,0 @@
-"""Diagnostics: what costs a machine performance."""
