@@ -152,8 +152,7 @@ class _Move(NamedTuple):
     """The effect of a step, which depends only on the differences between clocks.
 
     The earliest clock moves by ``shift``, the differences become ``later``. A class's chain
-    continues that of class ``before`` and gains ``parts``. Links are busy from ``first`` to
-    ``last``.
+    continues that of class ``before`` and gains ``parts``; links are busy ``first`` to ``last``.
     """
 
     shift: float
@@ -362,7 +361,7 @@ class _Walk:
     def until(self, end: int) -> None:
         """Simulate the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
 
-        If a move is repeated, so are all moves since then, and they are applied together.
+        When a move occurs again, the moves since then are a cycle, applied as one for the rest.
         """
         moves: list[_Move] = []
         seen: dict[int, int] = {}

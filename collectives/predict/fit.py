@@ -272,8 +272,7 @@ def _alone(one: Swept, window: int) -> Swept:
     """Correct a trip of several windows to the time without overlapping hops.
 
     In an iteration of h hops over w windows, h + w − 1 rounds follow each other
-    (docs/shared-memory.md), in each of which a hop moves one window; without overlap a hop takes w
-    rounds.
+    (docs/shared-memory.md): in each, a hop moves one window; without overlap a hop takes w rounds.
     """
     hops, windows = 2 * TRIPS, -(-one.nbytes // window)
     share = hops * windows / (hops + windows - 1)

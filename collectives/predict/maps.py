@@ -19,6 +19,7 @@ import numpy as np
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError, Unsupported
+from collectives.execution.registry import transports
 from collectives.predict.fit import digest, fit_curve, fit_shared_memory, read_fit
 from collectives.predict.machine import (
     NETWORK,
@@ -114,7 +115,8 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
     ranks = topology.of(Kind.RANK)
     source = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
     links = {name: _link(kinds, source) for name, kinds in groups.items() if kinds.keys() & _ONE}
-    if topology.get("transport") == "shm":
+    entry = transports().get(str(topology.get("transport")))
+    if entry is not None and entry.maps_memory:
         cpus = {cpu for one in _cpus(topology) for cpu in one}
         size = len(ranks), len(cpus) or len(ranks)
         links = {
@@ -507,8 +509,7 @@ class _Sweep:
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
         """Seconds per byte to add a message, in addition to receiving it; the median over pairs.
 
-        This is the time of a swap with additions minus that of one without; 0 if either was not
-        timed.
+        The time of a swap with additions minus that of one without; 0 if either was not timed.
         """
         costs = []
         for pair in self._latency:

@@ -80,15 +80,15 @@ class Kernels:
     def __init__(self, device: GpuDevice) -> None:
         self._device = device
         self._blocks = _BLOCKS_PER_SM * device.multiprocessors
-        self._found: dict[tuple[str, ...], dict[str, Kernel]] = {}
+        self._compiled: dict[tuple[str, ...], dict[str, Kernel]] = {}
 
     def _of(self, dtype: np.dtype[Any], op: Op | None) -> dict[str, Kernel]:
         key = options(dtype, op)
         require(self._device, dtype)
-        if key not in self._found:
+        if key not in self._compiled:
             names = ("reduce", "divide", "differ", "gate")
-            self._found[key] = self._device.compile(source(), names, key)
-        return self._found[key]
+            self._compiled[key] = self._device.compile(source(), names, key)
+        return self._compiled[key]
 
     def _grid(self, elements: int) -> tuple[int]:
         return (max(1, min(self._blocks, -(-elements // _THREADS))),)
