@@ -16,7 +16,7 @@ from gpu_right import DEADLINE_S, KB, MB, SPEC, SUM, Bound, bound, fill, inputs,
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import run
-from collectives.execution.nccl.library import library_calls
+from collectives.execution.nccl.transport import library_calls
 from collectives.execution.roofline import least
 from collectives.execution.transport import LibraryCall, Start
 from collectives.execution.world import World

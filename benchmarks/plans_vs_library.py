@@ -21,7 +21,7 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.registry import Wishes, opened
+from collectives.execution.registry import TransportRequest, open_transports
 from collectives.execution.transport import LibraryCall, Transport
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.moves import Buffer
@@ -87,7 +87,9 @@ def main() -> None:
         print(f"# {'bytes':>10} {'algorithm':>36} {'median us':>12} {'ratio':>7}  middle half")
     names, over = given.algorithms.split(","), given.transports.split(",")
     transports = {
-        text: opened(world, Wishes(name, 60.0, dict(pairs), lambda _: [])).transport
+        text: open_transports(
+            world, TransportRequest(name, 60.0, dict(pairs), lambda _: [])
+        ).transport
         for text in over
         for name, *own in [text.split(":")]
         for pairs in [[one.partition("=")[::2] for one in own]]

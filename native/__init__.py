@@ -1,4 +1,4 @@
-"""Host kernels in C++, always optional: `load` gives them, or says why they are not there."""
+"""Host kernels in C++, always optional: `load` returns them; `why_not` why they are missing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-#: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
+#: The version of the extension's interface that is needed; ``src/module.cpp`` has the same number.
 _INTERFACE = 13
 
-#: Element types and operations (NumPy's names of both) by the kernels' numbers (src/kernels.hpp).
+#: NumPy's names of element types and operations, in the order of their numbers in src/kernels.hpp.
 TYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
     "float64",
@@ -18,7 +18,7 @@ OPS = ("add", "multiply", "minimum", "maximum")
 
 
 @cache
-def _found() -> tuple[ModuleType | None, str]:
+def _load_module() -> tuple[ModuleType | None, str]:
     try:
         module = import_module("native._core")
         if getattr(module, "INTERFACE", 1) == _INTERFACE:
@@ -40,10 +40,10 @@ def _found() -> tuple[ModuleType | None, str]:
 
 
 def load() -> ModuleType | None:
-    """The extension module, or None where it is not available; `why_not` says why."""
-    return _found()[0]
+    """The extension module, or None if it is not available (`why_not` says why)."""
+    return _load_module()[0]
 
 
 def why_not() -> str:
-    """One sentence on why `load` gives None; empty when it does not."""
-    return _found()[1]
+    """One sentence: why `load` returns None; empty if it returns the module."""
+    return _load_module()[1]

@@ -1,8 +1,8 @@
-"""What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
+"""The interface of the extension (`native/src/module.cpp`); a test compares both.
 
-Addresses are integers. Plans are described by tables: structured arrays of the rows declared here,
-which `collectives.execution.shm.pass_plans` writes. Of what a row has several it says how many;
-they are the next rows of their own table.
+Addresses are integers. Plans are described by tables: structured arrays with the row types below,
+which `collectives.execution.shm.pass_plans` writes. If a row has several places, waits or messages,
+it has only their count: they are the next rows of their own table.
 """
 
 from collections.abc import Sequence
@@ -10,58 +10,56 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: Kinds of `sweep`, by their numbers.
-SWEEPS: tuple[str, ...]
-#: What `native` expects.
+#: Version of this interface; `native` checks it.
 INTERFACE: int
-#: Bytes of a line.
+#: Bytes of a line of control words (a pair of cache lines).
 LINE: int
 
-#: A pass: whether anyone waits for it, its elements, its stage, how many places it writes and
+#: A pass: whether another rank waits for it, its elements, its stage, how many places it writes and
 #: reads, and how many passes it waits for.
 TASK: np.dtype[np.void]
-#: Where a pass reads or writes, and whose memory that is; ``fixed``: the same in every window,
-#: ``stream``: by non-temporal stores.
+#: Where a pass reads or writes, and which rank's memory that is; ``fixed``: the same bytes in every
+#: window, ``stream``: non-temporal stores.
 PLACE: np.dtype[np.void]
-#: A peer's task that is waited for (-1: that it has begun), and that task's stage.
+#: A wait for a peer: the number of its task (-1: its begin), and the stage of that task.
 WAIT: np.dtype[np.void]
-#: Elements of a window, how many windows, the highest stage, and who waits for everyone.
+#: Elements of a window, how many windows, the highest stage, and who waits for all other ranks.
 ROUNDS: np.dtype[np.void]
-#: How many copies and messages a step of mailboxes has, in the order in which they are done.
+#: How many copies and messages a step of `eager` has, in the order in which they are done.
 EXCHANGE: np.dtype[np.void]
-#: Inside a rank: ``target`` becomes ``source``, or gains it.
+#: Inside a rank: ``source`` is copied to ``target``, or reduced into it.
 COPY: np.dtype[np.void]
-#: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
+#: A message through a mailbox of two halves of ``stride`` bytes; ``other``: operand to reduce with.
 EAGER_MESSAGE: np.dtype[np.void]
-#: A call of MPI, or work inside a rank: its shape's number, its function (0: work inside a rank),
-#: three addresses (source, other source, target), elements sent and received (bytes of a copy, the
-#: displacement of a put; of a word in shared memory the step and how many there are), the root or
+#: A call of MPI, or work inside a rank: the number of its shape, its function (0: inside a rank),
+#: three addresses (source, other source, target), elements sent and received (a copy: bytes; a put:
+#: the displacement; a word in shared memory: the step and how many steps there are), the root or
 #: two peers, and the handles of type and operation.
 CALL: np.dtype[np.void]
-#: Calls of MPI that have the same arguments, by their numbers.
+#: Names of the shapes of calls, in the order of their numbers.
 SHAPES: tuple[str, ...]
 
 class PeerFailure(Exception):
-    """Another rank is lost; its arguments are the rank and the reason's number."""
+    """Another rank is lost; the arguments are that rank and the number of the reason."""
 
 class Mapping:
-    """A shared mapping of a file, in huge pages where granted; ``fresh``: touch its pages."""
+    """A shared mapping of a file, in huge pages if possible; ``fresh``: touch all pages now."""
 
     def __init__(self, fd: int, nbytes: int, fresh: bool) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Watch:
-    """How long a rank waits for the others, and how it notices that one is gone."""
+    """Waits for other ranks with a deadline, and notices when one of them has ended."""
 
     def __init__(
         self, rank: int, life: int, pids: Sequence[int], crowded: bool, deadline: float
     ) -> None: ...
 
 class CallFailed(Exception):
-    """A call of MPI failed; its arguments are the code and the message's other rank, or -1."""
+    """A call of MPI failed; the arguments are the code and the other rank of the message, or -1."""
 
 class Timed:
-    """What is run and timed without the interpreter's lock."""
+    """An operation that is run and timed without the interpreter's lock."""
 
     def run(self) -> None: ...
     def spans(
@@ -75,19 +73,19 @@ class Plan(Timed):
     """A collective over shared memory. Raises PeerFailure."""
 
     def traced(self) -> list[tuple[bool, int, int, int, float, float]]:
-        """Run once; loads (or stores), peer, bytes, number of the pass, begin and end."""
+        """Run once; for each access: a load or a store, peer, bytes, number of pass, begin, end."""
 
 class Calls(Timed):
     """Calls of MPI. Raises CallFailed."""
 
     def part(self, start: int, stop: int, /) -> None:
-        """Make some of the calls."""
+        """Make only the calls from ``start`` to ``stop``."""
 
     def end(self) -> None:
-        """End the iteration of which parts were made."""
+        """End the iteration whose calls were made with `part`."""
 
     def test(self, index: int, /) -> bool:
-        """Whether the request that a call waits for is complete."""
+        """Whether the request that call ``index`` waits for is complete."""
 
 def direct(
     watch: Watch,
@@ -120,9 +118,6 @@ def eager(
     copies: NDArray[np.void],
     messages: NDArray[np.void],
     /,
-) -> Plan: ...
-def sweep(
-    watch: Watch, lines: int, kind: int, source: int, target: int, nbytes: int, stream: bool, /
 ) -> Plan: ...
 def calls(
     list: NDArray[np.void],

@@ -130,7 +130,7 @@ def test_communicator_methods(nccl: Any, name: str) -> None:
 
 def test_numbers_of_types_and_operations(nccl: Any) -> None:
     """Rule: the numbers that we pass are NCCL's own, as far as CuPy names them."""
-    from collectives.execution.nccl import library as nccl_library
+    from collectives.execution.nccl import transport as nccl_library
 
     names = {"NCCL_INT8": "int8", "NCCL_UINT8": "uint8", "NCCL_INT32": "int32"}
     names |= {"NCCL_UINT32": "uint32", "NCCL_INT64": "int64", "NCCL_UINT64": "uint64"}

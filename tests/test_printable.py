@@ -30,13 +30,13 @@ from bench.qualify.store import FORMAT as QUALIFY_FORMAT
 from bench.qualify.store import VERSION as QUALIFY_VERSION
 from bench.qualify.store import Entry, Header, Settings
 from bench.run import tuning_file
-from bench.steps.workloads import file as model
+from bench.steps import workloads as model
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main
 from busbar.errors import Unavailable
 from busbar.terminal import open_console, plain_streams, print_note, styled_stream
 from collectives.commands import TABLE as COLLECTIVES
-from collectives.formats.msccl import read as read_msccl
+from collectives.formats.msccl import parse as parse_msccl
 from reports.commands import TABLE as REPORTS
 from reports.page.markup import text
 from reports.readers.codec import measurements
@@ -317,7 +317,7 @@ def _strings(document: object) -> set[str]:
 
 def test_an_msccl_algorithms_name_is_plain(files: dict[str, str]) -> None:
     """Rule: the name in an MSCCL file is plain from where it is read."""
-    name = read_msccl(Path(files["XML"])).name
+    name = parse_msccl(Path(files["XML"]).read_bytes()).name
     assert name.startswith(f"chain{MARK}") and _clean(name)
 
 

@@ -25,8 +25,7 @@ from busbar.mpi import NEEDED, library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from busbar.terminal import print_note
 from collectives.execution.gpu import take
-from collectives.execution.registry import Wishes, transports
-from collectives.execution.registry import opened as open_transports
+from collectives.execution.registry import TransportRequest, open_transports, transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -38,12 +37,12 @@ Body = Callable[[RunContext], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
-def wishes(options: RunOptions) -> Wishes:
+def transport_request(options: RunOptions) -> TransportRequest:
     """The requirements on transports that follow from a run's options."""
     if not isinstance(options, Options):
-        return Wishes(options.transport, options.deadline, {}, best_gpus)
+        return TransportRequest(options.transport, options.deadline, {}, best_gpus)
     one_sided = any(choice.name != TWO_SIDED for choice in options.algorithms)
-    return Wishes(
+    return TransportRequest(
         name=options.transport,
         deadline=options.deadline,
         chosen=options.chosen,
@@ -75,7 +74,7 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
 
 def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> RunContext:
     """Open the transports of a run on all ranks. ``runs_in``: such as "threads of one process"."""
-    both = open_transports(world, wishes(options))
+    both = open_transports(world, transport_request(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
     return RunContext(world, *both, named, line)
@@ -201,7 +200,7 @@ def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
     world, inner = opened.world, group.world
     # Split from the whole's where it can be, else opened again.
     one = opened.transport.split(inner)
-    both = open_transports(inner, wishes(wanted[0])) if one is None else (one, one)
+    both = open_transports(inner, transport_request(wanted[0])) if one is None else (one, one)
     mine = opened._replace(world=inner, transport=both[0], baseline=both[1])
     with _let_go(inner, mine.transport):
         crowd = load(world, mine.transport)  # of all groups: they share the cores

@@ -66,7 +66,7 @@ class NetworkOptions(OptionGroup):
     )
 
     def plan(self, count: int | None) -> Network:
-        """The network with ``--hosts`` hosts, or with those of ``--racks``. Raises Unsupported."""
+        """The network with ``count`` hosts, or with racks. Raises Unsupported if they differ."""
         racks = self.racks
         hosts = count or (racks.racks * racks.hosts if racks else _HOSTS)
         if racks and hosts != racks.racks * racks.hosts:
@@ -153,16 +153,16 @@ class ClusterOptions(CommandWords, NetworkOptions):
 
     @cached_property
     def network(self) -> Network:
-        """The network. Raises Unsupported."""
+        """The network of these options. Raises Unsupported for options that do not fit together."""
         return self.plan(self.hosts)
 
     @property
     def faults(self) -> Faults:
-        """What is wrong with hosts, apart from links."""
+        """The faults of hosts, except those of links."""
         return Faults((*self.env, *self.file, *self.shell), (*self.crash, *self.stop))
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for hosts that there are not, and without a command."""
+        """Check these options. Raises Unsupported for unknown hosts, or without a command."""
         for option_, faults in (
             ("--down", self.down),
             ("--shell", self.shell),

@@ -1,4 +1,4 @@
-"""The commands that build a planned network, as word lists. Pure; they run in new namespaces.
+"""The commands that build a planned network, as lists of words. Pure; they run in new namespaces.
 
 Nothing has a name outside these namespaces: `/run` and `/dev/shm` are the cluster's own file
 systems, and its network namespaces are files in `/run`. When its first process ends, the kernel
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from bench.cluster.faults import NO_FAULTS, Faults
 from bench.cluster.network import Cable, Network
 
-#: Where launchers run: it has a link to every host's control network and to no shaped one.
+#: The host of launchers: it is connected to every host's control network, but to no shaped link.
 HEAD = "head"
 _HEAD_ADDRESS = "10.2.0.254"
-#: Takes the place of ssh: enters the host that is named.
+#: Replaces ssh: enters the host that is named.
 ENTER = "/run/enter"
-#: Comes first on the PATH of commands in the cluster: `ssh` there is `ENTER`.
+#: First on the PATH of commands in the cluster: `ssh` there is `ENTER`.
 PROGRAMS = "/run/bin"
 HOSTFILE = "/run/hostfile"
 
@@ -44,8 +44,8 @@ exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c
 """
 # A fabric has no slow start after a pause and little data in flight. MPI counts bytes in a socket
 # buffer as sent, so the next step's messages would share the port with them. Every kernel has this
-# congestion control. Bytes of others that wait in a port look like a loss to probes for a lost tail
-# (RFC 8985) and to a timer of 200 ms, and what was sent is sent again. So there are no probes, and
+# congestion control. If other connections' bytes wait in a port, a probe for a lost tail (RFC 8985)
+# and a timer of 200 ms take this for a loss, and data is sent again. So there are no probes, and
 # the timer is longer than the queue of a port that drops nothing (see `_host`).
 _TCP = (
     "net.ipv4.tcp_congestion_control=reno",
@@ -58,7 +58,7 @@ _TCP = (
 
 
 class Command(NamedTuple):
-    """A command's words, and the text that it reads."""
+    """A command's words, and the text on its standard input."""
 
     words: tuple[str, ...]
     text: str = ""
@@ -67,8 +67,8 @@ class Command(NamedTuple):
 def opening(user: bool) -> list[str]:
     """The command that opens a cluster's namespaces. ``user``: with a user namespace, unprivileged.
 
-    Its process lives as long as its standard input is open, and everything in the cluster as long
-    as its process.
+    Its process lives as long as its standard input is open, and everything in the cluster lives as
+    long as this process.
     """
     as_root = ["--user", "--map-root-user"] if user else []
     return ["unshare", *as_root, *_KINDS, "--fork", "--kill-child", "--mount-proc", "cat"]
@@ -89,7 +89,7 @@ def _file(path: str, text: str, mode: str = "644") -> Command:
 
 
 def making(network: Network, ranks_per_host: int, faults: Faults = NO_FAULTS) -> Iterator[Command]:
-    """The commands, in order, that build the network in namespaces that are open."""
+    """The commands, in order, that build the network in open namespaces."""
     hosts = range(network.hosts)
     names = [network.name(host) for host in hosts]
     yield _words("mount -t tmpfs tmpfs /run")
@@ -113,7 +113,7 @@ def making(network: Network, ranks_per_host: int, faults: Faults = NO_FAULTS) ->
     for switch in [*switches, *(["spine"] if network.racks > 1 else []), "control"]:
         yield _words(f"ip link add {switch} mtu {network.mtu} type bridge")
         yield _words(f"ip link set {switch} up")
-    # Single packets, as on shaped links: `bench.cluster.cpu` estimates their CPU cost by this
+    # Single packets, as on shaped links: `bench.cluster.cpu` estimates their CPU cost over this
     # network.
     yield _words("ip link set control gso_max_segs 1")
     yield _words(f"ip addr add {_HEAD_ADDRESS}/16 dev control")
@@ -124,7 +124,7 @@ def making(network: Network, ranks_per_host: int, faults: Faults = NO_FAULTS) ->
 
 
 def _host(network: Network, cable: Cable, host: int) -> Iterator[Command]:
-    """A host with its two links; the shaped one is its eth0."""
+    """The commands that make a host with its two links; the shaped one is its eth0."""
     name, mtu = network.name(host), network.mtu
     spaces = f"--net=/run/netns/{name} --uts=/run/uts/{name} --ipc=/run/ipc/{name}"
     yield _words(f"unshare {spaces} hostname {name}")
@@ -155,7 +155,6 @@ def _host(network: Network, cable: Cable, host: int) -> Iterator[Command]:
 
 
 def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
-    """The link between a rack's switch and the spine."""
     down, leaf = f"down{cable.rack}", network.leaf(cable.rack)
     yield _words(f"ip link add {cable.device} mtu {network.mtu} type veth peer name {down}")
     yield _words(f"ip link set {cable.device} mtu {network.mtu} master {leaf} up")
@@ -165,7 +164,7 @@ def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
 
 
 def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
-    """The command that limits the rate of packets that leave a device, an end of a veth pair."""
+    """Limit the rate of packets that leave a device, which is an end of a veth pair."""
     return _words(
         f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
         f" burst {network.burst(rate)} limit {network.buffer}"
@@ -173,16 +172,16 @@ def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
 
 
 def _limited(network: Network, host: int, rate: float) -> Iterator[Command]:
-    """Limit what a host sends to single others: a class of HTB for each, below the port's bucket.
+    """Limit what a host sends to single others: an HTB class for each, below the port's bucket.
 
-    ``rate``: bytes/s of the port. Everything else is in a class of twice that, which limits
-    nothing.
+    ``rate``: bytes/s of the port. All other traffic is in a class of twice that rate, which does
+    not limit it.
     """
     limits = {network.address(peer): limit for peer, limit in network.limits(host).items()}
     if not limits:
         return
     tc = f"tc -n {network.name(host)}"
-    # HTB lets a packet of 64 KiB pass at once; the bucket above it cuts what is longer than itself.
+    # HTB lets a packet of 64 KiB pass at once; the bucket above it splits longer packets.
     yield _words(f"ip -n {network.name(host)} link set eth0 gso_max_segs 1")
     yield _words(f"{tc} qdisc add dev eth0 parent 1:1 handle 2: htb default 1")
     for minor, (address, most) in enumerate([("", 2 * rate), *limits.items()], 1):

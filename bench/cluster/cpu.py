@@ -1,10 +1,10 @@
 """Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
-A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
-time slices of `short_slices` that wait is short.
+A rank that waits for a message spins, and so delays the rank that would send it. With the time
+slices of `short_slices` that delay is short.
 
-As a program inside a cluster this module sends through a control link, which has no rate, and
-prints the bytes moved per second of its own CPU time, and what other work took meanwhile.
+As a program inside a cluster this module sends through a control link, which has no rate limit. It
+prints the bytes moved per second of its own CPU time, and the CPU share of other work meanwhile.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class OtherWork(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of all cores that was not left to the cluster; too little counts as nothing."""
+        """The fraction of all cores used outside the cluster; less than `_NOTED` counts as 0."""
         return sum(share for share in self[:2] if share >= _NOTED)
 
     @property
     def text(self) -> str:
-        """What was taken, or an empty text for less than `_NOTED` of anything."""
+        """A description of the other work; empty if every fraction is below `_NOTED`."""
         parts = [
             f"{what} {100 * share:.0f} %{of}"
             for share, what, of in (
@@ -82,14 +82,14 @@ class OtherWork(NamedTuple):
 
 
 class CpuCheck(NamedTuple):
-    """Bytes that move between hosts per second of CPU time, on how many cores, and other work."""
+    """Bytes moved between hosts per second of CPU time, the number of cores, and other work."""
 
     moved: float
     cores: int
     taken: OtherWork = OtherWork()
 
     def asked(self, network: Network) -> float:
-        """The share of all cores' time that moving all links' bytes at once takes."""
+        """The fraction of all cores' time needed to move all links' bytes at once."""
         rates = sum(cable.up for cable in network.cables() if cable.host is not None)
         return rates / (self.moved * self.cores)
 
@@ -113,7 +113,7 @@ def judged(network: Network, check: CpuCheck) -> str:
 
 
 def looked_back(network: Network, check: CpuCheck, taken: OtherWork) -> str:
-    """The line about what other work took during a run; empty where that was next to nothing."""
+    """The line about other work during a run; empty if there was hardly any."""
     if not taken.text:
         return ""
     share = check.asked(network)
@@ -124,10 +124,10 @@ def looked_back(network: Network, check: CpuCheck, taken: OtherWork) -> str:
 
 @contextmanager
 def short_slices() -> Iterator[None]:
-    """While this is open, processes that this thread starts get time slices of `SLICE_S`.
+    """Give processes that this thread starts meanwhile time slices of `SLICE_S`.
 
-    Kernels before Linux 6.12 ignore the setting. Nothing is set on a machine whose number of the
-    system call is not known here, or for a thread of another policy than SCHED_OTHER.
+    Kernels before Linux 6.12 ignore the setting. Nothing is set on a machine type whose system-call
+    number is unknown, or for a thread with another policy than SCHED_OTHER.
     """
     if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield
@@ -140,7 +140,7 @@ def short_slices() -> Iterator[None]:
 
 
 def _set_slice(ns: int) -> None:
-    """Set the slice of this thread; 0 is the kernel's own. The nice value stays."""
+    """Set this thread's time slice; 0 means the kernel's default. The nice value is kept."""
     number = _SET_ATTRIBUTES.get(platform.machine())
     if number is not None:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
@@ -151,7 +151,7 @@ def _set_slice(ns: int) -> None:
 def measured(address: str, namespace: str) -> tuple[float, OtherWork]:
     """Move bytes from here into a network namespace that has this address.
 
-    Gives bytes per second of CPU time, and what other work took meanwhile.
+    Returns bytes per second of CPU time, and the other work meanwhile.
     """
     with socket.socket() as sender:
         _enter(namespace)
@@ -167,7 +167,7 @@ def measured(address: str, namespace: str) -> tuple[float, OtherWork]:
 
 
 def _enter(namespace: str) -> None:
-    """Enter a network namespace with what this thread opens from now on. Raises OSError."""
+    """Enter a network namespace: this thread's new sockets belong to it. Raises OSError."""
     file = os.open(namespace, os.O_RDONLY)
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(file, 0) != 0:

@@ -1,4 +1,4 @@
-"""Faults of hosts, apart from those of links: remote shells, environments, files, ranks. Pure."""
+"""Faults of hosts, except of links: remote shells, environments, files, ranks. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NamedTuple
 #: The answer of a remote shell that refuses every connection.
 REFUSE = "refuse"
 _REFUSED = "ssh: connect to host {} port 22: Connection refused"
-# A remote shell that is ended while it waits leaves no process behind.
+# If the remote shell is killed while it waits, no process is left behind.
 _WAIT = "sleep {} & trap 'kill $!; wait; exit 255' TERM INT HUP; wait $!; trap - TERM INT HUP"
 
 
 class Shell(NamedTuple):
-    """A host's remote shell, and after how many seconds it answers: infinity, or `REFUSE`."""
+    """A host's remote shell, and the seconds until it answers: infinite, or `REFUSE`."""
 
     host: int
     answer: float | str
@@ -43,7 +43,7 @@ class Variable(NamedTuple):
 
 
 class OtherFile(NamedTuple):
-    """A file that processes of a host see in place of another, as far as its shell started them."""
+    """A file that replaces another one for processes that a host's remote shell starts."""
 
     host: int
     path: Path
@@ -57,7 +57,7 @@ class OtherFile(NamedTuple):
 
 
 class RankSignal(NamedTuple):
-    """A signal that every rank of a host gets, so many seconds after its start."""
+    """A signal for every rank of a host, ``after`` seconds after the rank's start."""
 
     host: int
     after: float
@@ -66,13 +66,13 @@ class RankSignal(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with hosts. ``at_shell``: what their remote shells do before a command."""
+    """The faults of hosts. ``at_shell``: faults that their remote shells apply before a command."""
 
     at_shell: Sequence[Shell | Variable | OtherFile] = ()
     signals: Sequence[RankSignal] = ()
 
     def scripts(self) -> dict[int, str]:
-        """What the remote shells of hosts run first, in sh, by the hosts' numbers."""
+        """The sh commands that each host's remote shell runs first, by host number."""
         lines: dict[int, str] = {}
         for fault in self.at_shell:
             lines[fault.host] = f"{lines.get(fault.host, '')}{fault.script}\n"

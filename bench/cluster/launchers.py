@@ -62,10 +62,10 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def launching(command: list[str], ranks: int) -> list[str]:
-    """The words that start a command on so many ranks. Raises Unavailable without an MPI.
+    """The words that start a command on ``ranks`` ranks. Raises Unavailable without an MPI.
 
-    A command that starts ranks itself stays as it is. One with ``--launches`` starts every launch
-    itself, and is told the ranks.
+    A command that starts ranks itself is unchanged. One with ``--launches`` starts every launch
+    itself, and gets the number of ranks as an option.
     """
     if Path(command[0]).name in STARTERS:
         return command

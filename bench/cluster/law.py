@@ -48,7 +48,7 @@ LIBRARY = "library"
 class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
-    ``slower``: the median of the slower launch, where there were two.
+    ``slower``: the median of the slower launch, if there were two.
     """
 
     algorithm: str
@@ -65,7 +65,7 @@ class LawPoint(NamedTuple):
 class Ports(NamedTuple):
     """Links between hosts: measured bytes/s, measured seconds of an empty message.
 
-    ``burst``: bytes that a port passes at once after a pause, as its shaper was set.
+    ``burst``: bytes that a port passes at once after a pause, as configured.
     """
 
     rate: float
@@ -74,7 +74,7 @@ class Ports(NamedTuple):
 
 
 def binary(name: str, hosts: int) -> str:
-    """An algorithm's name with its parameters on so many hosts: hierarchical has levels of two."""
+    """An algorithm's name with parameters for ``hosts`` hosts: hierarchical has levels of two."""
     if name != "hierarchical":
         return name
     levels = max(1, hosts.bit_length() - 1)
@@ -82,7 +82,7 @@ def binary(name: str, hosts: int) -> str:
 
 
 class Compared(NamedTuple):
-    """A measured time beside the seconds of its law and of its simulation, nan for the library."""
+    """A measured time with the textbook's and the simulated seconds; nan for the library."""
 
     point: LawPoint
     law: float
@@ -90,7 +90,7 @@ class Compared(NamedTuple):
 
 
 def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Compared]:
-    """Every point beside what was expected. ``rate``: bytes/s of a port as it was set."""
+    """Every point with its expected times. ``rate``: configured bytes/s of a port."""
     return [
         Compared(p, nan, nan)
         if p.algorithm == LIBRARY
@@ -119,17 +119,17 @@ def why_not(collective: str, name: str, hosts: int) -> str:
 
 
 def textbook(name: str, hosts: int, collective: str = "allreduce") -> float:
-    """The law of an algorithm: see `collectives.predict.compare.port_volume`."""
+    """The bandwidth term of an algorithm: see `collectives.predict.compare.port_volume`."""
     return port_volume(_operation(collective, name, hosts))
 
 
 def simulated(
     name: str, hosts: int, size: int, ports: Ports, collective: str = "allreduce"
 ) -> float:
-    """Seconds in the simulator: one switch, a link a host, half of the latency on each link.
+    """Simulated seconds: one switch, one link per host, half of the latency on each link.
 
-    MPI counts as sent what a socket holds. A full socket takes more when it is two thirds full
-    (Linux, include/net/sock.h, sk_stream_is_writeable).
+    MPI counts data in a socket buffer as sent. A full buffer accepts more when it is two thirds
+    full (Linux, include/net/sock.h, sk_stream_is_writeable).
     """
     machine = machine_from_ports(
         hosts, ports.rate, ports.latency, buffer=SOCKET * 2 / 3, burst=ports.burst
@@ -146,7 +146,7 @@ def fit(measured: Topology, burst: float) -> Ports:
 
 
 def exponent(seconds: Mapping[int, float]) -> float | None:
-    """How a time grows with P: the slope of log time over log P, by least squares."""
+    """The exponent of P in a time's growth: the slope of log time over log P, by least squares."""
     if len(seconds) < 2:
         return None
     return linear_regression([*map(log, seconds)], [*map(log, seconds.values())]).slope
@@ -164,7 +164,7 @@ _SECONDS = attrgetter("seconds")
 
 
 class Sweep(NamedTuple):
-    """The measurement: algorithms by collective, sizes as options of the benchmark, iterations."""
+    """A measurement: algorithms by collective, the benchmark's options for sizes, iterations."""
 
     algorithms: Mapping[str, Sequence[str]]
     sizes: Sequence[str]
@@ -183,7 +183,8 @@ def measure(
 ) -> None:
     """Measure all algorithms on the first hosts, one rank each, into ``folder``.
 
-    Rows whose iterations differ are measured a second time, in launches of their own.
+    Rows with disturbed iterations are measured a second time, in launches of their own. ``said``
+    gets the progress as text.
     """
     for stale in folder.glob(f"hosts{hosts}[-.]*"):
         stale.unlink()
@@ -226,7 +227,7 @@ def _rows(
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
-    """By size: algorithms whose slowest iteration took over `STEADY` times their fastest."""
+    """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
     names: dict[int, list[str]] = {}
     for point in points:
         if point.most > STEADY * point.least:
@@ -245,9 +246,9 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
 
 
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
-    """Read a folder: the points, and the map of the ports. Raises ReportError, ProbeError.
+    """Read a folder: the points, and the map of the ports. Raises ReportError or ProbeError.
 
-    Other work only makes a row slower, so of two launches the faster is the point.
+    Other work only makes a row slower, so the faster of two launches is the point.
     """
     points: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
@@ -284,13 +285,13 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 
 def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
-    """Algorithms, the library last, host counts and sizes."""
+    """(algorithms with the library last, host counts, sizes)."""
     names = sorted(dict.fromkeys(r.point.algorithm for r in rows), key=lambda name: name == LIBRARY)
     return names, sorted({r.point.hosts for r in rows}), sorted({r.point.size for r in rows})
 
 
 def _rounded(rows: Sequence[Compared]) -> list[Compared]:
-    """The rows by the size that was asked for: a part has whole elements, so some have less."""
+    """The rows with requested sizes: actual ones may be smaller, as parts have whole elements."""
     sizes: list[int] = []
     for size in sorted({row.point.size for row in rows}, reverse=True):
         if not sizes or size < (1 - _LESS) * sizes[-1]:
@@ -307,7 +308,7 @@ def _ms(seconds: float) -> str:
 
 
 def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
-    """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
+    """The tables, as Markdown. ``rate``: configured bytes/s of a port, on which laws are based."""
     yield (
         f"Ports of {format_link_rate(rate)}, {ports.burst:.0f} B at once after a pause; measured"
         " between"
@@ -329,7 +330,7 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
 
 
 def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
-    """The tables of one collective, by size: times, and times over law and over simulation."""
+    """The tables of one collective, by size: times, and their ratios to law and simulation."""
     names, hosts, sizes = _order(rows)
     at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     columns = [("algorithm", "left"), *((f"{n} hosts", "right") for n in hosts)]
@@ -368,7 +369,7 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
 
 
 def _over(row: Compared | None) -> str:
-    """A measured time over its law and over its simulation."""
+    """A measured time divided by its law, and by its simulation."""
     if row is None:
         return ""
     return f"{row.point.seconds / row.law:.2f}, {row.point.seconds / row.model:.2f}"
@@ -383,7 +384,7 @@ def _cell(row: Compared) -> str:
 
 
 def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
-    """How far the simulator is off on more hosts than the ports were measured on."""
+    """The simulator's errors on more hosts than those whose ports were measured."""
     relative = {
         p: model / p.seconds - 1
         for p, _, model in _rounded(rows)
@@ -410,7 +411,7 @@ def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
 
 
 def _off(relative: Mapping[LawPoint, float]) -> str:
-    """The median of relative errors, and the worst."""
+    """The median of relative errors, and the largest."""
     worst = max(relative, key=lambda p: abs(relative[p]))
     return (
         f"median error {100 * median(map(abs, relative.values())):.3g} %, worst"
@@ -420,7 +421,7 @@ def _off(relative: Mapping[LawPoint, float]) -> str:
 
 
 def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
-    """Time over hosts at the largest size: measured, law, simulated. Raises what `checked` does."""
+    """Draw time over hosts at the largest size: measured, law, simulated. Raises as `checked`."""
     checked(path)
     from matplotlib.figure import Figure
 
@@ -463,10 +464,10 @@ _WITHOUT_LAW = ("barrier", "alltoallv")
 
 
 class LawCommand(NetworkOptions, Command):
-    """Measure collectives on more and more hosts with a rank each.
+    """Measure collectives on more and more hosts with one rank each.
 
-    They are shown beside the textbook's law and the simulator, which knows the ports of the first
-    four hosts only.
+    The table also has the textbook's law and the simulator, which uses only the measured ports of
+    the first four hosts.
     """
 
     hosts: str = option("--hosts P,P…", "2,4,8,16")
@@ -485,7 +486,7 @@ class LawCommand(NetworkOptions, Command):
     svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
 
     def run(self) -> int:
-        """Measure, or show what a folder holds."""
+        """Measure, or show the records in a folder."""
         if self.svg is not None:
             checked(self.svg)
         counts = parse_ranks(self.hosts, MOST_HOSTS)

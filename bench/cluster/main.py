@@ -1,4 +1,4 @@
-"""A command over an emulated cluster: from a command line to an exit status."""
+"""Run a command over an emulated cluster: from the command line to the exit status."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from busbar.units import format_link_rate
 class ClusterCommand(ClusterOptions, Command):
     """Emulate a cluster on this machine and run a command over it.
 
-    It has hosts with names and links with a rate. Without privilege it uses user namespaces;
-    nothing is left.
+    It has hosts with names and links with a rate. It needs no privilege, thanks to user
+    namespaces, and leaves nothing behind.
     """
 
     USAGE = "%(prog)s [options] -- COMMAND …\n       %(prog)s law [options]"
@@ -54,7 +54,7 @@ class ClusterCommand(ClusterOptions, Command):
 
 
 def plan(wanted: ClusterOptions) -> Iterator[str]:
-    """The lines of ``--dry-run``: what would be there, and a script that makes it."""
+    """The lines of ``--dry-run``: the planned network, and a script that makes it."""
     network = wanted.network
     yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
     for cable in network.cables():
@@ -103,7 +103,7 @@ def _run(wanted: ClusterOptions) -> int:
 
 
 def _environment(wanted: ClusterOptions) -> dict[str, str]:
-    """Our environment, and what hosts' clocks are to show."""
+    """The present environment, with the emulated errors of hosts' clocks."""
     if wanted.clocks is None:
         return dict(os.environ)
     names = [Network.name(host) for host in range(wanted.network.hosts)]

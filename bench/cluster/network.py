@@ -10,16 +10,16 @@ from busbar.units import format_link_rate
 
 #: Addresses are 10.1.0.1 to 10.1.0.250.
 MOST_HOSTS = 250
-# The depth of a link's token bucket: a millisecond of its rate, two frames at least. A deeper one
-# lets whole messages pass at the speed of memory.
+# The depth of a link's token bucket: a millisecond of its rate, at least two frames. A deeper
+# bucket lets whole messages pass at the speed of memory.
 _BURST_S = 1e-3
-# What a port holds before it drops. So deep that TCP's windows fit: a fabric without loss.
+# Bytes that a port queues before it drops packets: TCP's windows fit, so the fabric is lossless.
 _BUFFER = 1 << 26
 
 
 @dataclass(frozen=True)
 class Cable:
-    """A full-duplex link: its device in the switches' namespace, and bytes/s each way.
+    """A full-duplex link: its device in the switches' namespace, and bytes/s in each direction.
 
     ``up``: from its lower end, which is a host or a rack's switch; ``down``: towards it. ``host``:
     the number of the host at its lower end; None for the uplink of a rack's switch.
@@ -33,7 +33,7 @@ class Cable:
 
     @property
     def rates(self) -> str:
-        """Its rates as text: one number where both directions are alike."""
+        """The rates as text: one number if both directions are equal."""
         if self.up == self.down:
             return f"{format_link_rate(self.up)} each way"
         return f"{format_link_rate(self.up)} up, {format_link_rate(self.down)} down"
@@ -44,12 +44,12 @@ class Network:
     """Hosts on one switch, or in racks whose switches share a spine.
 
     ``rate``: bytes/s of a host's link, each way. ``per_rack``: hosts on a switch, 0 for all.
-    ``taper``: the sum of a rack's host rates over its uplink's. ``slow``: bytes/s of
-    single hosts' links, each way; ``slow_out`` and ``slow_in``: of one direction alone, as the host
+    ``taper``: the sum of a rack's host rates divided by its uplink's rate. ``slow``: bytes/s of
+    single hosts' links, each way; ``slow_out`` and ``slow_in``: of one direction only, as the host
     sees it. ``uplinks``: bytes/s of single racks' uplinks. ``pairs``: the most bytes/s, each way,
-    between two hosts (least number first). ``latency``: seconds added to what a host sends;
-    ``loss``: the share of packets that are lost. ``buffer``: bytes that a port holds before it
-    drops.
+    between two hosts (lower number first). ``latency``: seconds added to what a host sends.
+    ``loss``: the fraction of packets that are lost. ``buffer``: bytes that a port queues before it
+    drops packets.
     """
 
     hosts: int
@@ -84,13 +84,13 @@ class Network:
             raise Unsupported("--pair does not go with --latency or --loss")
 
     def check(self, host: int, option: str) -> None:
-        """Raise Unsupported where there is no such host."""
+        """Raise Unsupported if there is no such host; ``option`` is named in the error."""
         if not 0 <= host < self.hosts:
             raise Unsupported(f"{option} {host}: hosts are 0 to {self.hosts - 1}")
 
     @property
     def racks(self) -> int:
-        """How many switches have hosts."""
+        """The number of switches that have hosts."""
         return self.hosts // self.per_rack if self.per_rack else 1
 
     def rack(self, host: int) -> int:
@@ -98,7 +98,7 @@ class Network:
         return host // self.per_rack if self.per_rack else 0
 
     def limits(self, host: int) -> dict[int, float]:
-        """Bytes/s to other hosts by their numbers, where ``pairs`` limits it."""
+        """The hosts to which ``pairs`` limits the rate, with bytes/s."""
         return {sum(pair) - host: rate for pair, rate in self.pairs.items() if host in pair}
 
     def uplink(self, rack: int) -> float:
@@ -111,12 +111,12 @@ class Network:
 
     @staticmethod
     def name(host: int) -> str:
-        """The name of a host, of its namespaces and of the device of its switch's port."""
+        """The name of a host, of its namespaces, and of the device of its switch port."""
         return f"host{host}"
 
     @property
     def lossless(self) -> bool:
-        """Whether ports hold all that TCP has under way, and drop nothing."""
+        """True if ports can queue all that TCP has in flight, and drop nothing."""
         return self.buffer >= _BUFFER and not self.loss
 
     @staticmethod
@@ -126,15 +126,15 @@ class Network:
 
     @staticmethod
     def control(host: int) -> str:
-        """The address of a host on the network of launchers, which has no shaper."""
+        """The address of a host on the network of launchers, which has no rate limit."""
         return f"10.2.0.{host + 1}"
 
     def leaf(self, rack: int) -> str:
-        """The switch of a rack."""
+        """The name of a rack's switch."""
         return f"leaf{rack}" if self.racks > 1 else "switch"
 
     def cables(self) -> list[Cable]:
-        """All links that have a rate: the hosts', then the racks'."""
+        """All links with a rate limit: the hosts', then the racks'."""
         cables = []
         for host in range(self.hosts):
             rate = self.slow.get(host, self.rate)

@@ -39,14 +39,14 @@ _TOOLS = {
     "coreutils": ("cat", "install", "touch", "mkdir", "ln", "env"),
 }
 _PATIENCE_S = 60.0
-# A command that is told to end has so long to do so.
+# Seconds for a command to end after it was asked to.
 _GRACE_S = 15.0
 
 
 def privileges() -> tuple[bool, ...]:
     """The ways to open namespaces, in the order in which they are tried.
 
-    True is with a user namespace.
+    True: with a user namespace.
     """
     return (False, True) if os.geteuid() == 0 else (True,)
 
@@ -54,8 +54,8 @@ def privileges() -> tuple[bool, ...]:
 class Cluster:
     """A network that exists while the context is open.
 
-    ``ranks_per_host``: ranks that launchers put on a host. Raises Unavailable with what is missing
-    where namespaces or shapers cannot be made.
+    ``ranks_per_host``: ranks that launchers put on a host. Raises Unavailable, with the reason, if
+    namespaces or rate limits cannot be made.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Cluster:
         self.close()
 
     def _open(self, user: bool) -> str:
-        """Open the namespaces; return why that failed, or an empty text."""
+        """Open the namespaces. Returns the reason if that failed, otherwise an empty text."""
         self._user = user
         self._first = subprocess.Popen(
             opening(user),
@@ -129,7 +129,7 @@ class Cluster:
     def call(
         self, words: Iterable[str], *, text: str = "", keep: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run a tool where the switches are, its output captured; ``keep``: in our environment."""
+        """Run a tool in the switches' namespace; captures its output. ``keep``: our environment."""
         tools = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
         return subprocess.run(
             [*inside(self._pid, self._user), *words],
@@ -145,10 +145,11 @@ class Cluster:
     def run(
         self, words: Sequence[str], env: Mapping[str, str] | None = None, **streams: Any
     ) -> child.Ended:
-        """Run a command where launchers run, here as far as files go, and wait for it.
+        """Run a command in the launchers' namespaces, with the files of this host, and wait for it.
 
-        A signal that tells us to end reaches the command; 15 s later the cluster goes away.
-        ``streams`` are `subprocess.Popen`'s. Raises OSError where it cannot be started.
+        A signal that asks us to end reaches the command; 15 s later the cluster is killed.
+        ``streams`` are arguments of `subprocess.Popen`. Raises OSError if the command cannot be
+        started.
         """
         here = ["env", f"--chdir={Path.cwd()}"]
         ending = threading.Timer(_GRACE_S, self._kill)
@@ -172,26 +173,25 @@ class Cluster:
             ending.cancel()
 
     def cpu_seconds(self) -> float:
-        """CPU time so far of what ran in the cluster, and of our other children that have ended.
+        """CPU seconds so far of processes in the cluster, and of our own ended children.
 
-        A process that lost its parent is not waited for by the cluster's first process, and still
-        has its times.
+        A process that lost its parent is not reaped by the cluster's first process, so its times
+        can still be read.
         """
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         ticks = 0
         for stat in Path(f"/proc/{self._pid}/root/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                # utime, stime, cutime, cstime of proc(5); the name may hold anything.
+                # utime, stime, cutime, cstime of proc(5); the name before may contain anything.
                 ticks += sum(map(int, stat.read_text().rpartition(")")[2].split()[11:15]))
         return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
     def _kill(self) -> None:
-        """End everything in the cluster at once."""
         if self._first is not None:
             self._first.kill()
 
     def close(self) -> None:
-        """Remove everything; done when this returns."""
+        """Remove the cluster, and wait until it is gone."""
         if self._signals is not None:
             self._signals.end()
             self._signals = None
@@ -206,7 +206,7 @@ class Cluster:
 
 
 def checked(cluster: Cluster) -> cpu.CpuCheck:
-    """Measure what a core moves between hosts, and what other work takes. Raises Unavailable."""
+    """Measure the rate at which a core moves bytes between hosts. Raises Unavailable."""
     network = cluster.network
     words = python(cpu.MODULE, network.control(0), network.name(0))
     done = cluster.call(words, keep=True)
@@ -220,7 +220,7 @@ def checked(cluster: Cluster) -> cpu.CpuCheck:
 
 @contextlib.contextmanager
 def watched(cluster: Cluster) -> Iterator[None]:
-    """Check the CPU, and say what is measured; at the end say so if other work came between.
+    """Check the CPU and print the result; at the end print other work during the run, if any.
 
     Raises Unavailable.
     """
@@ -234,16 +234,16 @@ def watched(cluster: Cluster) -> Iterator[None]:
 
 
 def _softly(words: Sequence[str]) -> bool:
-    """Whether the launcher is Open MPI's, which must not be interrupted itself."""
+    """True if the launcher is Open MPI's, which must not be interrupted itself."""
     found = shutil.which(words[0]) if Path(words[0]).name in ("mpirun", "prterun") else None
     return found is not None and (Path(found).parent / "prterun").exists()
 
 
 def _child_of(pid: int) -> int:
-    """The child of a process that has one, else the process itself."""
+    """The child of a process, or the process itself if it has none."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold anything.
+            # The name in parentheses may contain anything.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
                 return int(stat.parent.name)
     return pid

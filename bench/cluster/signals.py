@@ -1,4 +1,4 @@
-"""Ranks of a host that crash or stop: signals that they get some time after their start."""
+"""Lets ranks of a host crash or stop: sends them signals at a given time after their start."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bench.cluster.network import Network
 from busbar.launchers import launched
 from busbar.terminal import print_note
 
-# Between two looks at all processes, and for how long a process is looked at that is no rank yet:
-# launchers fork, enter a host and execute a rank in one process.
+# Seconds between two scans of all processes, and seconds for which a process that is no rank yet is
+# scanned: launchers fork, enter a host and execute a rank in one process.
 _LOOK_S, _NEW_S = 0.03, 1.0
 
 
 class RankSignals(threading.Thread):
     """Sends signals to ranks in a cluster, once to each process, until `end`.
 
-    A rank is a process of a host with a launcher's variables; what it starts gets the signal, too.
-    ``first``: the cluster's first process.
+    A rank is a process of a host with a launcher's variables; its child processes also get the
+    signal. ``first``: the cluster's first process.
     """
 
     def __init__(self, first: int, faults: list[RankSignal]) -> None:
@@ -38,7 +38,7 @@ class RankSignals(threading.Thread):
         self._sent = set[tuple[str, RankSignal]]()
 
     def run(self) -> None:
-        """See the class."""
+        """Scan processes until `end`."""
         while not self._over.wait(_LOOK_S):
             now = time.monotonic()
             processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
@@ -49,7 +49,7 @@ class RankSignals(threading.Thread):
                     self._look(name, now - since)
 
     def _look(self, name: str, age: float) -> None:
-        """Send a process what is due, if it is a rank of a host with faults."""
+        """Send a process the signals that are due, if it is a rank of a host with faults."""
         host = self._hosts.get(Path(f"/proc/{name}/ns/net").stat().st_ino)
         if host is None:
             return
@@ -63,12 +63,12 @@ class RankSignals(threading.Thread):
                 print_note(f"{Network.name(host)}: a rank was sent {number.name}")
 
     def end(self) -> None:
-        """Send no more; done when this returns."""
+        """Stop sending, and wait for the thread."""
         self._over.set()
         self.join()
 
 
 def _is_rank(name: str) -> bool:
-    """Whether a launcher has started this process as a rank."""
+    """True if a launcher has started this process as a rank."""
     words = Path(f"/proc/{name}/environ").read_bytes().decode(errors="replace").split("\0")
     return launched(dict(word.split("=", 1) for word in words if "=" in word)) is not None

@@ -1,4 +1,4 @@
-"""Parsers of options about links, and rates as text. Pure."""
+"""Parsers of options about links. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
 
 
 class Racks(NamedTuple):
-    """Racks of so many hosts. ``taper``: the sum of a rack's host rates over its uplink's."""
+    """Racks of ``hosts`` hosts. ``taper``: a rack's total of host rates divided by its uplink's."""
 
     racks: int
     hosts: int
@@ -26,7 +26,7 @@ class Racks(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A host's link and its bytes/s: each way, or of what the host sends or receives alone."""
+    """A host's link and its bytes/s: each way, or only in the direction ``way``."""
 
     host: int
     rate: float
@@ -34,7 +34,7 @@ class Slow(NamedTuple):
 
 
 class Skews(NamedTuple):
-    """The greatest offset of a host's clock in seconds, and its drift in parts in a million."""
+    """The largest clock offset of a host in seconds, and the largest drift in parts per million."""
 
     seconds: float
     ppm: float
@@ -42,7 +42,7 @@ class Skews(NamedTuple):
     def of(self, names: Sequence[str], since: float) -> str:
         """The clock error of each host, for `bench.timing.clock`; the first host's clock is right.
 
-        The others alternate between ahead and behind, fast and slow, the last one by the most.
+        The others alternate between ahead and behind, fast and slow, with the largest errors last.
         ``since``: the true time at which the offsets hold.
         """
         shares = [(-1) ** n * n / max(1, len(names) - 1) for n in range(len(names))]
@@ -53,7 +53,7 @@ class Skews(NamedTuple):
 
 
 class Down(NamedTuple):
-    """A host's link that goes down after so many seconds, and up after so many more."""
+    """A host's link goes down after ``after`` seconds, and up again after ``lasting`` more."""
 
     host: int
     after: float
@@ -65,7 +65,7 @@ def _refused(text: str, why: str) -> argparse.ArgumentTypeError:
 
 
 def rate(text: str) -> float:
-    """Bytes/s from ``200Mbit``."""
+    """Parse bytes/s from ``200Mbit``."""
     bits = parse_quantity(text.lower(), BITS)
     if bits is None or not 1e5 <= bits <= _MOST:
         raise _refused(text, " is no rate from 100Kbit to 400Gbit, such as 200Mbit")
@@ -77,7 +77,7 @@ def _time(text: str) -> float | None:
 
 
 def latency(text: str) -> float:
-    """Seconds from ``50us``."""
+    """Parse seconds from ``50us``."""
     seconds = _time(text)
     if seconds is None or not 0 < seconds <= 10:
         raise _refused(text, " is no delay up to 10s, such as 50us")
@@ -85,7 +85,7 @@ def latency(text: str) -> float:
 
 
 def loss(text: str) -> float:
-    """A share from ``0.1%``."""
+    """Parse a fraction from ``0.1%``."""
     found = re.fullmatch(_NUMBER + "%", text)
     if found is None or not 0 < float(found[1]) < 100:
         raise _refused(text, " is no share of packets, such as 0.1%")
@@ -93,7 +93,7 @@ def loss(text: str) -> float:
 
 
 def clocks(text: str) -> Skews:
-    """The greatest error of hosts' clocks from ``3s:100ppm``."""
+    """Parse the largest errors of hosts' clocks from ``3s:100ppm``."""
     found = re.fullmatch(r"([^:]*):" + _NUMBER + "ppm", text)
     seconds = _time(found[1]) if found else None
     if found is None or seconds is None or seconds > 1e5 or float(found[2]) > 1e4:
@@ -103,7 +103,7 @@ def clocks(text: str) -> Skews:
 
 
 def slow(text: str) -> Slow:
-    """A host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
+    """Parse a host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
     found = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
     if found is None:
         raise _refused(text, ": write HOST:RATE[:out|:in], such as 3:20Mbit or 3:20Mbit:out")
@@ -112,7 +112,7 @@ def slow(text: str) -> Slow:
 
 
 def uplink(text: str) -> tuple[int, float]:
-    """A rack and its uplink's bytes/s from ``1:50Mbit``."""
+    """Parse a rack and its uplink's bytes/s from ``1:50Mbit``."""
     found = re.fullmatch("([0-9]{1,4}):(.*)", text)
     if found is None:
         raise _refused(text, ": write RACK:RATE, such as 1:50Mbit")
@@ -120,7 +120,7 @@ def uplink(text: str) -> tuple[int, float]:
 
 
 def pair(text: str) -> tuple[tuple[int, int], float]:
-    """Two hosts, least number first, and the bytes/s between them from ``2-5:20Mbit``."""
+    """Parse two hosts (lower number first) and the bytes/s between them from ``2-5:20Mbit``."""
     found = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
     if found is None or int(found[1]) == int(found[2]):
         raise _refused(text, ": write HOST-HOST:RATE of two hosts, such as 2-5:20Mbit")
@@ -129,7 +129,7 @@ def pair(text: str) -> tuple[tuple[int, int], float]:
 
 
 def racks(text: str) -> Racks:
-    """Racks from ``4x4`` or ``4x4:taper=2``."""
+    """Parse racks from ``4x4`` or ``4x4:taper=2``."""
     found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})(?::taper=" + _NUMBER + ")?", text)
     if found is None or not (int(found[1]) > 1 and int(found[2])):
         why = ": write RACKSxHOSTS[:taper=T] with two racks or more, such as 4x4:taper=2"
@@ -141,7 +141,7 @@ def racks(text: str) -> Racks:
 
 
 def down(text: str) -> Down:
-    """A link that goes away from ``5@2s``, or ``5@2s+500ms`` with how long it is away."""
+    """Parse a link that goes down from ``5@2s``, or goes down and up from ``5@2s+500ms``."""
     found = re.fullmatch(r"([0-9]{1,4})@([^+]*)(?:\+(.*))?", text)
     after = _time(found[2]) if found else None
     lasting = _time(found[3]) if found and found[3] is not None else None
@@ -151,7 +151,7 @@ def down(text: str) -> Down:
 
 
 def shell(text: str) -> Shell:
-    """A host's remote shell from ``3:5s``, ``3:hang`` or ``3:refuse``."""
+    """Parse a host's remote shell from ``3:5s``, ``3:hang`` or ``3:refuse``."""
     found = re.fullmatch("([0-9]{1,4}):(.*)", text)
     answers: dict[str, float | str] = {"hang": math.inf, REFUSE: REFUSE}
     answer = answers.get(found[2], _time(found[2])) if found else None
@@ -161,7 +161,7 @@ def shell(text: str) -> Shell:
 
 
 def variable(text: str) -> Variable:
-    """A variable of a host from ``3:LD_PRELOAD=/tmp/wrong.so``."""
+    """Parse a variable of a host from ``3:LD_PRELOAD=/tmp/wrong.so``."""
     found = re.fullmatch("([0-9]{1,4}):([A-Za-z_][A-Za-z0-9_]*)=([^\0]*)", text)
     if found is None:
         raise _refused(text, ": write HOST:NAME=VALUE, such as 3:LD_PRELOAD=/tmp/wrong.so")
@@ -169,7 +169,7 @@ def variable(text: str) -> Variable:
 
 
 def other_file(text: str) -> OtherFile:
-    """A file that a host sees in place of another from ``3:/etc/os-release=/tmp/other``."""
+    """Parse a file that replaces another on a host from ``3:/etc/os-release=/tmp/other``."""
     found = re.fullmatch("([0-9]{1,4}):([^=]+)=(.+)", text)
     if found is None:
         raise _refused(text, ": write HOST:PATH=FILE, such as 3:/etc/os-release=/tmp/other")
@@ -180,13 +180,13 @@ def other_file(text: str) -> OtherFile:
 
 
 def crash(text: str) -> RankSignal:
-    """A host whose ranks crash from ``3`` or ``3@2s``."""
+    """Parse a host whose ranks crash from ``3`` or ``3@2s``."""
     host, _, after = text.partition("@")
     return _signal(text, host, after or "0s", signal.SIGSEGV, "HOST or HOST@TIME, such as 3@2s")
 
 
 def stop(text: str) -> RankSignal:
-    """A host whose ranks stop from ``3@2s``."""
+    """Parse a host whose ranks stop from ``3@2s``."""
     host, _, after = text.partition("@")
     return _signal(text, host, after, signal.SIGSTOP, "HOST@TIME, such as 3@2s")
 

@@ -14,12 +14,12 @@ from bench.cluster.network import Cable, Network
 from busbar.errors import Unavailable
 from busbar.units import format_link_rate
 
-#: Prints the counters of all devices where the switches are.
+#: Prints the counters of all devices in the switches' namespace.
 COUNTERS = ("ip", "-s", "-j", "link", "show")
 
 
 class Use(NamedTuple):
-    """Shares of its rate (0 to 1) that a link carried: away from its lower end, and towards it."""
+    """The utilisation (0 to 1) of a link: away from its lower end, and towards it."""
 
     cable: Cable
     up: float
@@ -43,7 +43,7 @@ def used(
     after: Mapping[str, tuple[int, int]],
     seconds: float,
 ) -> list[Use]:
-    """The use of every cable in so many seconds. A switch's port receives what its host sends."""
+    """The utilisation of each cable in ``seconds``. A port receives what its host sends."""
     found = []
     for cable in network.cables():
         rx, tx = (
@@ -56,7 +56,7 @@ def used(
 
 
 def said(uses: Sequence[Use], seconds: float) -> str:
-    """A line about the busiest and the median link, by the busier way of each."""
+    """A line about the busiest and the median link, by the busier direction of each."""
     shares = [max(use.up, use.down) for use in uses]
     most = max(shares)
     busiest = uses[shares.index(most)]
@@ -78,7 +78,7 @@ _SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 
 
 
 def picture(network: Network, uses: Sequence[Use] = ()) -> str:
-    """The network: two lines a link, up and down, coloured by the share of its rate it carried."""
+    """Draw the network: two lines per link, up and down, coloured by utilisation."""
     busy = {use.cable.device: use for use in uses}
     place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
     leaves = [
@@ -120,7 +120,7 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
 def _cable(
     cable: Cable, low: tuple[float, float], high: tuple[float, float], busy: Mapping[str, Use]
 ) -> list[str]:
-    """Two lines side by side: up on the left, down on the right."""
+    """Two parallel lines: up on the left, down on the right."""
     use = busy.get(cable.device)
     found = []
     for shift, way, rate, share in (

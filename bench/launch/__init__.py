@@ -1,1 +1,1 @@
-"""Launchers, and the runs that we start with them."""
+"""Launchers, and the runs that this process starts with them."""

@@ -1,7 +1,6 @@
 """A child process that gets the signals which end this process, and is not left behind.
 
-A scheduler or ``timeout`` ends the process that it started, and does not know of the launcher below
-it.
+A scheduler or ``timeout`` signals only the process that it started, not the launcher below it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from typing import Any, NamedTuple
 from busbar.status import RANK_LOST
 from busbar.terminal import print_note
 
-# Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
+# Open MPI's launcher stops forwarding output when it is interrupted, but passes this signal on.
 SOFTLY = signal.SIGUSR1
 
-# Seconds that a process may be stopped. This is no job control: what we start has a session of its
-# own. Seconds between two looks, and after which the one who looks was away.
+# Seconds for which a process may be stopped: there is no job control here, because children have a
+# session of their own. Seconds between two checks, and seconds after which the checking process
+# itself was stopped.
 STOPPED_S, _LOOK_S, _AWAY_S = 3.0, 0.5, 2.0
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 class Ended(NamedTuple):
     """How a child ended: its status as a shell counts it, and its standard error if it was piped.
 
-    ``interrupted``: the signal to this process that ended it, or 0.
+    ``interrupted``: the signal to this process that ended the child, or 0.
     """
 
     status: int
@@ -55,15 +55,15 @@ def run(
     within: float | None = None,
     **streams: Any,
 ) -> Ended:
-    """Start a process and wait for it. Raises OSError where it cannot be started.
+    """Start a process and wait for it. Raises OSError if it cannot be started.
 
-    ``receiver``: maps the process's number to the process that signals are for, where the child
-    only waits for another. ``on_line`` is called with every line of its standard error, as it
-    comes. ``within``: seconds after which it is sent the signal to end.
+    ``receiver``: maps the child's process id to the process that gets signals, if the child only
+    waits for another process. ``on_line`` is called with every line of its standard error when it
+    arrives. ``within``: seconds after which the child gets the signal to end.
 
-    A signal that ends this process is sent on as ``stop_signal``, or else as it is, and once: the
-    child has a session of its own, so that a terminal, or a signal to our whole process group,
-    does not reach it a second time, on which launchers kill. At our second signal it is sent
+    A signal that ends this process is forwarded once, as ``stop_signal`` if given. The child has a
+    session of its own, so that a terminal, or a signal to our whole process group, does not reach
+    it a second time: launchers kill at a second signal. At our second signal the child gets
     SIGTERM. A process that stays stopped is killed with all its descendants; its standard error
     then says so, and its status is that of a lost rank.
     """
@@ -77,7 +77,7 @@ def run(
         forward_pending()
 
     def forward_pending() -> None:
-        with suppress(IndexError):  # also where a signal comes meanwhile and empties it
+        with suppress(IndexError):  # also if another signal meanwhile empties the queue
             while process is not None:
                 number = pending.popleft()
                 as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
@@ -111,16 +111,16 @@ def run(
 
 
 class StoppedProcesses:
-    """Which processes have been stopped for long, as SIGSTOP does; seen by looking repeatedly."""
+    """Finds processes that have been stopped for long, as by SIGSTOP, in repeated checks."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
         self._looked = 0.0
 
     def overdue(self, pids: Iterable[int]) -> list[int]:
-        """Look at these processes; returns those that have been stopped for `STOPPED_S`.
+        """Check these processes; returns those that have been stopped for `STOPPED_S`.
 
-        May be called often: it looks twice a second.
+        May be called often: it checks twice a second.
         """
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
@@ -134,7 +134,7 @@ class StoppedProcesses:
 
 
 class _StopWatch(threading.Thread):
-    """Kills a child that stays stopped, with all below it, until ``over`` is set."""
+    """Kills a child that stays stopped, with all its descendants, until ``over`` is set."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(name="stopped", daemon=True)
@@ -142,7 +142,7 @@ class _StopWatch(threading.Thread):
         self._process = process
 
     def run(self) -> None:
-        """See the class."""
+        """Check the child until ``over`` is set."""
         look = StoppedProcesses()
         while not self.over.wait(1.2 * _LOOK_S):
             if look.overdue([self._process.pid]):
@@ -154,7 +154,6 @@ class _StopWatch(threading.Thread):
 
 
 def _text(process: subprocess.Popen[str], on_line: Callable[[str], object] | None) -> str:
-    """Wait for a process; returns its standard error."""
     if on_line is None or process.stderr is None:
         return process.communicate()[1] or ""
     lines: list[str] = []
@@ -173,9 +172,9 @@ def popen(
     orphaned: signal.Signals = signal.SIGTERM,
     **streams: Any,
 ) -> subprocess.Popen[str]:
-    """Start a process in a session of its own that is sent ``orphaned`` when this one is killed.
+    """Start a process in its own session. It gets ``orphaned`` if this process is killed.
 
-    A process that is stopped ends by SIGKILL alone.
+    A stopped process ends only by SIGKILL.
     """
     return subprocess.Popen(
         command,
@@ -189,9 +188,9 @@ def popen(
 
 
 def owned(orphaned: signal.Signals = signal.SIGTERM) -> dict[str, Any]:
-    """Keywords of `subprocess.Popen`, and of asyncio's, for a process as `popen` starts it.
+    """Keywords of `subprocess.Popen`, and of asyncio's, for a process like one from `popen`.
 
-    Called in the main thread: the kernel takes the end of the starting thread for this process's.
+    Call this in the main thread: the kernel sends the signal when the starting thread ends.
     """
     ending = partial(_end_with, os.getpid(), orphaned) if sys.platform == "linux" else None
     return {"start_new_session": True, "preexec_fn": ending}
@@ -215,7 +214,7 @@ def _send(
 
 @contextmanager
 def orphans() -> Iterator[None]:
-    """Keep descendants of this process below it when their own parents end."""
+    """Make this process the parent of descendants whose own parents end."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -225,7 +224,7 @@ def orphans() -> Iterator[None]:
 
 
 def below(pid: int) -> list[int]:
-    """The descendants of a process, zombies too."""
+    """The ids of all descendants of a process, including zombies."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
@@ -238,27 +237,27 @@ def below(pid: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """The state of a process as the kernel has it: R, S, D, T, Z; empty where it is gone."""
+    """The state of a process in the kernel (R, S, D, T, Z); empty if it is gone."""
     with suppress(OSError, IndexError):
         return _stat(Path(f"/proc/{pid}/stat"))[0]
     return ""
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is stopped, as by SIGSTOP; one that a debugger holds is not."""
+    """True if a process is stopped, as by SIGSTOP, but not if a debugger holds it."""
     return state(pid) == "T"
 
 
 def _stat(path: Path) -> list[str]:
-    """The words after a process's name, which may hold blanks: its state, its parent."""
+    """The words after a process's name, which may contain spaces: its state, its parent."""
     return path.read_text(errors="replace").rpartition(")")[2].split()
 
 
 @contextmanager
 def handled(handler: Any) -> Iterator[None]:
-    """Handle the signals that end a process; those that are ignored (nohup) stay ignored.
+    """Handle the signals that end a process; signals that are ignored (nohup) stay ignored.
 
-    Does nothing in threads beside the main one, which cannot.
+    Does nothing outside of the main thread, because only that can handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -275,8 +274,8 @@ def handled(handler: Any) -> Iterator[None]:
 
 
 def _end_with(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
-    """Ask the kernel for this signal when the parent is killed."""
+    """Ask the kernel to send this process a signal when its parent is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it was, before we asked; in a container the parent may be 1
-        # A signal would meet our handlers, which the child still has.
+    if os.getppid() != parent:  # the parent was killed before; in a container its id may be 1
+        # The child still has our handlers, so a signal would run them.
         os._exit(128 + number)

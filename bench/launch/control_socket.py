@@ -1,10 +1,10 @@
 """The control socket between a rank and the process that started it (`bench.launch.ranks`).
 
-A rank sends its progress, its rows and its exit status; the starter sends why the run is to end.
-The socket closes when its process ends, however it ends, so the starter always notices. Messages
-are JSON, one per line. Under a plain ``mpirun`` there is no starter and no socket, and sending does
-nothing. An alarm then ends ranks that hang in MPI's start or end. A thread could not do that, since
-MPI holds the interpreter's lock there.
+A rank sends its progress, its rows and its exit status; the starter sends the reason if the run
+must end. The socket closes when its process ends, however it ends, so the starter always notices.
+Messages are JSON, one per line. Under a plain ``mpirun`` there is no starter and no socket, and
+sending does nothing. Then an alarm signal ends ranks that hang in MPI's start or end. A thread
+could not do that, since MPI holds the interpreter's lock there.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ _BEGIN_S, _EACH_S = 15.0, 2.0
 
 
 class Phase:
-    """Where a rank is in its run."""
+    """The phases of a rank's run."""
 
     STARTING, ROWS, ENDING = "starting", "rows", "ending"
 
 
 def patience(timeout: float | None, ranks: int) -> float | None:
-    """Seconds that starting, or ending, may take where a row may take ``timeout``."""
+    """Seconds that starting, or ending, may take if a row may take ``timeout``."""
     if timeout is None:
         return None
     return max(timeout, _BEGIN_S + _EACH_S * ranks / len(os.sched_getaffinity(0)))
 
 
 def address(name: str) -> str:
-    """The address of an abstract socket, of which nothing is left on any disk."""
+    """The address of an abstract socket, which leaves nothing on any disk."""
     return f"\0busbar-{name}"
 
 
 def process(end: socket.socket) -> int | None:
-    """The process at the other end of such a socket; None where it is another user's."""
+    """The process at the other end of a socket; None if it belongs to another user."""
     packed = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
     return int(pid) if user == os.geteuid() else None
 
 
 class ControlSocket:
-    """A rank's end of the socket; sending never fails, and never waits for an answer."""
+    """A rank's end of the socket. Sending never fails and never waits for an answer."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
         self._end, self._lock, self._received = end, threading.Lock(), b""
@@ -69,7 +69,7 @@ class ControlSocket:
 
     @classmethod
     def open(cls, rank: int | None, env: Mapping[str, str] = os.environ) -> ControlSocket:
-        """Connect a rank to its starter; without one the result sends nothing."""
+        """Connect a rank to its starter; without a starter the result sends nothing."""
         if rank is None or not env.get(VARIABLE):
             return cls()
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -84,7 +84,7 @@ class ControlSocket:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a starter."""
+        """True if there is a starter."""
         return self._end is not None
 
     def send(self, **values: object) -> None:
@@ -98,11 +98,11 @@ class ControlSocket:
             signal.setitimer(signal.ITIMER_REAL, 0 if name == Phase.ROWS else self.limit)
 
     def record(self, lines: bytes) -> None:
-        """Send a row, as lines of a record file: it can then be reported without this rank."""
+        """Send a row, as lines of a record file, so that it can be reported without this rank."""
         self._send(b"".join(b'{"record":' + line + b"}\n" for line in lines.splitlines()))
 
     def leave(self, status: int | None = None) -> None:
-        """Send that this rank ends, with an exit status; only the first one is sent."""
+        """Send that this rank ends, with an exit status; only the first call sends."""
         with self._lock:
             end, self._end = self._end, None
         if end is None:
@@ -115,12 +115,12 @@ class ControlSocket:
         self._closing = end
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """The file descriptor, for ``select``."""
         assert self._end is not None
         return self._end.fileno()
 
     def stop_request(self) -> str | None:
-        """Why the run is to end, once `fileno` is readable; None for no complete message yet."""
+        """Why the run must end, once `fileno` is readable; None without a complete message."""
         if self._end is None:
             return None
         try:
@@ -144,7 +144,7 @@ class ControlSocket:
 
 
 def command(argv: Sequence[str]) -> int:
-    """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a socket."""
+    """Run a benchmark, see `bench.cli.main.command`, which is imported after the socket is open."""
     return joined("bench.cli.main:command", argv)
 
 

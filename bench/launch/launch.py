@@ -1,4 +1,4 @@
-"""Launchers: the right flags for each, runs under them, their progress, and how a run ended.
+"""Launchers: command lines for each, runs under them, their progress, and how a run ended.
 
 A run writes its progress to standard error (`bench.run.screen`); `show_progress` shows it in a
 notebook or on a terminal.
@@ -32,9 +32,9 @@ _PROGRESS = re.compile(r"busbar: (\d{1,9})(?: of (\d{1,9}))? done, [^:]*: (.*)")
 
 
 class RunProgress(NamedTuple):
-    """How many placements of rows are done, and which one is under way.
+    """The number of completed placements of rows, and the present one.
 
-    ``of``: the number of all, or 0 where a run goes on until it is ended.
+    ``of``: their total number, or 0 if a run continues until it is ended.
     """
 
     done: int
@@ -43,13 +43,13 @@ class RunProgress(NamedTuple):
 
 
 def parse_progress(line: str) -> RunProgress | None:
-    """The progress in a line; None for any other line."""
+    """Parse the progress in a line; None for any other line."""
     found = _PROGRESS.fullmatch(line.strip())
     return None if found is None else RunProgress(int(found[1]), int(found[2] or 0), found[3])
 
 
 def error_messages(err: str) -> list[str]:
-    """The messages of a run that are not progress, a sentence each, without the prefix."""
+    """The messages of a run that are not progress, without their prefix."""
     lines = (
         line
         for line in err.splitlines()
@@ -61,24 +61,24 @@ def error_messages(err: str) -> list[str]:
 OnLine = Callable[[str], object]
 """Called with a line of a run's standard error."""
 Show = Callable[[RunProgress], object]
-#: Variables by which MPI's launchers take hosts from a file.
+#: Variables with which MPI's launchers read hosts from a file.
 HOST_VARIABLES = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
 
 
 class LaunchFailed(BusbarError):
-    """A run that this process started ended with an error; the message is its last one."""
+    """A run that this process started has failed; the message is the run's last one."""
 
     def __init__(self, message: str, status: int = FOUND) -> None:
-        """``status``: the exit status of this command, too."""
+        """``status``: this command's exit status."""
         super().__init__(message)
         self.exit_status = status
 
 
 class Interrupted(BusbarError):
-    """A signal ended this process while a run was under way."""
+    """A signal ended this process during a run."""
 
     def __init__(self, number: int, kept: str = "") -> None:
-        """``kept``: where the rows measured so far are, for the message."""
+        """``kept``: text about where the rows measured so far are, for the message."""
         super().__init__(f"interrupted{kept}")
         self.exit_status = 128 + number
 
@@ -88,13 +88,13 @@ def launcher(
 ) -> tuple[list[str], dict[str, str]]:
     """The launcher's part of a command line on this host, and the environment that it needs.
 
-    ``library`` is the MPI library's version text: Open MPI refuses root and more ranks than cores
-    unless told otherwise.
+    ``library`` is the MPI library's version text: Open MPI refuses root, and more ranks than cores,
+    by default.
     """
     extra: dict[str, str] = {}
     command = [mpirun, "-n", str(ranks)]
     if "Open MPI" in library:
-        # Told only to oversubscribe, it puts all ranks on the first of several hosts.
+        # With only an option to oversubscribe, it puts all ranks on the first of several hosts.
         command[1:1] = ["--map-by", "slot:oversubscribe"]
         if os.geteuid() == 0:
             extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -109,7 +109,7 @@ def hosts_launcher(
     hosts: Sequence[str],
     file: Path | None = None,
 ) -> tuple[list[str], dict[str, str]]:
-    """As `launcher`, with the ranks on these hosts, or those of a file, which the launcher reads.
+    """Like `launcher`, with ranks on ``hosts``, or on those in a file that the launcher reads.
 
     In a Slurm job srun starts them. Raises Unavailable without a launcher.
     """
@@ -143,19 +143,18 @@ def run_of_its_own(
     within: float | None = None,
     **streams: Any,
 ) -> child.Ended:
-    """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
+    """Run ``python -m`` module on ``ranks`` ranks as a separate run, and wait for its end.
 
-    ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's
-    own (``--ranks``). ``variables`` are added to the environment; ``on_line``, ``within`` and
-    ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
-    started.
+    ``command``: a cluster's launcher with ``{ranks}`` in it; None: the run starts its ranks on this
+    host (``--ranks``). ``variables`` are added to the environment. ``on_line``, ``within`` and
+    ``streams``: see `bench.launch.child.run`. Raises Unsupported if nothing can be started.
     """
     own = python(*module, *argv)
     if command is None:
         words, stop_signal = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
         start = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
-        words, stop_signal = [*start, *own], signal.SIGTERM  # by SIGINT srun only tells its state
+        words, stop_signal = [*start, *own], signal.SIGTERM  # at SIGINT srun only prints its state
     try:
         env = {**os.environ, **(variables or {})}
         return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
@@ -164,9 +163,9 @@ def run_of_its_own(
 
 
 def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
-    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there.
+    """Raise Interrupted or LaunchFailed if a run failed; ``kept``: see `Interrupted`.
 
-    ``ours``: it is a run of ours, whose exit status means what this command's does.
+    ``ours``: it is a run of Busbar, so its exit status has the same meaning as this command's.
     """
     if ended.interrupted:
         raise Interrupted(ended.interrupted, kept)
@@ -177,7 +176,7 @@ def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = Tru
 
 
 def _words(command: str) -> list[str]:
-    """Split a command line. Raises Unsupported where a quote is never closed."""
+    """Split a command line. Raises Unsupported if a quote is not closed."""
     try:
         return shlex.split(command)
     except ValueError as error:
@@ -185,14 +184,14 @@ def _words(command: str) -> list[str]:
 
 
 def files_for(ranks: int) -> int:
-    """How many files a process may have to open in a run of so many ranks on this host."""
+    """How many files a process may need to open in a run of ``ranks`` ranks on this host."""
     return RANK_FILES + _LAUNCHER_FILES * ranks
 
 
 def room_for_files(ranks: int) -> None:
-    """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
+    """Raise the limit of open files as far as needed. Raises Unavailable if that is not possible.
 
-    Beyond it a launcher fails at an assertion of its own, which does not name the reason.
+    At the limit a launcher fails with an assertion that does not name the reason.
     """
     need = files_for(ranks)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -208,10 +207,10 @@ def room_for_files(ranks: int) -> None:
 
 @contextmanager
 def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
-    """Show a run's progress; yields what to call with each line of its standard error.
+    """Show a run's progress; yields a function to call with each line of its standard error.
 
-    The display goes when the run has ended. Elsewhere than on a terminal and in a notebook, and
-    where it is not ``wanted``, nothing is shown.
+    The display disappears at the end of the run. Nothing is shown outside of terminals and
+    notebooks, or if not ``wanted``.
     """
     display = None if wanted is False else _notebook()
     here: AbstractContextManager[Show] = nullcontext(lambda at: None)
@@ -224,7 +223,7 @@ def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
 
 
 def _notebook() -> Any:
-    """IPython's ``display`` where this process is a notebook's kernel; else None."""
+    """IPython's ``display`` if this process is a notebook's kernel; else None."""
     if "ipykernel" not in sys.modules or "IPython" not in sys.modules:
         return None
     from IPython import get_ipython

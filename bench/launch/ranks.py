@@ -1,7 +1,7 @@
-"""Starts the ranks of ``--ranks`` under a launcher and sees the run to its end.
+"""Starts the ranks of ``--ranks`` under a launcher and supervises the run until its end.
 
-Every rank has a socket to this process (`bench.launch.control_socket`). So it knows which rank was
-lost, how far all ranks are, and the rows so far, whatever the launcher does.
+Every rank has a socket to this process (`bench.launch.control_socket`). So this process knows which
+rank was lost, the progress of all ranks, and the rows so far, whatever the launcher does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.launch.control_socket import VARIABLE, Phase, address, patience, proc
 from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
 
-# A record has the times of every iteration of every rank, where that is asked for.
+# A record may have the times of every iteration of every rank.
 _LONGEST = 1 << 28
 _TICK_S = 0.5
 # Seconds for a launcher to end by itself when a rank is lost, for ranks to report, and for ranks to
@@ -31,10 +31,10 @@ _TICK_S = 0.5
 _CLEANS_S, _REPORTS_S, _CLOSES_S = 4.0, 10.0, 1.0
 # Seconds for a killed process to disappear; it needs a core for that.
 _DIES_S = 5.0
-# The ranks end a row that takes too long themselves, and say more of it.
+# The ranks themselves end a row that takes too long, with a better message, so wait longer.
 _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
-# What ranks leave with where a result was wrong: in good order, all of them.
+# The exit status of ranks with wrong results, which still exit normally.
 _WRONG, _FAILED = 1, RankFailure.exit_status
 EARLY = b"# ended early:"  # see `bench.run.session`
 
@@ -45,15 +45,15 @@ class Peer:
     def __init__(self, end: socket.socket, pid: int) -> None:
         self.end, self.pid = end, pid
         self.rank, self.stage, self.row = -1, Phase.STARTING, -1
-        #: A count that grows with every progress of the rank.
+        #: A count that grows with each progress of the rank.
         self.signs = 0
-        #: Its exit status, once it has sent that it leaves; whether its process is gone.
+        #: The exit status that the rank sent before it leaves; whether its process has ended.
         self.left: int | None = None
         self.gone = False
-        #: A signal to this rank alone that tells it to end, or 0.
+        #: The signal that this rank alone received to end, or 0.
         self.signalled = 0
         self._received = bytearray()
-        # Kept, so that no other process gets a signal that was meant for this one.
+        # Kept open, so that no other process with the same number gets this rank's signal.
         self._process: int | None = None
         self._by_number = not hasattr(os, "pidfd_open")
         if not self._by_number:
@@ -67,12 +67,12 @@ class Peer:
 
     @property
     def doing(self) -> str:
-        """The row or the phase that the rank is in, for messages."""
+        """The rank and its process, for messages."""
         rows = self.stage == Phase.ROWS and self.row >= 0
         return f"in row {self.row + 1}" if rows else self.stage
 
     def receive(self) -> list[bytes] | None:
-        """Receive complete lines; None when the socket has closed with the process."""
+        """The row or phase of the rank, for messages."""
         try:
             data = self.end.recv(1 << 16)
         except OSError:
@@ -109,7 +109,7 @@ class Peers:
     """All ranks that have connected, and the rows that they have sent."""
 
     def __init__(self, name: str) -> None:
-        """``name``: the socket's, hard to guess; only this user's processes are accepted."""
+        """``name``: the socket's name, hard to guess; only this user's processes are accepted."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(address(name))
         self.listener.listen(1024)
@@ -127,20 +127,20 @@ class Peers:
             return None
         try:
             peer = Peer(end, pid)
-        except OSError:  # no file descriptor is left to watch it by
+        except OSError:  # no file descriptor is left to watch the process
             end.close()
             return None
         self.all.append(peer)
         return peer
 
     def receive(self, peer: Peer) -> bool:
-        """Take the messages of a rank. Returns whether there may be more."""
+        """Handle the messages of a rank. Returns whether there may be more."""
         lines = peer.receive()
         for line in lines or ():
-            self._take(peer, line)
+            self._handle_line(peer, line)
         return lines is not None
 
-    def _take(self, peer: Peer, line: bytes) -> None:
+    def _handle_line(self, peer: Peer, line: bytes) -> None:
         if line.startswith(b'{"record":'):
             self.records.append(line[len(b'{"record":') : -1] + b"\n")
             return
@@ -156,7 +156,7 @@ class Peers:
                 peer.left = int(word["left"])
 
     def left(self) -> int:
-        """The exit status of the first rank that left with one that is not 0; else 0."""
+        """The first nonzero exit status with which a rank left; else 0."""
         return next((peer.left for peer in self.all if peer.left), 0)
 
     def inside(self) -> list[Peer]:
@@ -171,10 +171,9 @@ class Peers:
 
 
 class RankRun:
-    """One run of a launcher; `wait` sees it to its end.
+    """One run of a launcher; `wait` supervises it.
 
-    ``why``: what ended it before its time, empty where nothing did; ``came``: the signal that did,
-    or 0.
+    ``why``: the reason for an early end, or empty; ``came``: the signal that caused it, or 0.
     """
 
     def __init__(
@@ -187,8 +186,8 @@ class RankRun:
     ) -> None:
         """``timeout``: seconds that a row may take.
 
-        ``soft``: what tells a launcher to end where no rank has called, as from another host's
-        network, which cannot.
+        ``soft``: the signal that asks a launcher to end if no rank has connected, for example
+        because ranks are on another host's network.
         """
         self._soft = soft
         self._command, self._env, self._ranks = command, dict(env), ranks
@@ -204,10 +203,10 @@ class RankRun:
         self._end_by = float("inf")
         self._stage, self._since = Phase.STARTING, time.monotonic()
         self._stopped = child.StoppedProcesses()
-        # Since the launcher ended nothing has come for a while: no last words are on their way.
+        # True if no message has arrived for a while since the launcher ended.
         self._silent = False
         self._output_lost: OSError | None = None
-        self._early = False  # whether a rank's report of that came by
+        self._early = False  # whether a rank's report of an early end has passed through
 
     @property
     def unreported(self) -> bytes:
@@ -216,9 +215,9 @@ class RankRun:
         return b"" if told else b"".join(self._peers.records)
 
     def wait(self) -> int:
-        """Run the launcher; returns the exit status. Raises OSError where it cannot be started.
+        """Run the launcher; returns the exit status. Raises OSError if it cannot be started.
 
-        BrokenPipeError and OSError, too, where standard output can no longer be written.
+        Also raises BrokenPipeError or OSError if standard output can no longer be written.
         """
         self._listen(self._peers.listener, self._accept)
         with child.handled(lambda number, _: self._signals.append(number)), child.orphans():
@@ -228,8 +227,7 @@ class RankRun:
             try:
                 while self._goes_on(pump):
                     over = self._launcher.poll() is not None
-                    # In the order in which they came: the first rank that is lost is to blame.
-                    # A process that was stopped meanwhile has not looked: its time was over.
+                    # Handle events in the order of arrival: the error names the first lost rank.
                     came = self._selector.select(_TICK_S) or self._selector.select(0)
                     for key, _ in came:
                         key.data()
@@ -249,7 +247,7 @@ class RankRun:
             return True
         return bool(self._selector.select(0))  # messages of ranks that have left
 
-    # -- what comes
+    # -- messages
 
     def _listen(self, whom: socket.socket, action: Callable[[], object]) -> None:
         self._selector.register(whom, selectors.EVENT_READ, action)
@@ -270,7 +268,7 @@ class RankRun:
                 self.lost = True
                 self._end(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
-                # A launcher may not mind; the others wait for it, in MPI's start for ever.
+                # A launcher may ignore this, but other ranks wait for it, some without limit.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
         elif (peer.stage, peer.row, peer.signs) != before:
             if before[0] == Phase.STARTING != peer.stage:
@@ -282,7 +280,7 @@ class RankRun:
             self._end(why, 128 + peer.signalled, _REPORTS_S)
 
     def _pump(self) -> None:
-        """Write what the ranks print to standard output; a launcher hides where that fails."""
+        """Copy the ranks' output to standard output; a launcher hides errors of that."""
         assert self._launcher.stdout is not None
         source, before = self._launcher.stdout.fileno(), b""
         while data := os.read(source, 1 << 16):
@@ -294,7 +292,7 @@ class RankRun:
             except OSError as error:
                 self._output_lost = error
 
-    # -- what does not come, and what is seen by looking
+    # -- missing messages, and checks of processes
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -312,7 +310,7 @@ class RankRun:
             self._end(f"{self._late()} ({self._stage} for {allowed:g} s; -T)", _FAILED, _CLOSES_S)
 
     def _look_for_stopped(self) -> None:
-        """End the run where its launcher or a rank stays stopped: all others wait for it."""
+        """End the run if its launcher or a rank stays stopped, because all others wait for it."""
         inside, pid = self._peers.inside(), self._launcher.pid
         overdue = self._stopped.overdue([pid, *(peer.pid for peer in inside)])
         if pid in overdue:
@@ -322,28 +320,28 @@ class RankRun:
             self._end(f"{_names(still)} stopped", _FAILED, _CLOSES_S)
 
     def _interrupted(self, number: int) -> None:
-        """End the run with its report; at a second signal, without."""
+        """End the run with its report; at a second signal without a report."""
         again, self.came = self.came, self.came or number
         self._end(f"interrupted by {signal.Signals(number).name}", 128 + number, _REPORTS_S)
         inside = self._peers.inside()
         rows = len(inside) == self._ranks and all(peer.stage == Phase.ROWS for peer in inside)
-        if again or not rows:  # nobody has anything to report
+        if again or not rows:  # no rank has anything to report
             soft = signal.SIGTERM if again or self._peers.all else self._soft
             self._launcher.send_signal(soft)
 
     def _launcher_ended(self, now: float) -> None:
         left, inside = self._peers.left(), self._peers.inside()
         status = self._launcher.returncode
-        # A rank may notice a killed launcher before us and leave; nothing reads its rows then.
+        # A rank may notice a killed launcher before this process and leave; its rows are then lost.
         early = left or inside if status < 0 else inside and self._silent and not left
         if early and not self.why:
             why = f"the launcher ended before its ranks ({child.shell(status)})"
             self._end(why, _FAILED, _CLOSES_S)
         elif self.why or left or not inside:
-            self._end_by = min(self._end_by, now + _CLEANS_S)  # what it has left has so long
+            self._end_by = min(self._end_by, now + _CLEANS_S)  # time for remaining ranks to exit
 
     def _late(self) -> str:
-        """The ranks that all others wait for, in words."""
+        """Name the ranks for which all others wait."""
         inside = self._peers.inside()
         still = [peer for peer in inside if child.stopped(peer.pid)]
         if still:
@@ -356,10 +354,10 @@ class RankRun:
             return f"{_names(behind)} behind the others"
         return "all ranks wait for each other"
 
-    # -- the end
+    # -- ending
 
     def _end(self, why: str, status: int, grace: float) -> None:
-        """End the run for this reason, unless it is ending; after ``grace`` kill what is left."""
+        """End the run, unless it is ending; after ``grace`` seconds kill what remains."""
         if not self.why:
             self.why, self._status, self._end_by = why, status, time.monotonic() + grace
             for peer in self._peers.inside():
@@ -377,11 +375,11 @@ class RankRun:
             peer.kill()
 
     def _close(self, pump: threading.Thread) -> None:
-        """Leave nothing behind: no process, no zombie, no segment, no folder."""
+        """Clean up: processes, zombies, segments, and the launcher's session folder."""
         self._kill()
         self._launcher.wait()
         _reap(time.monotonic() + _DIES_S)
-        pump.join(1.0)  # nobody may take what is left of the output
+        pump.join(1.0)  # the reader of our output may have stopped reading
         seen = [peer for peer in self._peers.all if peer.stage != Phase.STARTING]
         self._segments.remove(unseen=len(seen) < self._ranks)
         remove_session(self._launcher.pid, self._env)
@@ -404,7 +402,7 @@ class RankRun:
 
 
 def _reap(until: float) -> None:
-    """Wait for all that was killed below this process."""
+    """Wait for killed processes below this one, until the time ``until``."""
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:

@@ -34,9 +34,9 @@ _RUN = "openssh-client openssh-server python3"
 
 
 class Job(NamedTuple):
-    """A command of Busbar, such as ``allreduce -b 1M``, and the nodes that it runs on.
+    """A command of Busbar, such as ``allreduce -b 1M``, and the nodes on which it runs.
 
-    ``gpus``: of each node; ``minutes``: after which it is ended.
+    ``gpus``: of each node; ``minutes``: the job's time limit.
     """
 
     command: Sequence[str]
@@ -48,7 +48,7 @@ class Job(NamedTuple):
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether the command starts its ranks itself."""
+        """True if the command starts its ranks itself."""
         words = {word.partition("=")[0] for word in self.command}
         return self.command[0] in _STARTERS or not words.isdisjoint(_STARTING)
 
@@ -91,7 +91,7 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
 
 
 def mpijob(job: Job, image: str, written_by: str) -> str:
-    """An MPIJob (kubeflow.org/v2beta1), in YAML, for an image that `dockerfile` describes."""
+    """An MPIJob (kubeflow.org/v2beta1) in YAML, for an image built from `dockerfile`."""
     start = [] if job.starts_ranks else ["mpirun", "-n", str(job.nodes * job.ranks_per_node)]
     lines = [
         f"# {make_printable(written_by)}",
@@ -140,7 +140,7 @@ def mpijob(job: Job, image: str, written_by: str) -> str:
 
 
 def _apart(name: str) -> Iterator[str]:
-    """The lines that keep two workers from one node."""
+    """The lines that keep two workers off the same node."""
     yield "          # A worker a node: two on one would share its memory, and not use the network."
     yield "          affinity:"
     yield "            podAntiAffinity:"
@@ -161,7 +161,7 @@ def _container(image: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _resources(gpus: int) -> Iterator[str]:
-    """The lines of a worker's shared memory, and of its GPUs."""
+    """The lines for a worker's shared memory and GPUs."""
     yield "              # Memory that ranks of a worker share; by default it has 64 MiB."
     yield "              volumeMounts:"
     yield "                - name: shm"
@@ -178,7 +178,7 @@ def _resources(gpus: int) -> Iterator[str]:
 
 
 def _yaml(text: str) -> str:
-    """A text as a scalar of YAML in double quotes; it takes JSON's escapes of single characters."""
+    """A text as a double-quoted YAML scalar, which has JSON's escapes of single characters."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else _escaped(c) for c in quoted)
 
@@ -189,7 +189,7 @@ def _escaped(character: str) -> str:
 
 
 def dockerfile(extra: str, written_by: str) -> str:
-    """A Dockerfile for a checkout of Busbar. ``extra``: the extras of its package, such as mpi."""
+    """A Dockerfile for a checkout of Busbar. ``extra``: extras of its package, such as mpi."""
     gpu = ["ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
     return "\n".join(
         [
@@ -216,7 +216,7 @@ def dockerfile(extra: str, written_by: str) -> str:
 
 
 def apptainer(extra: str, written_by: str) -> str:
-    """An Apptainer definition for a checkout of Busbar; ``extra`` as of `dockerfile`."""
+    """An Apptainer definition for a checkout of Busbar; ``extra`` as for `dockerfile`."""
     return "\n".join(
         [
             f"# {make_printable(written_by)}",
@@ -254,10 +254,10 @@ def _busbar(extra: str) -> str:
 
 
 def _ssh() -> str:
-    """Let containers reach each other: by the operator's key, under names that are never the same.
+    """Commands that let containers connect by ssh with the operator's key, under changing names.
 
-    What is started over ssh has no environment of the image. Keys of the package's installation
-    would be the same in every container; each makes its own.
+    Programs started over ssh lack the image's environment, so it is set here. Host keys from the
+    package would be the same in every container; each container makes its own.
     """
     client = (
         "Host *\\n  StrictHostKeyChecking no\\n  UserKnownHostsFile /dev/null\\n  LogLevel ERROR"
@@ -293,7 +293,7 @@ def _image(text: str) -> str:
 
 
 class _OutputOptions(OptionGroup):
-    """Where a recipe goes."""
+    """The option for a recipe's output file."""
 
     out: Path | None = option("-o --out FILE  write it there (default: print it)")
 
@@ -312,7 +312,7 @@ class _OutputOptions(OptionGroup):
 
 
 class _JobOptions(CommandWords, _OutputOptions):
-    """A job's nodes, and the command after ``--``."""
+    """Options of a job's nodes, and the command after ``--``."""
 
     nodes: int = option("-N --nodes N  nodes", 2, whole(1, "nodes", _MOST_NODES))
     ranks_per_node: int | None = option(
@@ -324,7 +324,7 @@ class _JobOptions(CommandWords, _OutputOptions):
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported without a command, or for one that is not ours."""
+        """Check these options. Raises Unsupported without a command, or for a foreign command."""
         if not self.command:
             raise Unsupported("no command; write it after --, as -- allreduce -b 1M")
         names = [*load("bench.cli.main:commands")(), *_MORE]
@@ -334,7 +334,7 @@ class _JobOptions(CommandWords, _OutputOptions):
 
     @property
     def job(self) -> Job:
-        """The job."""
+        """The job that these options describe."""
         name = self.name or f"busbar-{self.command[0]}".replace("_", "-")
         ranks = self.ranks_per_node or max(1, self.gpus)
         return Job(self.command, name, self.nodes, ranks, self.gpus, self.time)
@@ -405,7 +405,7 @@ def _written_by(name: str, argv: tuple[str, ...]) -> str:
 
 
 def _plugin() -> str:
-    """Slurm's plugin for this Python's MPI; MPICH's where there is none."""
+    """Slurm's plugin for this Python's MPI, or MPICH's if there is no MPI."""
     try:
         return "pmix" if "Open MPI" in library_version(load_mpi()) else "pmi2"
     except Unavailable:

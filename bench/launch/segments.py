@@ -1,4 +1,4 @@
-"""MPI's segments in /dev/shm and its session folder: is there room, and remove what is left.
+"""MPI's segments in /dev/shm and its session folder: check for room, and remove what is left.
 
 A killed rank leaves its segments behind. A container has 64 MB for all of them, and MPICH crashes
 with SIGSEGV or SIGBUS when that is full.
@@ -18,16 +18,16 @@ from busbar.errors import Unavailable
 
 _SHM = Path("/dev/shm")  # noqa: S108  (where MPI libraries put theirs)
 _OURS = ("mpich_shm_", "sm_segment.", "ucx_shm_posix_", "vader_segment.")
-# Bytes, as MPICH 5 (with UCX) and Open MPI 5 were seen to take: MPICH fills 5.4 MB for each rank.
-# Open MPI asks for a whole segment to be free before it makes one, and then fills little of each.
+# Bytes that MPICH 5 (with UCX) and Open MPI 5 were observed to use: MPICH fills 5.4 MB per rank.
+# Open MPI wants room for a whole segment before it makes one, and then fills little of it.
 _MPICH_RANK = 5_400_000
 _OPEN_MPI_SEGMENT, _OPEN_MPI_RANK = 16_800_000, 400_000
 
 
 def writable(library: str, shm: Path = _SHM) -> None:
-    """Raise Unavailable where ranks of an MPI library cannot share memory: MPICH's then crash.
+    """Raise Unavailable if the MPI's ranks cannot share memory: those of MPICH would crash.
 
-    Open MPI takes another way where /dev/shm is mounted read-only.
+    Open MPI uses another folder if /dev/shm is mounted read-only.
     """
     if shm.is_dir() and not os.access(shm, os.W_OK) and "Open MPI" not in library:
         raise Unavailable(
@@ -40,12 +40,12 @@ def writable(library: str, shm: Path = _SHM) -> None:
 def room(ranks: int, library: str, shm: Path = _SHM) -> None:
     """Raise Unavailable if /dev/shm has too little room for the segments of these MPI ranks.
 
-    Also where they cannot write there, see `writable`.
+    Also if they cannot write there, see `writable`.
     """
     writable(library, shm)
     try:
         space = os.statvfs(shm)
-    except OSError:  # no such folder: MPI takes another way
+    except OSError:  # no such folder: MPI uses another one
         return
     free = space.f_bavail * space.f_frsize
     open_mpi = "Open MPI" in library
@@ -59,9 +59,9 @@ def room(ranks: int, library: str, shm: Path = _SHM) -> None:
 
 
 def remove_session(launcher: int, env: Mapping[str, str]) -> None:
-    """Remove the session folder of Open MPI's launcher, which has ended; a killed one leaves it.
+    """Remove the session folder of Open MPI's ended launcher; a killed launcher leaves it behind.
 
-    ``launcher``: its process number, which is in the folder's name; ``env``: its environment.
+    ``launcher``: its process id, which is in the folder's name; ``env``: its environment.
     """
     user = os.geteuid()
     base = next((env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)), "/tmp")  # noqa: S108
@@ -83,15 +83,15 @@ class Segments:
         self._before, self._since = self._all(), time.time()
 
     def look(self, pid: int) -> None:
-        """Remember the segments that a rank has mapped."""
-        self._seen |= self._of(Path(f"/proc/{pid}/maps"))
+        """Record the segments that a rank has mapped."""
+        self._seen |= self._mapped_by(Path(f"/proc/{pid}/maps"))
 
     def remove(self, *, unseen: bool = False, used: bool = False) -> list[Path]:
-        """Remove the segments that the ranks, which have all ended, left behind; returns them.
+        """Remove the segments that the ranks left behind; returns their paths.
 
-        ``unseen``: a rank may have ended before `look`. Then segments that are new, of this user
-        and unused are taken for its. ``used``: also remove segments that a process still has
-        mapped, as the rank does that ends all others.
+        ``unseen``: a rank may have ended before `look`. Then new, unused segments of this user
+        count as its segments. ``used``: also remove segments that a process still has mapped; for
+        the rank that ends all others.
         """
         mine = {path for path in self._seen if path.exists()}
         if unseen:
@@ -120,11 +120,11 @@ class Segments:
         """The files that any visible process has mapped or open."""
         used: set[Path] = set()
         for process in Path("/proc").glob("[0-9]*"):
-            used |= self._of(process / "maps")
+            used |= self._mapped_by(process / "maps")
             used |= self._named(_open_files(process / "fd"))
         return used
 
-    def _of(self, maps: Path) -> set[Path]:
+    def _mapped_by(self, maps: Path) -> set[Path]:
         try:
             return self._named(
                 line.split(None, 5)[5].strip()
@@ -135,7 +135,7 @@ class Segments:
             return set()
 
     def _named(self, texts: Iterable[str]) -> set[Path]:
-        """The segments among the names of files; one that is deleted already has another name."""
+        """The segments among these file names; deleted files have another name."""
         return {
             path
             for path in map(Path, texts)

@@ -1,1 +1,1 @@
-"""Pairs of ranks timed: what ``python -m topology measure`` runs."""
+"""Timing of pairs of ranks, for ``python -m topology measure``."""

@@ -82,7 +82,7 @@ class MeasureCommand(FileOptions, Command):
     json: bool = switch("--json  print that JSON instead of matrices")
 
     def run(self) -> int:
-        """Measure, or show what the files of --from hold. Returns the exit status."""
+        """Measure, or show the files of --from. Returns the exit status."""
         try:
             world = links.world(self.mpi_threads)
         except BusbarError:
@@ -109,7 +109,7 @@ class MeasureCommand(FileOptions, Command):
             swept = sweep(pairs) if settings.sweep else {}
             loaded = links.measure_racks(pairs) if self.racks else {}
         except BusbarError as error:
-            # The others wait for this rank and cannot be told otherwise.
+            # The other ranks wait for this one and cannot be notified otherwise.
             sys.stderr.write(f"rank {world.rank}: {error}\n")
             sys.stderr.flush()
             world.abort(error.exit_status)
@@ -124,7 +124,7 @@ class MeasureCommand(FileOptions, Command):
         whole = measured = as_topology(result, settings, swept)
         if self.racks:
             whole = measured = with_racks(measured, result.places, links.grouped(loaded))
-        # A machine that cannot be the one of the ranks says nothing of them.
+        # A map of another machine would be wrong for these ranks.
         with suppress(ProbeError):
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(result.places):
@@ -169,7 +169,7 @@ class _FailedOnAnotherRank(Exception):
 def _together(world: World, action: Callable[[], T]) -> T:
     """Run an action on all ranks and return its result.
 
-    Where any rank fails, the first of them raises its error, the others _FailedOnAnotherRank.
+    If any rank fails, the first of them raises its error, the others _FailedOnAnotherRank.
     """
     trouble = None
     try:
@@ -191,7 +191,7 @@ def _machine(options: MeasureCommand) -> Topology:
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
-    """Systems with more ranks than CPUs that these ranks may use: (hosts, ranks, CPUs)."""
+    """Systems with more ranks than CPUs for these ranks: (hosts, ranks, CPUs)."""
     pairs = []
     for system in dict.fromkeys(place.system for place in places):
         here = [place for place in places if place.system == system]

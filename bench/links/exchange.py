@@ -15,10 +15,10 @@ from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Size
 
-#: What answers a window of messages, as in osu_bw.
+#: Bytes of the answer to a window of messages, as in osu_bw.
 TOKEN_BYTES = 4
-#: The least number of bytes in a window of a bandwidth test. After a pause a port may pass some
-#: kilobytes at any speed.
+#: Least bytes in a window of a bandwidth test: after a pause a port may pass some kilobytes at any
+#: speed.
 WINDOW_BYTES = 1 << 18
 #: The most messages of such a window; osu_bw has as many.
 WINDOW_MESSAGES = 64
@@ -26,14 +26,14 @@ WINDOW_MESSAGES = 64
 
 @dataclass(frozen=True)
 class ExchangePattern:
-    """How the two ranks of a pair exchange.
+    """How the two ranks of a pair exchange messages.
 
-    ``both``: both send at once, else only the first does, or each in turn if ``chained``: a step
-    sends on what the one before has brought, so that none can begin early. ``messages`` a step and
-    way. ``adds``: what arrives is added, to sums that are of no interest. ``answered``: a few bytes
-    come back when all messages have arrived.
+    ``both``: both ranks send at once; otherwise only the first does, or each in turn if
+    ``chained``: a step forwards the data of the step before, so that no step can begin early.
+    ``messages``: per step and direction. ``adds``: received data is added; the sums have no
+    meaning. ``answered``: a few bytes are sent back when all messages have arrived.
 
-    A rate is taken only of patterns that are `bounded`.
+    Rates are measured only with `bounded` patterns.
     """
 
     both: bool = False
@@ -44,21 +44,21 @@ class ExchangePattern:
 
     @property
     def turns(self) -> bool:
-        """Whether the ranks send in turn."""
+        """True if the ranks send in turn."""
         return self.chained and not self.both
 
     @property
     def bounded(self) -> bool:
-        """Whether the slower end of an exchange takes at least as long as a message travels.
+        """True if the slower end of an exchange takes at least as long as a message travels.
 
         It does if each end waits for a message of the other. Otherwise a sender is done when the
-        socket has its bytes, and a receiver that begins late finds the message there.
+        socket has its bytes, and a receiver that begins late finds the message already there.
         """
         return self.both or self.chained or self.answered
 
 
-#: The exchanges that are measured, by what they measure, of one message each way; see `pattern`
-#: and `topology.model.measured.SWEPT`.
+#: The exchange for each measured quantity, with one message each way; see `pattern` and
+#: `topology.model.measured.SWEPT`.
 PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
     {
         "bandwidth": ExchangePattern(answered=True),
@@ -75,10 +75,10 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
 
 
 def pattern(quantity: str, nbytes: int) -> ExchangePattern:
-    """Return the exchange that measures a quantity with messages of ``nbytes``.
+    """The exchange that measures a quantity with messages of ``nbytes``.
 
-    A bandwidth is that of a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`. A burst
-    has `topology.model.measured.BURST` of them.
+    A bandwidth is measured with a window of messages: `WINDOW_BYTES`, at most `WINDOW_MESSAGES`. A
+    burst has `topology.model.measured.BURST` messages.
     """
     how = PATTERNS[quantity]
     if quantity == "burst":
@@ -92,7 +92,7 @@ def pattern(quantity: str, nbytes: int) -> ExchangePattern:
 
 @dataclass(frozen=True)
 class _Answered(Collective):
-    """Elements of an exchange whose last part on each rank is an answer of a few bytes."""
+    """A collective for an exchange: the last part on each rank is an answer of a few bytes."""
 
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
         """See `Collective.size`."""
@@ -105,12 +105,12 @@ class _Answered(Collective):
 def exchange(
     how: ExchangePattern, pairs: Sequence[tuple[int, int]], nranks: int, times: int = 1
 ) -> tuple[Schedule, Collective]:
-    """The placed schedule in which disjoint pairs exchange ``times`` in a row, and its collective.
+    """The schedule of ``times`` exchanges in a row between disjoint pairs, and its collective.
 
-    In turns, ``times`` counts there and back. Swaps, both ways and chained, have a part a message;
-    a rank ends with its own and its partner's after an even number of them: two slots a message,
-    written in turn. Otherwise a rank has one part, which it sends as every message, each into a
-    slot of its own. The last parts are the answers.
+    In turns, one of ``times`` is a round trip. Swaps (``both`` and ``chained``) have one part per
+    message; after an even number of swaps a rank has its own and its partner's parts: two slots per
+    message, written alternately. Otherwise a rank has one part, which it sends as every message,
+    each into a slot of its own. The last parts are the answers.
     """
     swaps = how.both and how.chained
     parts = how.messages if swaps else 1
@@ -146,7 +146,7 @@ def exchange(
         parts=lambda nranks: nranks * (parts + how.answered),
         inputs=inputs,
         outputs=outputs,
-        # A rank's whole vector passes its port once, each way.
+        # A rank's whole vector passes through its port once in each direction.
         bus_factor=lambda nranks: 1.0,
         reduces=how.adds,
         in_place=False,
@@ -156,13 +156,11 @@ def exchange(
 
 
 def _senders(how: ExchangePattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
-    """Senders and receivers of a step."""
     ends = list(peers.items())
     return [(b, a) for a, b in ends] if how.turns and number % 2 else ends
 
 
 def _move(how: ExchangePattern, source: int, target: int, number: int, i: int) -> Move:
-    """One message of a step."""
     if how.both and how.chained:
         had, gets = (Slot(Buffer.OUT, 2 * i + (number + n) % 2) for n in (0, 1))
         return Move(source, target, had if number else Slot(Buffer.IN, i), gets, how.adds)

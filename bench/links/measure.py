@@ -61,7 +61,7 @@ def opener(name: str) -> Callable[[World], Transport]:
 
 
 class PairTimer:
-    """One rank's part in timing pairs; all ranks make one together, and call its methods so."""
+    """One rank's part in timing pairs; all ranks create theirs and call its methods together."""
 
     def __init__(self, world: World, transport: Transport) -> None:
         self._world, self._transport = world, transport
@@ -70,14 +70,14 @@ class PairTimer:
     def times(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> list[float]:
-        """Move bytes within disjoint pairs at once, again and again.
+        """Time exchanges within disjoint pairs at once; returns the seconds of each repetition.
 
         ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
-        ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
-        `topology.model.measured.SWEPT`, timed as that says. The first rank of a pair gets the
-        seconds of each repetition, for one message each way; everyone else an empty list. A
-        repetition takes as long as the slower end of the pair, with ``first`` the slowest rank. Of
-        bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
+        ``bandwidth`` (from first to second), ``bandwidth_both`` (both ways at once), or one of
+        `topology.model.measured.SWEPT`, timed as described there. The first rank of a pair gets the
+        seconds of each repetition, for one message each way; all other ranks get an empty list. The
+        time is that of the slower rank of the pair, for ``first`` that of the slowest of all ranks.
+        For bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
         """
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
@@ -94,7 +94,7 @@ class PairTimer:
     def _timed(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> tuple[list[float], int]:
-        """This rank's seconds of each iteration, and how many exchanges an iteration holds."""
+        """This rank's seconds of each iteration, and the number of exchanges in an iteration."""
         world, transport = self._world, self._transport
         how = pattern(quantity, nbytes)
         # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
@@ -174,7 +174,7 @@ class Settings:
 
 
 class Refused(NamedTuple):
-    """A median of windows, and the rate that the pair had over half of them, both bytes/s."""
+    """The median rate over windows, and the rate over half of the windows in a row; bytes/s."""
 
     median: float
     sustained: float
@@ -185,8 +185,7 @@ class Measured:
     """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
-    that are no cells, since the clocks of the pair's ends do not allow them. ``threads``: MPI's
-    thread level.
+    that are not in ``cells``: the pair could not sustain them. ``threads``: MPI's thread level.
     """
 
     places: tuple[RankPlace, ...]
@@ -198,9 +197,9 @@ class Measured:
 
 
 def world(threads: str | None = None) -> MpiWorld:
-    """Return MPI's world; ``threads``: the thread level that is asked for.
+    """The world of MPI's ranks; ``threads``: the requested thread level.
 
-    Raises Unavailable without mpi4py or MPI, Unsupported where the launcher is another MPI's, and
+    Raises Unavailable without mpi4py or MPI, Unsupported if the launcher is of another MPI, and
     ProbeError for one rank.
     """
     # Loaded, not started: under another MPI's launcher some libraries end the process there.
@@ -216,9 +215,9 @@ def world(threads: str | None = None) -> MpiWorld:
 
 
 class PairRun(NamedTuple):
-    """What all measurements between pairs share: the ranks, the pairs round by round, by what.
+    """The common parameters of all measurements between pairs; ``schedule``: the pairs by rounds.
 
-    ``places`` are every rank's; ``progress(done, rounds)`` is called on rank 0 before every round.
+    ``places``: of every rank. ``progress(done, rounds)`` is called on rank 0 before every round.
     """
 
     world: World
@@ -265,10 +264,10 @@ def measure(run: PairRun) -> Measured:
 def sorted_out(
     measured: Sequence[Cell],
 ) -> tuple[dict[str, dict[Pair, Estimate]], dict[str, dict[Pair, Refused]]]:
-    """Cells by quantity, and apart from them the rates that were not sustained.
+    """Sort cells by quantity, and separate rates that were not sustained.
 
-    A port may pass some bytes at once after every pause. Where that is most of a window, the median
-    window has a rate that the port never has.
+    A port may pass some bytes at once after every pause. If that is most of a window, the median
+    window has a rate that the port cannot sustain.
     """
     cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
     refused: dict[str, dict[Pair, Refused]] = {name: {} for name in QUANTITIES}
@@ -281,7 +280,7 @@ def sorted_out(
 
 
 def sustained(seconds: Sequence[float]) -> float:
-    """The mean of the quickest half of the samples that follow one another."""
+    """The mean of the fastest sequence of samples that has half their number."""
     half = (len(seconds) + 1) // 2
     return min(fmean(seconds[n : n + half]) for n in range(len(seconds) - half + 1))
 
@@ -289,10 +288,10 @@ def sustained(seconds: Sequence[float]) -> float:
 def look_again(
     run: PairRun, measured: Measured, accused: Callable[[Measured], Sequence[Pair]]
 ) -> Measured:
-    """Measure pairs again that stand accused or were refused; collective. All accuse the same.
+    """Measure suspicious or refused pairs again; collective. ``accused``: the same on all ranks.
 
-    A busy moment makes a pair as slow as a bad link does, but not each time. Of all looks at a
-    pair the best counts; who is slow at every look stays accused.
+    Other work makes a pair as slow as a bad link does, but not each time. The best of all
+    measurements of a pair counts; a pair that is always slow stays suspicious.
     """
     for _ in range(_LOOKS):
         named = {
@@ -319,7 +318,7 @@ def look_again(
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
-    """The cells of two looks, those that are in both with the better of the two."""
+    """Merge the cells of two measurements; of cells in both, the better one is kept."""
     return {
         name: {
             pair: max(
@@ -333,7 +332,7 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
 
 
 def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
-    """Measure disjoint pairs; the first rank of each gives its cells."""
+    """Measure disjoint pairs; yields the cells on the first rank of each pair."""
     settings = run.settings
     back = [(b, a) for a, b in together]
     large, few = max(settings.nbytes, SMALL), settings.repetitions
@@ -354,14 +353,14 @@ def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
 
 
 def _value(name: str, nbytes: int, seconds: float) -> float:
-    """Seconds of one way, or bytes per second, from what `PairTimer.times` gives."""
+    """Seconds one way, or bytes per second, from a result of `PairTimer.times`."""
     if name == "latency":
         return seconds / 2
     return (2 if name == "bandwidth_both" else 1) * nbytes / seconds
 
 
 def places_of(world: World) -> tuple[RankPlace, ...]:
-    """Return everyone's host and CPUs; collective."""
+    """Every rank's host and CPUs; collective."""
     cpus = cores()
     # The NUMA node that holds all of them, if one does.
     numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
@@ -377,8 +376,7 @@ _MOST_SWEPT_RANKS = 64
 def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     """Time the pairs of a run at all sizes up to its settings' ``sweep``; collective.
 
-    All ranks get the blocks' medians. Raises ProbeError for more ranks than a sweep through all
-    pairs is meant for.
+    All ranks get the blocks' medians. Raises ProbeError for too many ranks to sweep all pairs.
     """
     world = run.world
     if world.size > _MOST_SWEPT_RANKS:
@@ -423,7 +421,7 @@ def first_ranks(places: Sequence[RankPlace]) -> list[int]:
 
 
 def orders(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which these ranks meet in pairs, pairs several times, each time beside others."""
+    """Rounds of disjoint pairs; a pair occurs several times, each time beside different pairs."""
     chance = random.Random(_SEED)
     pairings = []
     for _ in range(_ORDERS):
@@ -440,10 +438,10 @@ def second_least(values: Sequence[float]) -> float:
 def measure_racks(run: PairRun) -> dict[Pair, float]:
     """Bytes/s of pairs of hosts while all hosts communicate, both ways summed; collective.
 
-    Pairs are of the hosts' first ranks, both ways round. A single pair across racks is as fast as
+    Pairs are of the hosts' first ranks, in both orders. A single pair across racks is as fast as
     one inside a rack, since an uplink carries several links. When all hosts communicate in pairs,
     both ways, an uplink that is narrower than its hosts' links slows the pairs that cross it, and
-    only those. Which rounds show that depends on the other pairs, so pairs meet in several orders.
+    only those. Which rounds show that depends on the other pairs, hence several orders of pairs.
     """
     world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))
@@ -462,11 +460,11 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
 
 
 def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
-    """Ranks in racks: each with those with which it keeps its rate while all communicate.
+    """Group ranks into racks, whose members keep their rates to each other under load.
 
-    A rank's own rate is the best that it has with anybody, so that a slow link does not look like
-    a rack. Empty where no two racks stand apart: one switch, uplinks as wide as their hosts' links,
-    or fewer than four hosts.
+    A rank's own rate is its best rate to any other rank, so that a slow link does not look like a
+    rack. Empty if there are no two distinct racks: one switch, uplinks as wide as their hosts'
+    links, or fewer than four hosts.
     """
     ranks = sorted({end for pair in loaded for end in pair})
     if len(ranks) < _FEWEST_HOSTS:
@@ -501,8 +499,8 @@ def as_topology(
 ) -> Topology:
     """Ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
 
-    With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map
-    of the host merges with it. ``samples``: what `bench.links.measure` found, if anything.
+    With one host its id is HOST and its NUMA nodes are NUMA0, …, as in sysfs, so that a map of the
+    host can be merged with it. ``samples``: the result of `sweep`, if any.
     """
     hosts = list(dict.fromkeys(place.host for place in measured.places))
     only = len(hosts) == 1
@@ -540,7 +538,7 @@ def as_topology(
 def with_racks(
     measured: Topology, places: Sequence[RankPlace], racks: Sequence[Sequence[int]]
 ) -> Topology:
-    """A map with which hosts share an uplink; ``racks``: the first ranks of their hosts."""
+    """Add the hosts that share an uplink to a map; ``racks``: the first ranks of their hosts."""
     text = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
     fact = Fact("racks", text or "none told apart", SOURCE)
     return replace(measured, facts=(*measured.facts, fact))

@@ -25,7 +25,7 @@ from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switc
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import transports
 from collectives.execution.world import How
-from collectives.formats.load import from_file
+from collectives.formats.load import is_file
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
@@ -707,7 +707,7 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
-        if not (listed or "+" in choice.name or from_file(choice.name)):
+        if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
             every = [*known, *BESIDE, "auto", "all"]
             raise unknown("algorithm", choice.name, every, elsewhere=theirs)

@@ -19,7 +19,7 @@ from busbar.installation import busbar_version, revision
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.registry import Wishes, opened
+from collectives.execution.registry import TransportRequest, open_transports
 from collectives.execution.transport import Start, Transport
 from collectives.execution.world import World
 from collectives.schedule import catalogue
@@ -53,8 +53,8 @@ def measure(task: Task, send: Send) -> None:
     world = MpiWorld()
     # A rank that is stopped or whose link is down shows here, or in the exchanges.
     send("joined")
-    wishes = Wishes(task.transport, task.seconds, {}, _best_gpus)
-    transport = opened(world, wishes).transport
+    request = TransportRequest(task.transport, task.seconds, {}, _best_gpus)
+    transport = open_transports(world, request).transport
     facts: dict[str, str] = {}
     if task.stage == Stage.ALONE:
         rates, wrong = _alone(world, transport, task)

@@ -29,7 +29,7 @@ from bench.run.tuning_file import load, lookup
 from busbar.errors import ScheduleError, Unsupported
 from busbar.files import read_text
 from collectives.execution.registry import auto_order
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
 from collectives.schedule.catalogue import spec
@@ -189,7 +189,7 @@ class Contender:
     """
 
     holds: int = 1
-    reach: Reach | None = None
+    reach: OneSidedAccess | None = None
 
     def __init__(self, spec: Collective, options: RunOptions, choice: Choice, nranks: int) -> None:
         self.label, self._name = choice.label, choice.name
@@ -468,7 +468,7 @@ class _Exchange(Contender):
     ) -> None:
         both, alone = test == "bidirectional_bandwidth", test == "latency"
         if way.name != TWO_SIDED:
-            self.reach = Reach(way.name, trips if alone else 1)
+            self.reach = OneSidedAccess(way.name, trips if alone else 1)
         if alone and self.reach is None:
             self._made, spec = exchange(ExchangePattern(chained=True), pairs, nranks, trips)
             self.holds = 2 * trips

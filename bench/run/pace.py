@@ -83,7 +83,7 @@ class Pace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._clock() - self._start
 
     def begin(self) -> None:

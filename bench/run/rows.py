@@ -40,7 +40,7 @@ from collectives.execution.transport import (
     Action,
     Array,
     LibraryCall,
-    Reach,
+    OneSidedAccess,
     Start,
     Wrapper,
 )
@@ -67,7 +67,7 @@ class Case:
     elements: Elements
     root: int
     worksharing: bool = False
-    reach: Reach | None = None
+    reach: OneSidedAccess | None = None
     nonblocking: bool = False
 
     def layout(self, nranks: int) -> Layout:

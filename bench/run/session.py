@@ -290,7 +290,9 @@ class Session(RunSession):
             arrival = self._entering.at(work.arrival, line.size, self._keeper.results)
             in_place = placement == "in"
             record = self._measure_placement(case, in_place, work, chosen, arrival)
-            record = replace(record, **blank, placement=placement, library_facts=dict(carrier.said))
+            record = replace(
+                record, **blank, placement=placement, library_facts=dict(carrier.action_facts)
+            )
             one = measured(record, self._run_of(spec.name))
             pair = pair._replace(in_place=one) if in_place else pair._replace(out=one)
         return pair

@@ -50,7 +50,7 @@ from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array, TracedMessage
-from collectives.formats.load import build, from_file
+from collectives.formats.load import build, is_file
 from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.predict.maps import load_machine
 from collectives.predict.predictor import choose_predictor
@@ -486,7 +486,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
     plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
-    if not plain and "+" not in choice.name and not from_file(choice.name):
+    if not plain and "+" not in choice.name and not is_file(choice.name):
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.codec, choice.name)
     if choice.name == "auto":

@@ -1,1 +1,1 @@
-"""Timing a row on all ranks: how its iterations begin, when it ends, and what its times are."""
+"""Timing a row on all ranks: how iterations begin, when a row ends, how times are combined."""

@@ -1,11 +1,11 @@
-"""One clock for all ranks: rank 0's, known to each host by a linear model of exchanges.
+"""A common clock for all ranks: rank 0's clock, which each host knows by a linear model.
 
 The algorithm is HCA3 (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in MPI",
 CLUSTER 2018). In each round every host that knows the common time synchronises one that does not,
-so P hosts take log2 P rounds, and each fits its model directly against the common clock. The ranks
-of a host share CLOCK_MONOTONIC, and so they share the model of the first of them. The model is
-linear (Jones and Koenig 2012). Over minutes the rate of a quartz changes too little to matter.
-Where it does change, the residual grows.
+so P hosts need log2 P rounds, and each host fits its model directly against the common clock. The
+ranks of a host share CLOCK_MONOTONIC, and so they share the model of the first of them. The model
+is linear (Jones and Koenig 2012): over minutes the rate of a quartz changes too little to matter.
+If the rate does change, the residual grows.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Skew(NamedTuple):
     since: float = 0.0
 
     def of(self, true: float) -> float:
-        """The host's clock at a true time."""
+        """The time that the host's clock shows at a true time."""
         return true + self.offset + self.drift * (true - self.since)
 
     def clock(self, true: Clock = time.perf_counter) -> Clock:
-        """The host's clock."""
+        """The host's clock as a function; ``true``: the true clock."""
         return true if self == Skew() else lambda: self.of(true())
 
 
 def skew(env: Mapping[str, str], host: str) -> Skew | None:
-    """The emulated clock of this host, by the environment; None where clocks are not emulated.
+    """This host's emulated clock error from the environment; None if clocks are not emulated.
 
-    Raises Unsupported for text of another form.
+    Raises Unsupported if the variable has another form.
     """
     text = env.get(VARIABLE)
     if text is None:
@@ -82,9 +82,9 @@ def skew(env: Mapping[str, str], host: str) -> Skew | None:
 
 
 class Trip(NamedTuple):
-    """A question and its answer: the asker's middle of it, how much later the other's clock was.
+    """A round trip: the local time at its middle, and the other clock's offset from that time.
 
-    ``seconds``: from question to answer. The offset is off by half of that at most.
+    ``seconds``: duration of the round trip. The offset's error is at most half of it.
     """
 
     middle: float
@@ -93,11 +93,11 @@ class Trip(NamedTuple):
 
 
 class ClockModel(NamedTuple):
-    """The other clock at the local time t is t + offset + drift (t - at).
+    """A linear model: at local time t the other clock shows t + offset + drift (t - at).
 
-    ``residual``: how far trips are from it, root mean square. ``spread``: root of the summed
-    squares of their times about ``at``, ``trips``: how many there were, ``seconds``: what a trip
-    usually takes.
+    ``residual``: root mean square distance of the trips from the line. ``spread``: root of the
+    summed squares of their times relative to ``at``. ``trips``: their number. ``seconds``: the
+    usual duration of a trip.
     """
 
     at: float = 0.0
@@ -109,7 +109,7 @@ class ClockModel(NamedTuple):
     seconds: float = 0.0
 
     def other(self, local: float) -> float:
-        """The time on the other clock."""
+        """The time on the other clock at a local time."""
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
@@ -117,26 +117,26 @@ class ClockModel(NamedTuple):
         return trip.offset - (self.other(trip.middle) - trip.middle)
 
     def error(self, local: float) -> float:
-        """The standard error of the line at a time, by the scatter of its trips."""
+        """The standard error of the line at a local time, from the scatter of its trips."""
         if self.trips < 3 or not self.spread:
             return self.residual
         return self.residual * sqrt(1 / self.trips + ((local - self.at) / self.spread) ** 2)
 
     def allowed(self, trip: Trip) -> float:
-        """How far off a trip may be before the line is doubted: its scatter, and the trip's own."""
+        """The largest distance of a trip consistent with the line: scatter plus its delay."""
         late = max(0.0, trip.seconds - self.seconds) / 2
         return 4 * self.residual + late
 
 
 def best(trips: Sequence[Trip]) -> Trip:
-    """The shortest trip of a burst, which was not delayed."""
+    """The shortest trip of a burst, which has the smallest error."""
     return min(trips, key=lambda trip: trip.seconds)
 
 
 def fitted(bursts: Sequence[Trip]) -> ClockModel:
-    """The line of least squares through the best trips of bursts, two at the least.
+    """Fit the least-squares line through the best trips of two or more bursts.
 
-    At least half of them are used: those that took the least time.
+    Trips that took much longer than the median are left out, so at least half are used.
     """
     usual = median(trip.seconds for trip in bursts)
     used = [trip for trip in bursts if trip.seconds <= _HELD_UP * usual]
@@ -151,14 +151,14 @@ def fitted(bursts: Sequence[Trip]) -> ClockModel:
 
 
 class Meeting(NamedTuple):
-    """A round of the tree for one rank: the rank that it asks, or the one that it answers."""
+    """A rank's part in a round of the tree: the rank that it asks, or the rank that it answers."""
 
     asks: int | None = None
     answers: int | None = None
 
 
 def rounds(leaders: Sequence[int], rank: int) -> Iterator[Meeting]:
-    """What a rank does in each round; ``leaders``: the first rank of every host, rank 0 first."""
+    """A rank's part in each round; ``leaders``: the first rank of every host, rank 0 first."""
     known = 1
     mine = leaders.index(rank) if rank in leaders else None
     while known < len(leaders):
@@ -193,14 +193,14 @@ def _answer(world: World, peer: int, read: Clock) -> None:
 
 
 class CommonClock:
-    """Rank 0's clock on any rank; the rank's own clock stays as it is.
+    """Rank 0's clock on any rank; the rank's own clock is not changed.
 
-    ``read``: the host's clock. ``exchanged``: whether there were several hosts; without there is
-    one clock for all. ``refits``: how often the line was fitted again, on any host.
+    ``read``: the host's clock. ``exchanged``: True for several hosts; a single host needs no model.
+    ``refits``: how often lines were fitted again, on any host.
     """
 
     def __init__(self, world: World, read: Clock, hosts: Sequence[int]) -> None:
-        """``hosts``: the host of each rank. All ranks make one together."""
+        """``hosts``: the host of each rank. All ranks create their clock together."""
         self.read, self.line, self.refits = read, ClockModel(), 0
         self._world, self._hosts = world, list(hosts)
         self._leaders = [self._hosts.index(host) for host in dict.fromkeys(self._hosts)]
@@ -211,29 +211,29 @@ class CommonClock:
             self._fit()
 
     def now(self) -> float:
-        """The common time."""
+        """The present common time."""
         return self.line.other(self.read())
 
     def common(self, local: Floats) -> Floats:
-        """The common times at which this rank's clock shows these."""
+        """Convert times of this rank's clock to common times."""
         one = self.line
         return local + one.offset + one.drift * (local - one.at)
 
     def local(self, common: Floats) -> Floats:
-        """This rank's clock at common times."""
+        """Convert common times to times of this rank's clock."""
         one = self.line
         return one.at + (common - one.at - one.offset) / (1 + one.drift)
 
     def _fit(self) -> None:
-        """Fit all lines anew. All ranks call this together."""
+        """Fit all lines again. All ranks call this together."""
         for meeting in rounds(self._leaders, self._world.rank):
-            self._trips = self._met(meeting, BURSTS, PAUSE_S) or self._trips
+            self._trips = self._exchange_bursts(meeting, BURSTS, PAUSE_S) or self._trips
             if meeting.asks is not None:
                 self.line = fitted(self._trips)
         self._exchange_lines()
 
-    def _met(self, meeting: Meeting, bursts: int, pause: float) -> list[Trip]:
-        """This rank's part in a round. Without one it sleeps, since waiting in MPI takes a core."""
+    def _exchange_bursts(self, meeting: Meeting, bursts: int, pause: float) -> list[Trip]:
+        """Do this rank's part in a round. Other ranks sleep, as waiting in MPI uses a core."""
         trips = []
         for _ in range(bursts):
             if meeting.asks is not None:
@@ -245,22 +245,22 @@ class CommonClock:
         return trips
 
     def _exchange_lines(self) -> None:
-        """Exchange the lines: every rank gets that of its host."""
+        """Exchange the lines, so that every rank has the line of its host."""
         everyone = self._world.gather(list(self.line))
         self.line = ClockModel(*everyone[self._hosts.index(self._hosts[self._world.rank])])
         self.lines = [ClockModel(*everyone[rank]) for rank in self._leaders]
 
     def check(self) -> None:
-        """Ask once more; where an answer is farther off than its line allows, fit that again.
+        """Measure one burst; refit a line if the trip is farther from it than `ClockModel.allowed`.
 
-        With all trips so far, which makes the rate better known; where those do not lie on a line
-        any more, with new ones only. All ranks call this together, outside every clock.
+        All trips so far are used, which improves the rate; if they no longer lie on a line, only
+        new ones. All ranks call this together, outside of timed sections.
         """
         if not self.exchanged:
             return
         grown = again = False
         for meeting in rounds(self._leaders, self._world.rank):
-            for trip in self._met(meeting, 1, 0.0):
+            for trip in self._exchange_bursts(meeting, 1, 0.0):
                 self._trips = [*self._trips[-_KEPT:], trip]
                 if abs(self.line.off(trip)) > self.line.allowed(trip):
                     before, self.line, grown = self.line, fitted(self._trips), True
@@ -274,7 +274,7 @@ class CommonClock:
             self._exchange_lines()
 
     def describe(self) -> str:
-        """A line about the hosts' clocks, as they were last fitted."""
+        """A line of text about the hosts' clocks."""
         others = self.lines[1:]
 
         def span(values: Sequence[float], unit: str) -> str:

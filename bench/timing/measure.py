@@ -1,6 +1,6 @@
 """The timing loop: how many iterations a row has, and when it ends.
 
-Nothing but the collective runs between two readings of the clock.
+Between two readings of the clock only the collective runs.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MOST_PER_RANK = 1 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: see the options of the same names in `bench.options.options`.
+    """Rules of timing: see the options of the same names in `bench.options.options`.
 
-    ``precise``: the relative width of the median's 95 % interval that is enough; 0: none is.
-    ``settle``: leave out what came before iterations were steady; not of a given number.
+    ``precise``: the relative width of the median's 95 % interval at which a row ends; 0: never.
+    ``settle``: leave out iterations before times are steady; not with a fixed number.
     """
 
     warmup: int = 1
@@ -67,15 +67,15 @@ def measure(
     arrived: Arrived = unwatched,
     left: Callable[[], float] = _endless,
 ) -> Record:
-    """Time an action on all ranks together. All ranks must call this alike; all get the same.
+    """Time an action on all ranks together. All ranks call this alike, and get the same record.
 
-    The record has the seconds of each iteration, combined over ranks, and what ended the row.
+    The record has the seconds of each iteration, combined over ranks, and why the row ended.
 
-    ``how``: how iterations begin; behind a barrier, as ``rules`` say, where it is left out.
-    Without a fixed number, iterations go on in batches until the 95 % interval of the median is
-    within 2 % or the budget is spent; of iterations below a 10,000th of the budget, the last ones
-    of each batch are kept. There are 6 at least, unless the row would then take longer than
-    ``left()`` by rank 0's clock, and always one. A loop has one batch and one time, the mean.
+    ``how``: how iterations begin; by default after a barrier, as ``rules`` say. Without a fixed
+    number, batches of iterations run until the 95 % interval of the median is within 2 % or the
+    budget is spent. Of iterations shorter than a 10,000th of the budget, the last ones of each
+    batch are kept. There are at least 6 iterations, or at least 1 if 6 would take longer than
+    ``left()`` by rank 0's clock. A loop has one batch and one time, the mean.
     """
     loop = rules.timing == "loop"
     how = how or BarrierStart(world, rules.across, loop=loop)
@@ -129,7 +129,7 @@ def _loop(
     arrived: Arrived,
     left: Callable[[], float],
 ) -> Record:
-    """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
+    """Run iterations back to back between two readings of the clock, as nccl-tests and OSU do."""
     n, stopped, runs = rules.iterations, "iterations", rules.warmup
     if n is None:
         start = how.clock()
@@ -151,7 +151,7 @@ def _loop(
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
-    """Every rank's own times, where they are to be kept: the last ones, `MOST_PER_RANK` in all."""
+    """Every rank's own times if they are kept: the last ones, `MOST_PER_RANK` in total."""
     if not rules.per_rank:
         return ()
     last = max(1, MOST_PER_RANK // world.size)
@@ -159,16 +159,16 @@ def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[floa
 
 
 def _room(left: float, once: float) -> int:
-    """How many iterations of ``once`` seconds each are possible, one more being for the proof."""
+    """How many iterations of ``once`` seconds fit into ``left``, beside one to check results."""
     return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
 
 
 class _Ending:
-    """What ends a row, and how many iterations come next; kept by the rank that decides.
+    """Decides when a row ends and how many iterations follow; used by the rank that decides.
 
-    The interval is looked at where the number of iterations has grown by `_APART`, and has to be
-    narrow at two looks one after the other: a row that ended as soon as its interval happened to be
-    narrow would end with one that is too narrow.
+    The interval is checked each time that the number of iterations has grown by `_APART`. It must
+    be narrow at two successive checks: a row that ended at the first narrow interval would often
+    end with an interval that is too narrow by chance.
     """
 
     def __init__(self, rules: Timing) -> None:
@@ -219,7 +219,7 @@ class _Ending:
         return self._more(times, runs, spent, left)
 
     def _more(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
-        """As many as the next look needs, within the budget; or that it is spent."""
+        """The iterations until the next check, within the budget; or why the row ends."""
         rules = self._rules
         if len(times) < FEWEST and runs >= _TRIES * FEWEST:
             return "lost", 0

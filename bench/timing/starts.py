@@ -36,10 +36,10 @@ Arrived = Callable[[int], object]
 
 
 class Batch(NamedTuple):
-    """The iterations of a batch that count.
+    """The valid iterations of a batch.
 
-    ``times``: combined over ranks, the row's; ``own``: this rank's own seconds. ``also``: other
-    times of the same iterations, by name, combined too.
+    ``times``: combined over ranks, for the row; ``own``: this rank's own seconds. ``also``: other
+    times of the same iterations, by name, also combined.
     """
 
     times: Floats
@@ -54,12 +54,12 @@ def _run(action: Action, n: int, before: int, arrived: Arrived, start: Start) ->
 
 
 class BarrierStart:
-    """Iterations begin behind a barrier; their times are the ranks' own, combined as ``across``.
+    """Iterations begin after a barrier; their times are the ranks' own, combined as ``across``.
 
-    ``loop``: the iterations of a batch run back to back behind one barrier, and the batch has one
-    time, the mean. ``one_clock``: all ranks read the same clock, so that also the operation's time
-    is known, from the first start to the last end. ``slower``: the share of itself by which each
-    iteration is lengthened, for the self-check of comparisons.
+    ``loop``: the iterations of a batch run back to back after one barrier, and the batch has one
+    time, the mean. ``one_clock``: all ranks read the same clock, so that the operation's time, from
+    the first start to the last end, is also known. ``slower``: the fraction by which each iteration
+    is lengthened, for the self-check of comparisons.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BarrierStart:
     def batch(self, action: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """Run n iterations, after ``before`` others. All ranks call this together.
 
-        ``once``: seconds that an iteration took this rank when it warmed up.
+        ``once``: seconds of a warm-up iteration on this rank.
         """
         start = Start(self._world.barrier, loop=self._loop, slower=self._slower, clock=self.clock)
         spans, combine = _run(action, n, before, arrived, start), self._world.combine
@@ -94,14 +94,14 @@ class BarrierStart:
         return Batch(times, own, {OPERATION: np.round(operation, 12)})
 
     def window(self) -> None:
-        """The record's field of the same name; None where iterations do not begin in windows."""
+        """The record's field of the same name; None, because there are no windows."""
 
 
 class WindowStart:
     """Iterations begin at agreed times of the common clock, on each rank later by ``arrival``.
 
-    An iteration that any rank began too late does not count; where more than a tenth do not,
-    windows grow. One a row and placement. ``slower``: see `BarrierStart`.
+    An iteration that any rank began late is not counted; if more than a tenth are late, windows
+    become longer. One object for each row and placement. ``slower``: see `BarrierStart`.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class WindowStart:
         return self._without_late(begins, ends, late, window)
 
     def _room(self) -> float:
-        """Seconds for an operation: as many again as it takes, and a gap; more once windows grew.
+        """Seconds for an operation: twice its time and a gap; more if windows have grown.
 
-        A window has no more than a scheduler's turn beside that.
+        Windows grow by no more than a scheduler's time slice, or to 4 times this.
         """
         room = 2 * self._usual + _GAP_S
         return min(self._grown * room, max(4 * room, room + _TURN_S))
@@ -155,7 +155,7 @@ class WindowStart:
     def _without_late(
         self, begins: Floats, ends: Floats, late: NDArray[np.bool_], window: float
     ) -> Batch:
-        """Combine the iterations that no rank began too late, and count the others."""
+        """Combine the iterations that no rank began late, and count the others."""
         combine = self._world.combine
         first, last, end = combine(begins, "min"), combine(begins, "max"), combine(ends, "max")
         longest = combine(ends - begins, "max")

@@ -1,1 +1,1 @@
-"""Trials of differences: two commands interleaved, and the self-check of the tool."""
+"""Trials of differences: comparisons of two commands, and the tool's self-check."""

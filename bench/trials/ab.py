@@ -1,4 +1,4 @@
-"""``python -m bench.ab``: two commands, interleaved, until every row is decided."""
+"""``python -m bench.ab``: compare two commands, interleaved, until every row is decided."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _BENCH = "bench."
 
 
 class Side(NamedTuple):
-    """A command. ``ours``: it writes records (``--out``).
+    """A command. ``ours``: it is a Busbar command that writes records (``--out``).
 
-    ``options``: those of a benchmark of this build; None for any other command.
+    ``options``: its options if it is a benchmark of this build; None for any other command.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Side(NamedTuple):
         return self.options is not None
 
     def __str__(self) -> str:
-        """The command as it was given, for people."""
+        """The command as it was given, for messages."""
         words = self.words[2:] if self.shuffles else self.words
         return " ".join(words).removeprefix(_BENCH)
 
@@ -84,16 +84,16 @@ def side(name: str, words: Sequence[str]) -> Side:
 
 
 class SharedLaunch(NamedTuple):
-    """A command whose launches measure both sides, and the algorithm that is each side."""
+    """A command whose launches measure both sides, and each side's algorithm."""
 
     side: Side
     algorithms: tuple[str, str]
 
 
 def together(a: Side, b: Side) -> SharedLaunch | None:
-    """One launch that measures both sides; None where that is not possible.
+    """One launch that measures both sides; None if that is not possible.
 
-    It is where both are a benchmark of this build and differ in their one algorithm (``-A``) alone.
+    It is possible if both are benchmarks of this build that differ only in one algorithm (``-A``).
     """
     left, right = a.options, b.options
     if left is None or right is None or left == right:
@@ -125,10 +125,10 @@ def launch(
     file: Path,
     turn: LaunchTurn | None = None,
 ) -> Sequence[Measurement]:
-    """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
+    """Launch a command once; returns its rows, which are in ``file`` (``.jsonl``) or beside it.
 
-    What is none of ours is read from what it prints. Raises LaunchFailed, also where there is
-    nothing to compare, and Interrupted where we were told to end.
+    Rows of a foreign command are read from its output. Raises LaunchFailed, also if there are no
+    rows, and Interrupted if a signal asked this process to end.
     """
     words = list(one.words)
     if one.shuffles and turn is not None:
@@ -164,7 +164,7 @@ Key = tuple[object, ...]
 
 @dataclass
 class Pair:
-    """A row: its times in seconds, of A and B, one of each a round."""
+    """A row with its times in seconds, one of A and one of B per round."""
 
     row: Measurement
     a: list[float] = field(default_factory=list)
@@ -173,13 +173,13 @@ class Pair:
     logs: list[float] = field(default_factory=list)
 
     def interval(self, of: int) -> tuple[float, float] | None:
-        """The interval of B's time over A's that holds at all looks, for one of so many rows."""
+        """The interval of B's time over A's, valid at every round, for one of ``of`` rows."""
         interval = always_interval(self.logs, _LEVEL / of)
         return None if interval is None else (exp(interval[0]), exp(interval[1]))
 
     @property
     def ratio(self) -> float:
-        """B's time over A's."""
+        """B's time divided by A's."""
         return exp(float(np.mean(self.logs)))
 
     def word(self, of: int, noise: float) -> str:
@@ -206,7 +206,7 @@ class PairedRows:
         self.against = ""
 
     def add(self, a: Sequence[Measurement], b: Sequence[Measurement]) -> None:
-        """A round's rows. Raises ReportError where the sides have none in common."""
+        """Add a round's rows. Raises ReportError if the sides have no row in common."""
         if self._dropped is None:
             self._dropped = self._compared(a, b)
         sides = [self._measured(rows) for rows in (a, b)]
@@ -238,22 +238,22 @@ class PairedRows:
         return dropped
 
     def _measured(self, rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
-        """The rows that have a time, by what they measured."""
+        """The rows that have a time, by their identifying fields."""
         getters = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
         return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in getters))
 
     @property
     def words(self) -> list[str]:
-        """A word a row."""
+        """The verdict of each row."""
         return [p.word(len(self.pairs), self._noise) for p in self.pairs.values()]
 
     @property
     def decided(self) -> bool:
-        """Whether every row is."""
+        """True if every row is decided."""
         return bool(self.pairs) and UNDECIDED not in self.words
 
     def lines(self) -> Iterator[str]:
-        """The table: a line a row, and what its columns mean."""
+        """The lines of the table: one per row, and the meaning of its columns."""
         if self.against:
             yield f"compared: {self.against}"
         head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
@@ -281,7 +281,7 @@ class PairedRows:
 
 
 def _place(one: tuple[Pair, str]) -> tuple[object, ...]:
-    """Rows of one algorithm by their sizes."""
+    """The sort key of a pair: algorithm, then size."""
     row = one[0].row
     return row.collective, row.algorithm, row.transport, row.placement, row.size or 0
 
@@ -329,12 +329,12 @@ class AbCommand(Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options before the first ``--``; the commands after it and after the second."""
+        """Parse the options before the first ``--``, and the commands after each ``--``."""
         own, *commands = _parts(argv)
         return super().parse(own, parser, commands=tuple(map(tuple, commands)), **more)
 
     def run(self) -> int:
-        """Give 0, or the status of a launch that failed (1 of a foreign one)."""
+        """Return 0, or the status of a launch that failed (1 for a foreign command)."""
         if len(self.commands) != 2:
             raise Unsupported("two commands are needed; write -- A… -- B…")
         if launched() is not None:
@@ -363,7 +363,7 @@ class AbCommand(Command):
 
 
 def _parts(argv: Sequence[str]) -> list[list[str]]:
-    """The words before, between and after the first two ``--``."""
+    """Split the words at the first two ``--``."""
     parts: list[list[str]] = [[]]
     for word in argv:
         if word == "--" and len(parts) < 3:
@@ -381,7 +381,7 @@ def _rounds(
     seed: int,
     options: AbCommand,
 ) -> None:
-    """Run rounds of both sides until all rows are decided or there is no time for another."""
+    """Run rounds of both sides until all rows are decided, or no time is left for another round."""
     random, begin, longest = Random(seed), time.monotonic(), 0.0
     for number in range(1, options.most + 1):
         start = time.monotonic()

@@ -28,7 +28,7 @@ from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, Counted, LibraryCall, Reach
+from collectives.execution.transport import Action, Counted, LibraryCall, OneSidedAccess
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
@@ -57,7 +57,7 @@ _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
 
 
 class _Nothing(Counted):
-    """A plan that moves nothing."""
+    """An action that moves no data."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)
@@ -66,11 +66,11 @@ class _Nothing(Counted):
         """Run once."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of a reading of the clock, of a barrier (median, slowest rank) and of an empty plan.
+    """Seconds of a clock reading, of a barrier (median, slowest rank) and of an empty plan.
 
     All ranks call this together.
     """
@@ -89,11 +89,11 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
 
 
 class CLoop:
-    """``benchmarks/collective_loop.c``, beside our loops of the same calls.
+    """Compares ``benchmarks/collective_loop.c`` with our loops of the same calls.
 
-    Both sides use the same buffers of the same processes, in turns of 20 ms; each is the slowest
-    rank's. A result is seconds of a call of ours, of C's, and the median of the turns' ratios. All
-    ranks call the methods together.
+    Both sides use the same buffers of the same processes, in turns of 20 ms; a time is the slowest
+    rank's. A result is the seconds per call of our loop, of C's, and the median of the turns'
+    ratios. All ranks call the methods together.
     """
 
     def __init__(self, world: MpiWorld, path: str) -> None:
@@ -122,7 +122,7 @@ class CLoop:
         )
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
-        """An all-reduce by a schedule on two ranks, by the same messages on both sides."""
+        """Time an all-reduce by a schedule on two ranks; both sides send the same messages."""
         source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
         schedule, rank = build("allreduce", name, self._world.size), self._world.rank
         ours = Plan(
@@ -132,7 +132,7 @@ class CLoop:
         return self._turns(ours, function, kind, [source, target], target.size)
 
     def pair(self, name: str, size: int) -> tuple[float, float, float]:
-        """A window of messages, or trips, between two ranks; see `PAIR_TESTS`."""
+        """Time a window of messages, or round trips, between two ranks; see `PAIR_TESTS`."""
         kind, waits = PAIR_TESTS[name]
         how, times = name.partition("_")[0], _TRIPS if waits else _WINDOW
         messages = 1 if waits else times
@@ -152,7 +152,7 @@ class CLoop:
         try:
             if reached:
                 reach, buffers = (
-                    Reach(how, times // messages),
+                    OneSidedAccess(how, times // messages),
                     {Buffer.IN: source, Buffer.OUT: target},
                 )
                 action = transport.one_sided(program, buffers, reach)
@@ -190,13 +190,13 @@ class CLoop:
 
 
 def _loop(action: Action, world: World, calls: int) -> float:
-    """Seconds of one of so many calls back to back, as `--timing loop` takes them."""
+    """Seconds of one of ``calls`` calls back to back, as `--timing loop` measures them."""
     rules = Timing(warmup=0, iterations=calls, timing="loop")
     return measure(action, world, rules).times_s[0]
 
 
 def main(argv: list[str]) -> None:
-    """Print the costs on rank 0, as JSON; with a library also what calls take against C."""
+    """Print the costs on rank 0 as JSON; with a library, also the comparison with C."""
     world = MpiWorld()
     printed: dict[str, float | Mapping[str, Mapping[int, tuple[float, ...]]]] = {
         **costs(world, time.perf_counter)

@@ -68,7 +68,7 @@ ASKED, ASKED_SHARE = 0.05, 0.95
 
 @dataclass(frozen=True)
 class CheckLine:
-    """A figure of the check. ``passed``: whether it is as it should be; None: it is only shown."""
+    """A figure of the check. ``passed``: whether it meets the target; None: it is only shown."""
 
     name: str
     result: str
@@ -93,7 +93,7 @@ def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
 
 
 def equal_sides(words: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides of so many launches each."""
+    """The result for equal sides with ``launches`` launches each."""
     total = words.total()
     if launches == 1:
         counted = sum(words[word] for word in ("faster", "slower", "indistinguishable"))
@@ -103,12 +103,12 @@ def equal_sides(words: Counter[str], launches: int) -> CheckLine:
 
 
 def equal_within(words: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides that take turns within so many launches."""
+    """The result for equal sides that take turns within ``launches`` launches."""
     return _indistinguishable(f"A/A within {launches} launches", words)
 
 
 def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
-    """Equal sides are to be called so in 95 % of the pairs, but for what chance alone may miss.
+    """The target for equal sides: 95 % of pairs called equal, minus what chance may miss.
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
     """
@@ -120,7 +120,7 @@ def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
 
 
 def most_by_chance(n: int, p: float) -> int:
-    """The least number that n independent cases of probability p exceed in 5 % at most."""
+    """The number that n independent cases of probability p exceed with at most 5 % probability."""
     below, k = (1 - p) ** n, 0
     chance = below
     while below < ASKED_SHARE:
@@ -151,7 +151,7 @@ class SlowedSides:
     _before: dict[str, Sequence[Measurement]] = field(default_factory=dict)
 
     def add(self, shares: Mapping[float, Sequence[Measurement]]) -> None:
-        """A set of launches over one transport: all rows by what they were slowed by, 0 for A."""
+        """Add launches over one transport: ``shares`` has the rows of each slowdown, of A at 0."""
         base = shares[0.0]
         before = self._before.get(base[0].transport)
         self._before[base[0].transport] = _figures(base)
@@ -191,12 +191,12 @@ class SlowedSides:
 
 
 def _figures(rows: Iterable[Measurement]) -> list[Measurement]:
-    """The rows with a figure a visit: a bootstrap of all iterations takes minutes."""
+    """The rows with one figure per visit: a bootstrap of all iterations would take minutes."""
     return [replace(r, times_s=()) for r in rows]
 
 
 def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """The first, third … visit of each launch to a row, and the second, fourth …."""
+    """Split each launch's visits to a row: the first, third, …, and the second, fourth, …."""
     sides: tuple[list[Measurement], list[Measurement]] = [], []
     for visits in grouped(rows, lambda r: (id(r.run), r.size)).values():
         for rows_of_side, one in zip(sides, (visits[::2], visits[1::2]), strict=True):
@@ -205,7 +205,7 @@ def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measure
 
 
 def slowed_side(words: Counter[str], share: float, launches: int) -> CheckLine:
-    """One side slowed by a share: never faster, and from 5 % on found in 95 % of the pairs."""
+    """The target for a slowed side: never faster, and from 5 % on found in 95 % of the pairs."""
     text = f"{_slower(words)}, {words['faster']} faster"
     name = f"slowed by {100 * share:g} % within {launches} launches"
     right = not words["faster"] and bool(words)
@@ -221,10 +221,10 @@ def _slower(words: Counter[str]) -> str:
 
 
 def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:
-    """How many windows of iterations have an interval that holds the median of those around it.
+    """Count windows of iterations whose interval contains the median of the windows around them.
 
-    Gives (hits, windows). Five windows before it and five after it are ten times as many
-    iterations, of which it is none; what drifts evenly meets both alike.
+    Returns (hits, windows). Five windows before a window and five after it are ten times as many
+    iterations, without the window's own. An even drift has the same effect on both.
     """
     hits = total = 0
     half = WINDOWS // 2
@@ -241,7 +241,7 @@ def coverage(rows: Iterable[Measurement]) -> tuple[int, int]:
 
 
 def covered(hits: int, total: int) -> CheckLine:
-    """The share over all windows."""
+    """The result: the share of hits in all windows."""
     share = hits / total if total else 0.0
     text = f"{100 * share:.1f} % of {total} intervals hold the median of {WINDOWS} times as many"
     return CheckLine("coverage", text, "93 % at least", share >= 0.93)
@@ -250,11 +250,10 @@ def covered(hits: int, total: int) -> CheckLine:
 def against_c(
     name: str, launches: Sequence[tuple[float, float, float]], *, faster: bool = False
 ) -> CheckLine:
-    """The result for a collective's calls by our loop and by C's, in turns in each launch.
+    """The result for a collective's calls in our loop and in C, in turns within each launch.
 
-    ``launches``: seconds of ours, of C's, and their ratio. ``faster``: ours may be faster by more
-    than 5 %. The interval is Student's t on the
-    logarithms of the launches' ratios.
+    ``launches``: seconds in our loop, in C, and their ratio. ``faster``: our loop may be faster by
+    more than 5 %. The interval is Student's t on the logarithms of the launches' ratios.
     """
     logs = [log(ratio) for _, _, ratio in launches]
     middle, error = mean(logs), sqrt(variance(logs) / len(logs))
@@ -289,7 +288,7 @@ class IndependentSeries:
         self._random, self._usual, self._noise = random, usual, noise
 
     def take(self, n: int) -> Floats:
-        """The next n."""
+        """The next n times."""
         return np.asarray(self._usual * np.exp(self._noise * self._logs(n)))
 
     def true_median(self) -> float:
@@ -349,7 +348,7 @@ class TwoLevels(IndependentSeries):
 
 
 class Drift(IndependentSeries):
-    """A level that rises by 5 % a second; the true median is that of the time the row took."""
+    """A level that rises by 5 % per second."""
 
     def __init__(self, random: np.random.Generator) -> None:
         super().__init__(random, noise=_NOISE)
@@ -363,12 +362,12 @@ class Drift(IndependentSeries):
         return np.asarray(times)
 
     def true_median(self) -> float:
-        """The level in the middle of what the row has taken so far: a drift has no other median."""
+        """The level at the middle of the row's time so far, which counts as a drift's median."""
         return self._usual * exp(0.05 * self._seconds / 2)
 
 
 class Bursts(IndependentSeries):
-    """A neighbour that is on for 50 ms and off for 200: iterations take 30 % longer meanwhile."""
+    """A neighbour is active for 50 ms, then idle for 200; meanwhile iterations take 30 % longer."""
 
     def __init__(self, random: np.random.Generator) -> None:
         super().__init__(random, noise=_NOISE)
@@ -383,7 +382,7 @@ class Bursts(IndependentSeries):
         return times
 
     def true_median(self) -> float:
-        """The median over many bursts, off and on."""
+        """The median over many bursts and pauses."""
         return _median_of_bursts()
 
 
@@ -405,31 +404,31 @@ PROCESSES: dict[str, Callable[[np.random.Generator], IndependentSeries]] = {
 
 
 class _Passing(Counted):
-    """An action that moves a clock on by the times of a series."""
+    """An action that advances a clock by the times of a series."""
 
     def __init__(self, series: IndependentSeries) -> None:
         super().__init__(0, 0)
         self._series, self.now = series, 0.0
 
     def __call__(self) -> None:
-        """Pass one iteration."""
+        """Advance the clock by one iteration."""
         self.now += float(self._series.take(1)[0])
 
     def spans(self, n: int, start: Start) -> Spans:
-        """Pass n iterations, each with its own time."""
+        """Advance the clock by n iterations, each with its own time."""
         times = self._series.take(n)
         self.now += float(times.sum())
         return Spans(np.zeros(n), times, absolute=False)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 @dataclass(frozen=True)
 class EndedRow:
-    """A row after its end. ``held``: its interval holds the true median; None without interval.
+    """A row after its end. ``held``: its interval contains the true median; None without interval.
 
-    ``iterations``: with those that were left out. ``seconds``: what the row took, warm-up included.
+    ``iterations``: including those that were left out. ``seconds``: total time, including warm-up.
     """
 
     stopped: str
@@ -443,7 +442,7 @@ def ended_rows(
     rows: int,
     rules: Timing | None = None,
 ) -> list[EndedRow]:
-    """So many rows of a process, each with its own seed, measured as rows without ``-n`` are."""
+    """``rows`` rows of a process, each with its own seed, measured like rows without ``-n``."""
     rules = rules or Timing(settle=True)
     return run(
         1, lambda world: [_ended(process, n, world, rules) for n in range(rows)], deadline=3600
@@ -465,7 +464,7 @@ def _ended(
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
-    """The line of a process: how many rows hold the true median, less what chance may miss."""
+    """The result of a process: how many rows hold the true median, minus what chance may miss."""
     total, missed = len(rows), sum(row.held is False for row in rows)
     precise = [row for row in rows if row.stopped == "precise"]
     most = most_by_chance(total, 1 - HELD)
@@ -499,10 +498,11 @@ _LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
 
 
 class _Form(NamedTuple):
-    """How much is measured: sets of launches for equal and slowed sides, launches against C.
+    """The amount of measurement: sets of launches for equal and slowed sides, launches against C.
 
-    ``visits``: how often a launch of slowed sides comes to a row, in turns with the others of its
-    size. What lasts for milliseconds meets few of them. ``rows``: of each process on no hardware.
+    ``visits``: how often a launch of slowed sides measures a row, in turns with other rows of its
+    size, so that a disturbance of milliseconds affects few visits. ``rows``: rows of each simulated
+    process.
     """
 
     budget: float
@@ -541,7 +541,7 @@ class SelfcheckCommand(Command):
     seed: int | None = option("--seed N  of all orders", parse=at_least(0, "as seed", MOST_SEED))
 
     def run(self) -> int:
-        """Give 0 where all is as it should be, else 1."""
+        """Return 0 if all checks pass, else 1."""
         if launched() is not None:
             raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
         for name in self.parts or _PARTS:
@@ -579,7 +579,7 @@ class _Check:
         self.screen, self._number, self._begun = Screen(0), 0, time.monotonic()
 
     def _launch(self, name: str, transport: str, *more: str) -> Path:
-        """Launch once; gives the file of its records."""
+        """Launch once; returns the file of its records."""
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
         affinity = ("--affinity", "core") if self._ranks <= len(cores()) else ()
@@ -599,11 +599,11 @@ class _Check:
         return file
 
     def _until(self, part: int) -> float:
-        """When a part of the check must be over."""
+        """The time at which a part of the check must end."""
         return self._begun + self._form.budget * sum(_SHARES[: part + 1])
 
     def _sets(self, sets: int, part: int) -> Iterator[str]:
-        """A transport a set, in turns, as long as there is time for another."""
+        """Yield the transport of each set, in turns, while there is time for another set."""
         longest = 0.0
         for number in range(sets):
             start = time.monotonic()
@@ -614,11 +614,11 @@ class _Check:
             longest = max(longest, time.monotonic() - start)
 
     def ends(self) -> Iterator[CheckLine]:
-        """Rows of known medians that end themselves, on a clock that is none."""
+        """Rows that end by themselves, with known medians on a simulated clock."""
         yield from stopping_lines(self._form.rows)
 
     def equal(self) -> Iterator[CheckLine]:
-        """The same thing twice: three launches a side, of which the first are one a side."""
+        """Equal sides with three launches each; the first of these also as one launch each."""
         one, three = Counter[str](), Counter[str]()
         sizes = ("-b", "8", "-e", "64M", "-f", "2", "--budget", "0.03")
         for transport in self._sets(self._form.equal, 0):
@@ -631,7 +631,7 @@ class _Check:
         yield equal_sides(three, 3)
 
     def slowed(self) -> Iterator[CheckLine]:
-        """One side slowed: both sides take turns in each launch."""
+        """One slowed side: both sides take turns in each launch."""
         sides = SlowedSides(_LAUNCHES)
         sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ("--inject", ",".join(map(str, (0, *_SLOWED))), f"-N{self._form.visits}")
@@ -645,7 +645,7 @@ class _Check:
         yield from sides.lines()
 
     def covers(self) -> Iterator[CheckLine]:
-        """Intervals of windows of long rows."""
+        """Coverage of intervals, in windows of long rows."""
         hits = total = 0
         for transport in self._transports * _LONG:
             more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "10000")
@@ -654,7 +654,7 @@ class _Check:
         yield covered(hits, total)
 
     def harness(self) -> Iterator[CheckLine]:
-        """What the harness costs, subtracted nowhere; and MPI's collectives against a loop in C."""
+        """The harness's own costs (never subtracted), and MPI's collectives against C."""
         library, reason = self._c_loop()
         launches = self._harness(library)
         yield CheckLine("a reading of the clock", shown(launches[0]["clock"]))
@@ -663,7 +663,7 @@ class _Check:
         yield from _lines_against_c(launches, reason)
 
     def messages(self) -> Iterator[CheckLine]:
-        """Point-to-point messages, puts and gets against a loop in C."""
+        """Point-to-point messages, puts and gets compared with a loop in C."""
         library, reason = self._c_loop()
         launches = self._harness([*library, *PAIR_TESTS]) if library else []
         yield from _lines_against_c(launches, reason, faster=True)  # puts reach aligned memory
@@ -675,7 +675,7 @@ class _Check:
         return [json.loads(self._ranks_of(command)) for _ in range(count)]
 
     def _c_loop(self) -> tuple[list[str], str]:
-        """The loop in C as a shared library, or nothing, and the reason."""
+        """Compile the C loop; returns its path in a list, or an empty list and the reason."""
         library = self._folder / "collective_loop.so"
         beside = str(Path(sys.executable).parent)
         compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
@@ -720,5 +720,5 @@ def _lines_against_c(
 
 
 def _rows(file: Path) -> Mapping[float, Sequence[Measurement]]:
-    """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
+    """The rows of a launch by the fraction by which they were slowed; 0 for no slowdown."""
     return grouped(codec.measurements(file.read_text()), lambda row: row.injected or 0.0)

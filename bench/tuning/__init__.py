@@ -1,1 +1,1 @@
-"""The best algorithm for each size, from measurements or a model, and files for other programs."""
+"""Tuning: the fastest algorithm for each size, and files of choices for other programs."""

@@ -1,4 +1,4 @@
-"""``python -m bench.tune``: from arguments to rules; measures, or uses earlier measurements."""
+"""``python -m bench.tune``: from options to rules; measures, or uses earlier measurements."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TuneCommand(Command):
         return cls.of(known, argv, rest=tuple(rest), **more)
 
     def run(self) -> int:
-        """Give 0, or 1 where a run failed or a file could not be written."""
+        """Return 0, or 1 if a run failed or a file could not be written."""
         measured = Measuring(self.runs)
         if self.from_model is not None:
             rules = _predict(self, self.from_model)
@@ -119,7 +119,7 @@ class TuneCommand(Command):
 
 
 def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
-    """Rules from the cost model; the algorithm that is usual for a collective is the default."""
+    """Rules from the cost model; the default is the usual algorithm of each collective."""
     if options.runs or options.open_mpi or options.nccl:
         raise Unsupported("--from-model predicts our own algorithms; it measures and reads no runs")
     rules: list[Rules] = []
@@ -150,7 +150,7 @@ def _collectives(options: TuneCommand) -> list[str]:
 
 
 def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
-    """All files, made before the first is written. Raises Unsupported where one cannot be made."""
+    """Make all files before the first is written. Raises Unsupported if one cannot be made."""
     runs = [str(path) for path in options.runs]
     files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
     if options.open_mpi_rules is not None:
@@ -172,7 +172,7 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
 
 
 class Measuring(NamedTuple):
-    """What came of the runs: files of records, how many failed, the signal that ended all, or 0."""
+    """The result of the runs: record files, number of failed runs, and the signal or 0."""
 
     records: Sequence[Path]
     failed: int = 0

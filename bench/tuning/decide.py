@@ -38,11 +38,11 @@ def _middle(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:
-    """Whether ``other`` takes longer than ``base`` by more than ``noise``, surely.
+    """True if ``other`` is certainly slower than ``base`` by more than ``noise``.
 
-    Surely means that the 95 % interval of the ratio of medians lies above 1 + noise. It is a
-    bootstrap over rounds and over iterations within them; with a single round what differs between
-    rounds is not in it. Single values (predictions) are compared as they are.
+    Certainly means that the 95 % interval of the ratio of medians is above 1 + noise. It is a
+    bootstrap over rounds and over iterations within them; a single round tells nothing about the
+    differences between rounds. Single values (predictions) are compared directly.
     """
     if sum(map(len, base)) == sum(map(len, other)) == 1:
         return _middle(other) > (1 + noise) * _middle(base)
@@ -54,10 +54,10 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
 
 
 def _clear(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:
-    """Whether 95 % of each round of ``other`` are above 95 % of each round of ``base``, and noise.
+    """True if 95 % of each round of ``other`` exceed 95 % of each round of ``base`` by ``noise``.
 
-    The median of a drawn sample is on the wrong side only where half of the sample is of a
-    twentieth of the values: for rounds of a dozen values that is rarer than one drawing in 2000.
+    The median of a resample is on the wrong side only if half of the resample is from a twentieth
+    of the values: for rounds of a dozen values that is rarer than one resample in 2000.
     """
     sides = [[r for r in side if len(r)] for side in (base, other)]
     if min((len(r) for side in sides for r in side), default=0) < _DOZEN:
@@ -69,7 +69,7 @@ def _clear(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
 def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
     """The candidates that may be the fastest.
 
-    First the one with the least median, then all that are not surely slower than it.
+    First the one with the least median, then all that are not certainly slower than it.
     """
     order = sorted(times, key=lambda c: (_middle(times[c]), c))
     best = order[0]
@@ -79,8 +79,8 @@ def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
 def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float) -> Tunable:
     """The choice at one size.
 
-    The default, unless something is surely faster; then what the size before takes, if that may
-    be the fastest, so that choices change no oftener than they must; else the fastest.
+    The default, unless another algorithm is certainly faster. Then the choice at the size before,
+    if it may be the fastest, so that choices change rarely; otherwise the fastest.
     """
     may = tied(times, noise)
     if default in may:
@@ -91,7 +91,7 @@ def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float
 
 
 def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[Range, ...]:
-    """The ranges for all sizes; neighbours with one choice are one range.
+    """The ranges of sizes with one choice each; adjacent equal choices are one range.
 
     ``sizes`` must not be empty and every size must have a candidate.
     """
@@ -108,7 +108,7 @@ def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[
 
 
 class Key(NamedTuple):
-    """What rules are made for; ``oversubscribed``: see `Rules`."""
+    """The situation for which rules are made; ``oversubscribed``: see `Rules`."""
 
     collective: str
     ranks: int
@@ -122,7 +122,7 @@ Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
 
 
 def candidate(row: Measurement) -> Tunable:
-    """The contender of a row; a library with a forced algorithm is named after that algorithm."""
+    """The candidate of a row; a library with a forced algorithm is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
         values = row.run.environment.get("variables")
@@ -137,10 +137,10 @@ def candidate(row: Measurement) -> Tunable:
 
 
 def collect(rows: Iterable[Measurement], placement: str) -> Series:
-    """Rows with raw times, by what they measured; ``placement`` is ``out`` or ``in``.
+    """Group rows with raw times by what they measured; ``placement`` is ``out`` or ``in``.
 
-    Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
-    work was shared among ranks: they do not time what a rank of a schedule has to do.
+    Rows with wrong results are excluded. So are rows whose work was shared among ranks, because
+    they do not time what a rank of a schedule has to do.
     """
     series: dict[Key, dict[int, dict[Tunable, list[Measurement]]]] = {}
     for row in rows:
@@ -164,15 +164,15 @@ def collect(rows: Iterable[Measurement], placement: str) -> Series:
 
 
 def _units(rows: Sequence[Measurement]) -> list[list[float]]:
-    """The unit of a choice's times: launches if there are several, else rounds of one launch."""
+    """The units of a candidate's times: launches if there are several, otherwise rounds."""
     launches = [list(run) for run in samples(rows)]
     return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
 
 
 def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
-    """The series of record files or run directories, and notes of what could not be read.
+    """The series of record files or run directories, and notes about what could not be read.
 
-    Raises Unsupported when a file cannot be read or none has a row with raw times.
+    Raises Unsupported if a file cannot be read or none has a row with raw times.
     """
     rows: list[Measurement] = []
     notes: list[str] = []
@@ -197,7 +197,7 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
 
 
 def has_rows(path: Path) -> bool:
-    """Whether a file of records has come to a row."""
+    """True if a record file has a row."""
     try:
         return bool(read(path).rows)
     except ReportError:
@@ -210,10 +210,10 @@ def tune(
     noise: float,
     source: str = "measured",
 ) -> list[Rules]:
-    """Rules for every key and for every group of candidates that compete (see `_groups`).
+    """Make rules for every key and every group of competing candidates (see `_groups`).
 
-    ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
-    first by name stands in its place.
+    ``default``: the algorithm that is kept unless another is faster. If a key has no such
+    candidate, the first by name is used instead.
     """
     rules: list[Rules] = []
     for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
@@ -244,9 +244,9 @@ def _rules(
 
 
 def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:
-    """The contenders: our algorithms by transport, ours over all transports, and a library's own.
+    """Groups of competing candidates: ours by transport, ours over all, and a library's own.
 
-    The library's free choice takes part everywhere: it is what users have without any rule.
+    The library's default choice is in every group, because users have it without any rule.
     """
     library = [c for c in everything if c.algorithm == LIBRARY]
     forced = [c for c in everything if c.algorithm.startswith(f"{LIBRARY}/")]

@@ -27,7 +27,7 @@ SEGMENTS = (4, 16)
 
 @dataclass(frozen=True)
 class Launch:
-    """One run: what, on how many ranks, with which variables added; ``name`` names its records."""
+    """One run with its options and additional environment variables; ``name`` names its records."""
 
     name: str
     collective: str
@@ -37,7 +37,7 @@ class Launch:
 
 
 def algorithms(collective: str, ranks: int) -> list[str]:
-    """All our algorithms for so many ranks; those with segments in some segment counts."""
+    """All our algorithms for ``ranks`` ranks; those with segments in several segment counts."""
     names: list[str] = []
     for name in catalogue.algorithms(collective):
         known = catalogue.parameters(collective, name)
@@ -57,10 +57,10 @@ def plan(
     own: str,
     rest: Sequence[str],
 ) -> Iterator[Launch]:
-    """The launches that a tuning run needs.
+    """The launches of a tuning run.
 
-    ``wanted``: algorithms as ``-A`` takes them, None for all that serve the ranks. ``own``: whose
-    own algorithms are forced one after the other, ``openmpi``, ``nccl`` or empty. ``rest``:
+    ``wanted``: algorithms as for ``-A``, None for all that support the ranks. ``own``: the library
+    whose own algorithms are forced one after the other, ``openmpi``, ``nccl`` or empty. ``rest``:
     options for every run.
     """
     for collective in collectives:
@@ -139,14 +139,14 @@ _EVERY_S = 10.0
 
 
 class Effort(NamedTuple):
-    """The cost of a run: rows, and an upper bound of seconds."""
+    """The cost of a run: number of rows, and an upper bound of seconds."""
 
     rows: int
     seconds: float
 
 
 def effort(launch: Launch) -> Effort:
-    """The cost of a run before it starts; nothing is allocated. Raises Unsupported."""
+    """Estimate the cost of a run before it starts, without allocating. Raises Unsupported."""
     options = parse(launch.argv, launch.collective)
     try:
         todo = jobs([options], RankSetup(launch.ranks, options.transport))
@@ -161,9 +161,9 @@ def effort(launch: Launch) -> Effort:
 
 
 class Course:
-    """How far a tuning run is.
+    """The progress and time limit of a tuning run.
 
-    ``runs``: the efforts of all runs, in their order. ``minutes``: for all of it, or None.
+    ``runs``: the efforts of all runs, in order. ``minutes``: the limit for all of them, or None.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Course:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._clock() - self._start
 
     def announce(self) -> None:
@@ -207,25 +207,25 @@ class Course:
 
     @property
     def over(self) -> bool:
-        """Whether no further run may start."""
+        """True if no further run may start."""
         return self._whole is not None and self._left() <= 0
 
     def row_seconds(self) -> float | None:
-        """What a row of the next run may measure for; None where that is the run's own matter."""
+        """Seconds for a row of the next run; None if the run decides itself."""
         if self._whole is None:
             return None
         share = _ROWS * self._left() / max(1, self._ahead())
         return min(_MOST_S, max(_LEAST_S, share - _SETUP_S))
 
     def within(self) -> float | None:
-        """Seconds after which the next run is ended: its share of what is left, by its rows."""
+        """Seconds after which the next run is ended: its share of the time left, by its rows."""
         if self._whole is None:
             return None
         return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
 
     @contextmanager
     def run(self, name: str) -> Iterator[OnLine]:
-        """While the next run goes on: what to call with each of its lines."""
+        """Account for the next run; yields a function to call with each line of its output."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
         left = self.remaining()
         self._say(title if left is None else f"{title}, about {format_duration(left)} left in all")
@@ -247,7 +247,7 @@ class Course:
             self._number += 1
 
     def remaining(self) -> float | None:
-        """Seconds until all have run, as those before have gone; None before one has."""
+        """Seconds until all runs are done, by the speed of those done; None before the first."""
         done = sum(run.seconds for run in self._runs[: self._number])
         ahead = sum(run.seconds for run in self._runs[self._number :])
         if not done:
@@ -263,9 +263,9 @@ class Course:
 
 
 def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
-    """How often the runs, of one round each, may go through their rows: ``most``, or fewer.
+    """The number of rounds of these runs, at most ``most``, that the time limit allows.
 
-    A round more is worth less than a row that is measured long enough.
+    A further round is worth less than a row that is measured long enough.
     """
     if minutes is None:
         return most

@@ -62,9 +62,9 @@ def forced_by_nccl(variables: Mapping[str, str]) -> str:
 
 
 def tuner_file(rules: Sequence[Rules]) -> bytes:
-    """The CSV for ``NCCL_TUNER_CONFIG_FILE``; lines where NCCL decides itself are left out.
+    """The CSV for ``NCCL_TUNER_CONFIG_FILE``, without lines for ranges where NCCL itself decides.
 
-    Raises Unsupported when a choice is none of NCCL's own algorithms and protocols.
+    Raises Unsupported if a choice is not an algorithm and protocol of NCCL.
     """
     lines = ["# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks"]
     for one in rules:
@@ -168,9 +168,9 @@ def _entry(collective: str) -> tuple[int, str, tuple[str, ...]]:
 
 
 def number(collective: str, choice: Tunable) -> int | None:
-    """The number that a rule gives for a choice.
+    """The algorithm number of a choice in a rule.
 
-    0 for what Open MPI itself decides, None for an algorithm that it does not have.
+    0 if Open MPI itself decides, None for an algorithm that Open MPI does not have.
     """
     if choice.algorithm == LIBRARY:
         return 0
@@ -185,8 +185,8 @@ def rules_file(rules: Sequence[Rules]) -> bytes:
     """The file for ``coll_tuned_dynamic_rules_filename``.
 
     Open MPI applies a rule to all communicators from its size up to the next rule's, and to all
-    messages from its size on. Sizes below the smallest that was looked at, and rank counts that
-    were not, are left to Open MPI. Raises Unsupported when a choice is none that it has.
+    messages from its size on. Smaller sizes and other rank counts than the measured ones are left
+    to Open MPI. Raises Unsupported if Open MPI does not have a chosen algorithm.
     """
     by_collective: dict[str, list[Rules]] = {}
     for one in sorted(rules, key=lambda r: (r.collective, r.ranks)):
@@ -206,7 +206,7 @@ _Message = tuple[int, int, str]
 
 
 def _communicators(collective: str, rules: Sequence[Rules]) -> Iterator[tuple[int, list[_Message]]]:
-    """(ranks, rules) in rising order, with Open MPI's own choice between what was looked at."""
+    """(ranks, rules) in rising order; between measured rank counts Open MPI decides."""
     own: list[_Message] = [(0, 0, "Open MPI decides")]
     covered = 0
     if rules[0].ranks > 0:

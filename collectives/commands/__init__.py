@@ -6,9 +6,9 @@ TABLE = CommandTable(
     "Schedules of collectives: see, prove, cost.",
     "collectives.commands.",
     {
-        "list": "listing:ListCommand",
-        "show": "showing:ShowCommand",
-        "verify": "verifying:VerifyCommand",
+        "list": "schedules:ListCommand",
+        "show": "schedules:ShowCommand",
+        "verify": "schedules:VerifyCommand",
         "cost": "costing:CostCommand",
         "fit": "fitting:FitCommand",
         "simulate": "simulating:SimulateCommand",

@@ -7,18 +7,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
 from busbar.units import MOST_RANKS, parse_ranks
-from collectives.formats.load import from_file, stated
+from collectives.formats.load import is_file, load_layout
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
 from collectives.schedule.layout import Layout
-
-if TYPE_CHECKING:
-    pass
 
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
@@ -42,7 +38,7 @@ class ScheduleOptions(OptionGroup):
         A file in the place of NAME states its collective, ranks and root; a parameter ``root`` is
         as ``--root``. Raises Unsupported where the options say otherwise.
         """
-        options = self._stated() if from_file(self.name) else self
+        options = self._of_file() if is_file(self.name) else self
         extra = [f"{key}={value}" for key in ("grid", "segments") if (value := getattr(self, key))]
         name, parameters = parse(":".join([self.name, *extra]))
         root = parameters.pop("root", options.root)
@@ -50,8 +46,8 @@ class ScheduleOptions(OptionGroup):
             raise Unsupported(f"root must be a rank, not {root!r}")
         return replace(options, root=root), name, parameters
 
-    def _stated(self) -> Self:
-        layout = stated(path := Path(self.name))
+    def _of_file(self) -> Self:
+        layout = load_layout(path := Path(self.name))
         self.check_layout(path, layout)
         return replace(
             self, collective=layout.spec.name, ranks=str(layout.nranks), root=layout.root
@@ -74,25 +70,25 @@ class SchedulesOptions(ScheduleOptions):
     name: str = option(f"NAME  {_NAME}; or several with commas between, or all")
 
 
-def one(text: str, most: int = MOST_RANKS) -> int:
+def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:
     """The one rank count of a text. Raises Unsupported."""
-    found = parse_ranks(text, most)
-    if len(found) != 1:
+    counts = parse_ranks(text, most)
+    if len(counts) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
-    return found[0]
+    return counts[0]
 
 
 def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
     """(collective, algorithm) of all that was asked for: all, or names with commas between."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
-    names = [name] if from_file(name) else name.split(",")
-    found = [
+    names = [name] if is_file(name) else name.split(",")
+    chosen = [
         (collective, each)
         for collective in wanted
         for each in (algorithms(collective) if name == "all" else names)
-        if "+" in each or from_file(each) or each in algorithms(collective)
+        if "+" in each or is_file(each) or each in algorithms(collective)
     ]
-    known = {each for _, each in found}
+    known = {each for _, each in chosen}
     for lost in [] if name == "all" else [each for each in names if each not in known]:
         if options.collective:
             algorithm(wanted[0], lost)  # raises, with the list of names
@@ -101,7 +97,7 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
         )
     if "+" in name and options.collective is None:
         raise Unsupported(f"{name}: a composition needs --collective")
-    yield from found
+    yield from chosen
 
 
 def width() -> int:

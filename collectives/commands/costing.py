@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.options import option, redefine
-from busbar.tables import new_table
-from busbar.units import format_digits, parse_size, sweep_sizes
-from collectives.commands.command import SchedulesOptions, one, pairs, show
-from collectives.formats.load import from_file
+from busbar.tables import new_table, render_csv
+from busbar.units import (
+    PREDICTED,
+    format_digits,
+    format_seconds,
+    format_size_argument,
+    parse_size,
+    sweep_sizes,
+)
+from collectives.commands.command import SchedulesOptions, pairs, parse_rank_count, show, width
+from collectives.formats.load import is_file
 from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import spec
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +34,8 @@ if TYPE_CHECKING:
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
-FORMATS = ("table", "csv", "json")
+# Characters of a cell.
+_CELL = 9
 
 
 class CostCommand(SchedulesOptions, Command):
@@ -41,14 +52,14 @@ class CostCommand(SchedulesOptions, Command):
         action="append",
     )
     fit: Path | None = option("--fit FILE  costs of its links (python -m collectives fit)")
-    format: str = option("--format", "table", choices=FORMATS)
+    format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
         """Print the tables."""
-        from collectives.predict import compare as model
+        from collectives.predict.compare import compare_algorithms
 
-        options, name, given = self.algorithm()
-        nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
+        options, name, parameters = self.algorithm()
+        nranks, sizes = parse_rank_count(options.ranks, _MOST_RANKS), _sizes(options)
         predictor: CollectivePredictor | None = None
         notes: Sequence[str] = ()
         if sizes:
@@ -58,39 +69,36 @@ class CostCommand(SchedulesOptions, Command):
             machine = load_machine(options.topology, options.fit, nranks)
             predictor, notes = choose_predictor(machine), machine.notes
         groups: dict[str, list[str]] = {}
-        for collective, each in pairs(options, name):
-            groups.setdefault(collective, []).append(each)
+        for collective, algorithm in pairs(options, name):
+            groups.setdefault(collective, []).append(algorithm)
         shown: list[object] = []
         rows: list[dict[str, object]] = []
         for collective, names in groups.items():
-            contenders, refused = model.compare_algorithms(
+            contenders, refused = compare_algorithms(
                 collective,
                 names,
                 nranks,
                 root=options.root,
                 predictor=predictor,
                 sizes=sizes,
-                parameters=given,
+                parameters=parameters,
                 strict=name != "all" and len(groups) == 1,
             )
             for reason in refused.values():
                 print(f"collectives: {collective}: {reason}", file=sys.stderr)
-            if options.format == "table":
-                shown += [_counts(collective, nranks, contenders, refused)]
-                if predictor is not None and contenders:
-                    from collectives.commands.predicted import tables
-
-                    shown += tables(collective, nranks, contenders, predictor, sizes)
-            else:
-                from collectives.commands.predicted import records
-
-                rows += records(collective, nranks, contenders, predictor, sizes)
+            if options.format != "table":
+                rows += _records(collective, nranks, contenders, predictor, sizes)
+                continue
+            shown.append(_counts(collective, nranks, contenders, refused))
+            if predictor is not None and contenders:
+                shown += _times(collective, nranks, contenders, predictor, sizes)
         if options.format == "table":
             show(*shown, *_LEGEND, *notes)
+        elif options.format == "json":
+            print(json.dumps({"rows": rows, "notes": list(notes)}, indent=1))
         else:
-            from collectives.commands.predicted import written
-
-            sys.stdout.write(written(rows, notes, options.format))
+            lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
+            sys.stdout.write(render_csv(lines))
         return 0
 
 
@@ -99,13 +107,10 @@ def _sizes(options: CostCommand) -> list[int]:
     ends = (options.minbytes, options.maxbytes, options.stepfactor, options.topology, options.fit)
     if all(end is None for end in ends):
         return []
-    low, high = (
-        parse_size(text or default)
-        for text, default in ((options.minbytes, "1M"), (options.maxbytes, "1G"))
-    )
-    if options.minbytes is not None and options.maxbytes is None:
+    low, high = parse_size(options.minbytes or "1M"), parse_size(options.maxbytes or "1G")
+    if options.maxbytes is None:
         high = max(low, high)
-    if options.maxbytes is not None and options.minbytes is None:
+    if options.minbytes is None:
         low = min(low, high)
     if low < 1:
         raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
@@ -123,30 +128,123 @@ _LEGEND = (
 
 
 def _counts(
-    collective: str,
-    nranks: int,
-    contenders: Sequence[Contender],
-    refused: Sequence[str] | dict[str, str],
+    collective: str, nranks: int, contenders: Sequence[Contender], refused: dict[str, str]
 ) -> Table:
     """Steps and volumes, with the lower bounds where there are any."""
     columns = ("steps", "rounds", "total", "out", "in", "reductions")
     table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
+
+    def volumes(*values: float | None) -> list[str]:
+        return ["-" if value is None else format_digits(value, ".4g") for value in values]
+
     least = bound(collective, nranks)
     if least is not None:
-        volumes = (
-            "-" if v is None else format_digits(v, ".4g")
-            for v in (least.out, least.into, least.reduced)
-        )
-        table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
+        ends = volumes(least.out, least.into, least.reduced)
+        table.add_row("lower bound", "", str(least.rounds), "", *ends, end_section=True)
     for each in contenders:
         c = each.cost
-        volumes = (format_digits(v, ".4g") for v in (c.total, c.out, c.into, c.reduced))
-        label = Path(each.name).name if from_file(each.name) else each.name
-        table.add_row(label, str(c.steps), str(c.rounds), *volumes)
+        label = Path(each.name).name if is_file(each.name) else each.name
+        cells = volumes(c.total, c.out, c.into, c.reduced)
+        table.add_row(label, str(c.steps), str(c.rounds), *cells)
     for name in refused:
         table.add_row(name, "-", *[""] * 5)
     return table
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+def _times(
+    collective: str,
+    nranks: int,
+    contenders: Sequence[Contender],
+    predictor: CollectivePredictor,
+    sizes: Sequence[int],
+) -> Iterator[object]:
+    """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
+    import numpy as np
+
+    from collectives.predict.compare import find_crossovers
+
+    times, what = np.array([c.seconds for c in contenders]), spec(collective)
+    factor = what.bus_factor(nranks)
+    bounds = predictor.lower_bound(collective, nranks, sizes)
+    # Of a size that leaves no rank a whole element nothing is the best.
+    marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
+    names = max(len("lower bound"), *(len(c.name) for c in contenders))
+    shown = [("time", times, _time, bounds)]
+    if any(sizes) and factor:
+        counted = what.alg_factor(nranks) * np.asarray(sizes)
+        rates = factor * counted / np.where(times > 0, times, np.nan) / 1e9
+        shown.append(("busbw, GB/s", rates, _rate, None))
+    # Columns in parts that fit beside the names.
+    n, most = len(sizes), max(1, (width() - names - 2) // (_CELL + 2))
+    parts = -(-n // most)
+    edges = [part * n // parts for part in range(parts + 1)]
+    for quantity, values, text, floor in shown:
+        for part in starmap(range, pairwise(edges)):
+            yield f"{collective} on {nranks} ranks: predicted {quantity}"
+            table = new_table("", "algorithm", *(format_size_argument(sizes[i]) for i in part))
+            if floor is not None:
+                cells = (text(floor[i]) for i in part)
+                table.add_row("lower bound", *cells, end_section=True)
+            for contender, row, best in zip(contenders, values, marks, strict=True):
+                cells = (text(row[i]) + ("*" if best[i] else " ") for i in part)
+                table.add_row(contender.name, *cells)
+            yield table
+    if not marks.any():
+        yield from ("nothing is moved at these sizes", "")
+        return
+    line = f"* best: {contenders[int(times[:, 0].argmin())].name}"
+    for cross in find_crossovers(collective, contenders, predictor, sizes):
+        line += f"; from {format_size_argument(cross.size)} on {cross.better}"
+    yield line
+    yield ""
+
+
+def _time(value: float) -> str:
+    return format_seconds(value, PREDICTED)
+
+
+def _rate(value: float) -> str:
+    return format_digits(value, ".3g") if value > 0 else "-"
+
+
+def _records(
+    collective: str,
+    nranks: int,
+    contenders: Sequence[Contender],
+    predictor: CollectivePredictor | None,
+    sizes: Sequence[int],
+) -> Iterator[dict[str, object]]:
+    """A row an algorithm and size (without sizes, an algorithm), with the lower bounds."""
+    floor, what = bound(collective, nranks), spec(collective)
+    bounds = None if predictor is None else predictor.lower_bound(collective, nranks, sizes)
+    factor = what.alg_factor(nranks) * what.bus_factor(nranks)
+    for c in contenders:
+        counts: dict[str, object] = {
+            "collective": collective,
+            "ranks": nranks,
+            "algorithm": c.name,
+            "steps": c.cost.steps,
+            "rounds": c.cost.rounds,
+            "total": c.cost.total,
+            "out": c.cost.out,
+            "in": c.cost.into,
+            "reductions": c.cost.reduced,
+            "bound_rounds": floor and floor.rounds,
+            "bound_out": floor and floor.out,
+            "bound_in": floor and floor.into,
+            "bound_reductions": floor and floor.reduced,
+        }
+        if c.seconds is None:
+            yield counts
+            continue
+        for i, size in enumerate(sizes):
+            time = float(c.seconds[i])
+            best = min(float(other.seconds[i]) for other in contenders if other.seconds is not None)
+            yield {
+                **counts,
+                "size": size,
+                "predicted_s": time,
+                "busbw_bytes_per_s": factor * size / time if time else None,
+                "bound_s": None if bounds is None else float(bounds[i]),
+                "best": 0 < time <= best * (1 + 1e-9),
+            }

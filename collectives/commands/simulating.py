@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +25,7 @@ from busbar.units import (
     sweep_sizes,
 )
 from collectives.commands.command import ScheduleOptions, show
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class SimulateCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Simulate every algorithm at every rank count or size, and show them in tables."""
-        sizes, names = _sizes(self), _names(self)
+        sizes = _sizes(self)
+        names = [self.name] if is_file(self.name) else self.name.split(",")
         if self.svg is not None:
             checked(self.svg)
             if self.sweep is None and len(names) > 1:
@@ -77,16 +78,21 @@ class SimulateCommand(ScheduleOptions, Command):
         tables: dict[str, Table] = {}
         points: list[tuple[str, float, float, float]] = []
         for text in names:
-            for case, nbytes in _cases(self, text, sizes):
+            cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
+            for case, nbytes in product(cases, sizes):
                 result = case.run(nbytes)
-                title, label = _labels(self, case, nbytes)
+                title, *first = _labels(self, case, nbytes)
                 if title not in tables:
-                    tables[title] = _table(title, _FIRST[self.sweep])
+                    tables[title] = _table(title, first[0])
+                rates, whole = _bandwidths(case, nbytes, result), result.seconds or 1.0
                 tables[title].add_row(
-                    label, format_seconds(result.seconds, SIMULATED), *_rates(case, nbytes, result)
+                    first[1],
+                    format_seconds(result.seconds, SIMULATED),
+                    *(format_rate(rate, five_characters) for rate in rates),
+                    *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS),
                 )
                 at = case.nranks if self.sweep == "n" else nbytes
-                points.append((text, at, result.seconds, _bandwidths(case, nbytes, result)[1]))
+                points.append((text, at, result.seconds, rates[1]))
         alone = [_links(result)] if self.sweep is None and len(names) == 1 else []
         show(*tables.values(), *alone, *_LEGEND)
         if self.svg is not None:
@@ -126,11 +132,6 @@ class _Case(NamedTuple):
         return result
 
 
-def _names(options: SimulateCommand) -> list[str]:
-    text: str = options.name
-    return [text] if from_file(text) else text.split(",")
-
-
 def _collective(options: SimulateCommand, name: str) -> str:
     """The collective that is meant; where nothing says it, all-reduce if it has the algorithm."""
     if options.collective is not None:
@@ -152,29 +153,29 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     from collectives.predict.named import build_network
     from collectives.predict.simulation import NetworkPredictor, check_effort
 
-    own, name, given = replace(options, name=text).algorithm()
+    own, name, parameters = replace(options, name=text).algorithm()
     collective = _collective(own, name)
-    if from_file(text) and nranks not in (None, int(own.ranks)):
+    if is_file(text) and nranks not in (None, int(own.ranks)):
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
-        nranks = _counted(own, given)
+        nranks = _counted(own, parameters)
     network = build_network(options.machine, nranks or 8)
     nranks = nranks or network.nranks
-    check_effort(collective, name, nranks, given, network)
-    schedule = draft(collective, name, nranks, root=own.root, **given)
+    check_effort(collective, name, nranks, parameters, network)
+    schedule = draft(collective, name, nranks, root=own.root, **parameters)
     predictor = NetworkPredictor(Machine(network=network))
     simulation = predictor.simulation(Operation.of(schedule, collective))
     return _Case(spec(collective), text, simulation, network, nranks, options.exact)
 
 
-def _counted(options: SimulateCommand, given: dict[str, object]) -> int | None:
+def _counted(options: SimulateCommand, parameters: dict[str, object]) -> int | None:
     """The rank count that the options say, or None."""
     if options.ranks:
         counts = parse_ranks(options.ranks, _MOST_RANKS)
         if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return counts[0]
-    sides = given.get("grid") or given.get("dims")
+    sides = parameters.get("grid") or parameters.get("dims")
     return math.prod(sides) if isinstance(sides, tuple) else None
 
 
@@ -192,17 +193,9 @@ def _sizes(options: SimulateCommand) -> list[int]:
     return sizes
 
 
-def _cases(
-    options: SimulateCommand, text: str, sizes: Sequence[int]
-) -> Iterable[tuple[_Case, int]]:
-    """What is simulated of one algorithm."""
-    cases = _grown(options, text) if options.sweep == "n" else [_case(options, text, None)]
-    return ((case, size) for case in cases for size in sizes)
-
-
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     """An algorithm for every rank count that it serves."""
-    if from_file(text):
+    if is_file(text):
         raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
     counts = parse_ranks(options.ranks or "64", _MOST_RANKS)
     if len(counts) == 1:
@@ -221,27 +214,23 @@ def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     return cases
 
 
-_FIRST = {None: "algorithm", "n": "ranks", "b": "size"}
-
-
 def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
     """What a sweep leaves as it is."""
     return f"{case.nranks} ranks" if options.sweep == "b" else format_bytes(nbytes)
 
 
-def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str]:
-    """The title of the table that a simulation is shown in, and the first cell of its row."""
+def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str, str]:
+    """The title of the table that a simulation is shown in; of its row the first head and cell."""
     name = case.what.name
     if options.sweep is None:
-        return (
-            f"{name} on {case.nranks} ranks, {case.machine.name}, {format_bytes(nbytes)}",
-            case.name,
-        )
+        title = f"{name} on {case.nranks} ranks, {case.machine.name}, {format_bytes(nbytes)}"
+        return title, "algorithm", case.name
     title = f"{name} {case.name}, {options.machine}, {_fixed(options, case, nbytes)}"
-    return title, str(case.nranks) if options.sweep == "n" else format_bytes(nbytes)
+    if options.sweep == "n":
+        return title, "ranks", str(case.nranks)
+    return title, "size", format_bytes(nbytes)
 
 
-_RATES = ("algbw", "busbw")
 _PARTS = ("posting", "latency", "wire", "sharing", "adding")
 _LEGEND = (
     "algbw, busbw: GB/s. post … adding: shares of the time, along the chain of",
@@ -251,7 +240,7 @@ _LEGEND = (
 
 def _table(title: str, first: str) -> Table:
     """A table with columns for a simulation; what is narrow folds the first."""
-    table = new_table(title, first, "time", *_RATES, "post", *_PARTS[1:])
+    table = new_table(title, first, "time", "algbw", "busbw", "post", *_PARTS[1:])
     for column, width in zip(table.columns[1:], (8, 5, 5, 4, 7, 4, 7, 6), strict=True):
         column.min_width = width
     return table
@@ -262,12 +251,6 @@ def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float
     shown = case.what.size(case.nranks, size, 1).shown_bytes and size
     alg = shown * case.what.alg_factor(case.nranks) / result.seconds if result.seconds else 0.0
     return alg, alg * case.what.bus_factor(case.nranks)
-
-
-def _rates(case: _Case, size: int, result: SimulationResult) -> list[str]:
-    cells = [format_rate(rate, five_characters) for rate in _bandwidths(case, size, result)]
-    whole = result.seconds or 1.0
-    return [*cells, *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS)]
 
 
 def _links(result: SimulationResult) -> Table:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program, Span
-from collectives.execution.transport import Reach
+from collectives.execution.transport import OneSidedAccess
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer
 
@@ -21,14 +21,14 @@ class RemoteAccess(NamedTuple):
     stop: int
 
 
-class Reaching:
+class OneSidedProgram:
     """The remote accesses of one rank in a one-sided program. All ranks create it together.
 
     ``exposed``: the buffer that other ranks access: the output for put, the input for get. Raises
     Unsupported for programs of several steps or with additions.
     """
 
-    def __init__(self, world: World, program: Program, how: Reach) -> None:
+    def __init__(self, world: World, program: Program, how: OneSidedAccess) -> None:
         steps = program.steps
         if len(steps) > 1 or any(r.other or r.late for step in steps for r in step.receives):
             raise Unsupported(f"{how.way} carries out one step of plain messages")
@@ -36,11 +36,11 @@ class Reaching:
         receives = [(one.peer, one.span) for step in steps for one in step.receives]
         self.put, self.times = how.way == "put", how.times
         self.exposed = Buffer.OUT if self.put else Buffer.IN
-        mine, reached = (sends, receives) if self.put else (receives, sends)
+        own_spans, reached = (sends, receives) if self.put else (receives, sends)
         everyone = world.gather([[peer, span.start, span.stop] for peer, span in reached])
         self.accesses: list[RemoteAccess] = []
         nth: Counter[int] = Counter()
-        for peer, own in mine:
+        for peer, own in own_spans:
             # The n-th message between two ranks is the n-th at both ends.
             to_me = [(start, stop) for rank, start, stop in everyone[peer] if rank == world.rank]
             self.accesses.append(RemoteAccess(peer, own, *to_me[nth[peer]]))

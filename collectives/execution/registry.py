@@ -47,7 +47,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TransportRequest:
     """A run's requirements on its transports.
 
     ``name``: a transport, or ``auto``. ``deadline``: seconds until a rank that waits gives up.
@@ -68,14 +68,14 @@ class Wishes:
     reached: bool = False
 
 
-class Both(NamedTuple):
+class OpenTransports(NamedTuple):
     """A run's transport, and the transport whose library is the baseline (maybe the same)."""
 
     transport: Transport
     baseline: Transport
 
 
-def anyone(world: World, wishes: Wishes) -> bool:
+def suits_every_run(world: World, request: TransportRequest) -> bool:
     """True: the transport suits every run."""
     return True
 
@@ -90,17 +90,20 @@ class Entry:
     place in the order in which ``auto`` tries transports; None: never. ``suits``: whether ``auto``
     uses it for a run, the same on all ranks. ``between``: opens it to time pairs of ranks
     (`topology measure`).
+    ``maps_memory``: ranks use each other's buffers in place, so that times between pairs also say
+    what its passes and mailboxes cost (`collectives.predict.maps`).
     """
 
     name: str
     worlds: tuple[str, ...]
-    open: Callable[[World, Wishes], Both]
+    open: Callable[[World, TransportRequest], OpenTransports]
     on_gpu: bool = False
     on_gpu_with: Option | None = None
     options: tuple[Option, ...] = ()
     turn: int | None = None
-    suits: Callable[[World, Wishes], bool] = anyone
+    suits: Callable[[World, TransportRequest], bool] = suits_every_run
     between: Callable[[World], Transport] | None = None
+    maps_memory: bool = False
 
     @property
     def makes_ranks(self) -> bool:
@@ -110,13 +113,13 @@ class Entry:
 
 def transports() -> Mapping[str, Entry]:
     """All transports, by the name that ``--transport`` accepts."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for folder in iter_modules(execution.__path__):
         place = f"{execution.__name__}.{folder.name}"
         if folder.ispkg and find_spec(f"{place}.entry"):
             entry: Entry = import_module(f"{place}.entry").ENTRY
-            found[entry.name] = entry
-    return found
+            entries[entry.name] = entry
+    return entries
 
 
 def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
@@ -129,24 +132,24 @@ def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
     return [one for _, one in sorted(order, key=lambda pair: pair[0]) if on_gpu or not one.on_gpu]
 
 
-def opened(world: World, wishes: Wishes) -> Both:
+def open_transports(world: World, request: TransportRequest) -> OpenTransports:
     """Open the transports of a run, on all ranks together.
 
     Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. A
     transport that ``auto`` cannot open is skipped with a note, unless GPUs were asked for.
     """
-    if wishes.name != "auto":
-        named = transports().get(wishes.name)
+    if request.name != "auto":
+        named = transports().get(request.name)
         if named is None or world.name not in named.worlds:
-            raise Unsupported(f"--transport {wishes.name} joins other ranks than {world.name}'s")
-        return named.open(world, wishes)
+            raise Unsupported(f"--transport {request.name} joins other ranks than {world.name}'s")
+        return named.open(world, request)
     order = auto_order(world.name)
     for entry in order:
         try:
-            if entry.suits(world, wishes):
-                return entry.open(world, wishes)
+            if entry.suits(world, request):
+                return entry.open(world, request)
         except (Unsupported, Unavailable) as error:
-            if (entry.on_gpu and wishes.asks_for_gpus) or entry is order[-1]:
+            if (entry.on_gpu and request.asks_for_gpus) or entry is order[-1]:
                 raise
             if world.rank == 0:
                 print(f"busbar: not over {entry.name}: {error}", file=sys.stderr)

@@ -113,7 +113,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
-class Reach:
+class OneSidedAccess:
     """A one-sided operation: ``way`` is put or get, ``times`` is how often in a row."""
 
     way: str
@@ -317,8 +317,8 @@ class Transport(ABC):
     """Product name of this rank's GPU."""
     facts: Mapping[str, Json] = _NOTHING
     """Facts for records: versions of libraries, and choices."""
-    said: Mapping[str, Json] = _NOTHING
-    """What the library reported about the last action."""
+    action_facts: Mapping[str, Json] = _NOTHING
+    """Facts of the last action for its records, such as the algorithm that a library chose."""
     remarks: Sequence[str] = ()
     """Remarks below the table."""
 
@@ -365,7 +365,7 @@ class Transport(ABC):
             " use --transport shm"
         )
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """Bind a program of one step of plain messages as puts or gets.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's

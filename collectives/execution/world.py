@@ -78,7 +78,7 @@ class World(Protocol):
         """Wait for the numbers that a rank sends."""
 
     def alarm(self, value: Json) -> None:
-        """Send a message to all ranks without waiting, for example that this rank failed."""
+        """Send a message to all other ranks without waiting, for instance that this one failed."""
 
     def alarms(self) -> list[tuple[int, Json]]:
         """The alarms of other ranks since the last call, as (rank, message)."""

@@ -11,6 +11,7 @@ reuses a slot for several chunks, each gets a slot of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -105,17 +106,17 @@ class Levels:
         return me
 
     def _write(self, me: int, state: _Slot, reduce: bool) -> None:
-        mine = self.edges[me]
+        edges = self.edges[me]
         if state.plain >= 0:
-            mine.append((state.plain, 1))
+            edges.append((state.plain, 1))
         for booking in state.booked:
             booking.overwritten.append((me, reduce))
         others = [(u, inside) for u, inside in state.reads if u != me]
         if reduce:
-            mine += [(u, int(inside)) for u, inside in others]
+            edges += [(u, int(inside)) for u, inside in others]
             state.reduces.append(me)
             return
-        mine += [(u, 1) for u in state.reduces] + [(u, 1) for u, _ in others]
+        edges += [(u, 1) for u in state.reduces] + [(u, 1) for u, _ in others]
         state.plain, state.reduces, state.reads = me, [], []
 
     def solve(self, first: int) -> list[int] | None:
@@ -135,17 +136,6 @@ class Levels:
         return None
 
 
-class _Ways(NamedTuple):
-    """Options of a conversion, of which the first that is proven is taken.
-
-    ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
-    ``copied``: what overwrites data that a message still carries makes a copy of it first.
-    """
-
-    staged: bool
-    copied: bool
-
-
 class _Flight(NamedTuple):
     """A message on its way: where it is read, which vector chunk it is, and on which connection."""
 
@@ -163,20 +153,27 @@ class _Place(NamedTuple):
 
 
 class _Converter:
-    def __init__(self, algorithm: Algorithm, proof: Proof, ways: _Ways) -> None:
+    """Makes the moves of one conversion.
+
+    ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
+    ``copied``: what overwrites data that a message still carries makes a copy of it first.
+    """
+
+    def __init__(self, algorithm: Algorithm, proof: Proof, *, staged: bool, copied: bool) -> None:
         self.algorithm = algorithm
         self.layout = proof.layout
         self.graph = proof.graph
-        self.ways = ways
+        self.staged, self.copied = staged, copied
         in_place = False not in proof.placements
-        self.memory = ChunkMemory(algorithm, proof.layout, in_place)
-        self.found = list_accesses(self.graph, self.memory)
+        chunks = [gpu.chunks for gpu in algorithm.gpus]
+        self.memory = ChunkMemory(chunks, proof.layout, in_place)
+        self.accesses = list_accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
         # Our slots by number; and their numbers by (slot of the file, vector chunk).
         self.slots: list[_Place] = []
         self.numbers: dict[tuple[int, int], int] = {}
-        self.room: list[list[int]] = [[0] * gpu.s_chunks for gpu in algorithm.gpus]
+        self.room: list[list[int]] = [[0] * gpu.chunks["s"] for gpu in algorithm.gpus]
         # The chunk that each slot of the file holds, and the scratch slots still without one.
         self.holds = [-1] * self.memory.size
         self.free: dict[int, int] = {}
@@ -197,14 +194,14 @@ class _Converter:
         for at, move in zip(level, self.moves, strict=True):
             steps[at].append(move)
         scratch = max(map(len, self.room))
-        made = Schedule.of(
+        schedule = Schedule.of(
             self.algorithm.ngpus, self.layout.nchunks, [steps[at] for at in used], scratch=scratch
         )
-        return replace(made, held=tuple(np.array(room, np.int64) for room in self.room))
+        return replace(schedule, held=tuple(np.array(room, np.int64) for room in self.room))
 
     def _begin(self) -> int:
         """Name the slots of inputs and outputs, copy inputs that do not stay; count the copies."""
-        written = {access.write for access in self.found}
+        written = {access.write for access in self.accesses}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):
             outputs = self.layout.chunks(gpu, Buffer.OUT).tolist()
@@ -215,7 +212,7 @@ class _Converter:
             for i, chunk in enumerate(inputs):
                 slot = self.memory.at[gpu, "i"][i]
                 self.holds[slot] = chunk
-                if (slot, chunk) in self.numbers or slot in written or self.ways.staged:
+                if (slot, chunk) in self.numbers or slot in written or self.staged:
                     copies.append((gpu, i, slot, chunk))
                 else:
                     self._name(gpu, slot, chunk, Buffer.IN, i)
@@ -238,9 +235,9 @@ class _Converter:
             at = self.free.pop(slot)
             self.room[gpu][at] = chunk
             return self._name(gpu, slot, chunk, Buffer.SCRATCH, at)
-        made = self._fresh(gpu, chunk)
-        self.numbers[slot, chunk] = made
-        return made
+        fresh = self._fresh(gpu, chunk)
+        self.numbers[slot, chunk] = fresh
+        return fresh
 
     def _fresh(self, gpu: int, chunk: int) -> int:
         """A scratch slot that the file does not have."""
@@ -249,7 +246,7 @@ class _Converter:
         return len(self.slots) - 1
 
     def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
-        if self.ways.copied:
+        if self.copied:
             self._save(read, write)
         src, source, _ = self.slots[read.slot]
         dst, target, _ = self.slots[write]
@@ -270,7 +267,7 @@ class _Converter:
 
     def _do(self, v: int, node: Transfer) -> None:
         does = node.step.operation
-        read, write = self.found[v]
+        read, write = self.accesses[v]
         message = self.flying.pop(self.graph.sender[v]) if does.receives else None
         chunk = message.chunk if message else self.holds[read]
         own = self._slot(node.gpu, read, chunk) if does.reads else -1
@@ -309,11 +306,12 @@ def convert(algorithm: Algorithm, proof: Proof | None = None) -> Schedule:
     """
     proof = proof or prove(algorithm)
     reason = ""
-    for ways in (_Ways(s, c) for s in (False, True) for c in (False, True)):
+    for staged, copied in product((False, True), repeat=2):
+        converter = _Converter(algorithm, proof, staged=staged, copied=copied)
         try:
-            made = _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+            schedule = _proven(converter.run(), proof.layout)
         except ScheduleError as error:
             reason = str(error)
         else:
-            return replace(made, name=algorithm.name or "msccl")
+            return replace(schedule, name=algorithm.name or "msccl")
     raise Unsupported(f"{algorithm.name or 'the algorithm'} cannot be made a schedule: {reason}")

@@ -57,7 +57,7 @@ class _Touched:
     readers: list[_Done] = field(default_factory=list)
 
 
-class _Gpu:
+class _GpuBuilder:
     """One gpu's threadblocks, whose steps are added in an order in which they could run."""
 
     def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
@@ -89,15 +89,8 @@ class _Gpu:
         block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
         source, target = move.from_slot, move.to_slot
-        step = ThreadblockStep(
-            0,
-            kind,
-            BUFFERS[source.buffer],
-            source.chunk,
-            BUFFERS[target.buffer],
-            target.chunk,
-            source.count,
-        )
+        ends = BUFFERS[source.buffer], source.chunk, BUFFERS[target.buffer], target.chunk
+        step = ThreadblockStep(0, kind, *ends, source.count)
         for done in waits[:-1]:
             nop = ThreadblockStep(0, "nop", "i", -1, "o", -1, 0, 0, done.number)
             self._append(block, nop, done)
@@ -128,11 +121,11 @@ class _Gpu:
         writes: Sequence[tuple[int, int]],
     ) -> list[_Done]:
         """The dependencies of a step, without those that are implied."""
-        found = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
-        found += [done for chunk in writes for done in self._at(chunk).readers]
+        conflicts = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
+        conflicts += [done for chunk in writes for done in self._at(chunk).readers]
         waits = []
         # The latest first: it may have waited for the others.
-        for done in sorted(found, key=lambda d: sum(d.clock.values()), reverse=True):
+        for done in sorted(conflicts, key=lambda d: sum(d.clock.values()), reverse=True):
             if done.key == key or block.clock.get(done.key, -1) >= done.number:
                 continue
             waits.append(done)
@@ -157,19 +150,21 @@ def _pieces(moves: Moves) -> list[Move]:
     left = set(zip(*np.stack([unit.src, unit.src_buffer, unit.src_chunk]).tolist(), strict=True))
     came = set(zip(*np.stack([unit.dst, unit.dst_buffer, unit.dst_chunk]).tolist(), strict=True))
     joined = unit if left & came else moves.joined()
-    found = []
+    pieces = []
     for move in joined:
         source, target, count = move.from_slot, move.to_slot, move.from_slot.count
         for at in range(0, count, _MOST_COUNT):
             n = min(_MOST_COUNT, count - at)
             read = Slot(source.buffer, source.chunk + at, n)
-            found.append(
+            pieces.append(
                 move._replace(from_slot=read, to_slot=Slot(target.buffer, target.chunk + at, n))
             )
-    return found
+    return pieces
 
 
-def _add_step(gpus: list[_Gpu], moves: list[Move], channels: int, in_place: bool | None) -> None:
+def _add_step(
+    gpus: list[_GpuBuilder], moves: list[Move], channels: int, in_place: bool | None
+) -> None:
     """Add a step of the schedule: its sends, the moves inside gpus, then its receives."""
 
     def chunks(rank: int, slot: Slot) -> list[tuple[int, int]]:
@@ -224,19 +219,14 @@ def export(
     if channels < 1:
         raise Unsupported(f"{channels} channels; at least 1 is needed")
     shared = what.in_place and in_place is not False
-    gpus = [_Gpu(rank, where, shared) for rank in range(n)]
+    gpus = [_GpuBuilder(rank, where, shared) for rank in range(n)]
     for moves in schedule.all_moves:
         _add_step(gpus, _pieces(moves), channels, in_place)
-    made = tuple(
-        Gpu(
-            rank,
-            len(where.chunks(rank, Buffer.IN)),
-            len(where.chunks(rank, Buffer.OUT)),
-            len(schedule.scratch_chunks(rank)),
-            gpu.threadblocks(),
-        )
-        for rank, gpu in enumerate(gpus)
-    )
+    made = []
+    for rank, gpu in enumerate(gpus):
+        counts = (len(where.chunks(rank, buffer)) for buffer in (Buffer.IN, Buffer.OUT))
+        chunks = dict(zip(BUFFERS, (*counts, len(schedule.scratch_chunks(rank))), strict=True))
+        made.append(Gpu(rank, chunks, gpu.threadblocks()))
     return Algorithm(
         name=_title(schedule, what.name),
         proto=proto,
@@ -245,7 +235,7 @@ def export(
         coll=what.name,
         inplace=shared,
         outofplace=in_place is not True,
-        gpus=made,
+        gpus=tuple(made),
         max_bytes=_MAX_BYTES,
         root=where.root,
     )

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from busbar import files
 from busbar.errors import ScheduleError, Unsupported
 from busbar.terminal import make_printable
-from collectives.formats import mscclpp, mscclpp_prove
+from collectives.formats import msccl, mscclpp, mscclpp_prove
 from collectives.formats.convert import convert
-from collectives.formats.msccl import MOST_BYTES, Algorithm, MscclError, read
+from collectives.formats.msccl import MOST_BYTES, Algorithm, MscclError
 from collectives.formats.mscclpp import ExecutionPlan
-from collectives.formats.mscclpp_prove import PlanProof
-from collectives.formats.proof import Proof, chunk_layout, prove
+from collectives.formats.proof import chunk_layout, prove
 from collectives.schedule import catalogue
 from collectives.schedule.layout import Layout
 from collectives.schedule.place import place
@@ -29,93 +30,136 @@ from collectives.schedule.schedule import Schedule
 _MOST_NAMED = 8
 
 
-def proven(path: Path) -> tuple[Algorithm, Proof]:
-    """A file's algorithm and its proof.
+class ProvenFile(NamedTuple):
+    """A file whose algorithm is proven: its layout, the schedule, lines that describe it.
 
-    Raises MscclError for what is no MSCCL XML, ScheduleError for an algorithm that is wrong; both
-    name the file.
+    ``schedule`` converts the algorithm; raises Unsupported where it has none.
     """
-    algorithm = read(path)
-    try:
-        return algorithm, prove(algorithm)
-    except ScheduleError as error:
-        raise ScheduleError(f"{path}: {error}") from None
-    except Unsupported as error:
-        raise Unsupported(f"{path}: {error}") from None
+
+    layout: Layout
+    schedule: Callable[[], Schedule]
+    summary: list[str]
 
 
-def plan_of(path: Path) -> ExecutionPlan | None:
-    """The plan of a file in MSCCL++'s JSON; None for any other file. Raises MscclError."""
+def _parse(path: Path) -> Algorithm | ExecutionPlan:
+    """The content of a file. Raises MscclError for one that is neither MSCCL's nor MSCCL++'s."""
     text = files.read(path, MOST_BYTES, MscclError)
-    return mscclpp.parse(text, str(path)) if mscclpp.recognises(text) else None
+    if mscclpp.recognises(text):
+        return mscclpp.parse(text, str(path))
+    return msccl.parse(text, str(path))
 
 
-def proven_plan(path: Path, plan: ExecutionPlan) -> PlanProof:
-    """The proof of a plan. Raises ScheduleError and Unsupported, which name the file."""
+@contextmanager
+def _naming(path: Path, what: str = "") -> Iterator[None]:
+    """Begin the errors of a proof with the file, and ``what`` it is where it is not known here."""
     try:
-        return mscclpp_prove.prove(plan)
-    except ScheduleError as error:
-        raise ScheduleError(f"{path}: {error}") from None
-    except Unsupported as error:
-        counts = ", ".join(f"{n} {name}" for name, n in plan.counts().most_common(_MOST_NAMED))
-        what = f"an execution plan of MSCCL++ for {plan.collective} on {plan.ngpus} gpus ({counts})"
-        raise Unsupported(f"{path}: {what}: {error}") from None
-
-
-def stated(path: Path) -> Layout:
-    """The layout of a file's collective: what it is for. Raises as `proven` does."""
-    plan = plan_of(path)
-    try:
-        return chunk_layout(read(path)) if plan is None else mscclpp_prove.layout(plan)
+        yield
     except MscclError:
         raise
-    except (ScheduleError, Unsupported) as error:
-        raise type(error)(f"{path}: {error}") from None
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from None
+    except Unsupported as error:
+        raise Unsupported(f"{path}: {what}{error}") from None
+
+
+def prove_file(path: Path) -> ProvenFile:
+    """Read and prove a file.
+
+    Raises MscclError for a file of neither format, ScheduleError for an algorithm that is wrong,
+    Unsupported for one that cannot be proven; all name the file.
+    """
+    parsed = _parse(path)
+    if isinstance(parsed, Algorithm):
+        return _proven_algorithm(path, parsed)
+    counts = ", ".join(f"{n} {name}" for name, n in parsed.counts().most_common())
+    few = ", ".join(f"{n} {name}" for name, n in parsed.counts().most_common(_MOST_NAMED))
+    what = f"an execution plan of MSCCL++ for {parsed.collective} on {parsed.ngpus} gpus ({few}): "
+    with _naming(path, what):
+        proof = mscclpp_prove.prove(parsed)
+    blocks = sum(len(gpu.threadblocks) for gpu in parsed.gpus)
+    head = (
+        f"{path}: {parsed.name or 'unnamed'}: MSCCL++ plan, {proof.layout.spec.name} on"
+        f" {parsed.ngpus} gpus, {proof.layout.nchunks} chunks, {blocks} threadblocks,"
+        f" {parsed.protocol}\noperations: {counts}"
+    )
+    placements = "in place" if parsed.inplace else "out of place"
+    summary = _summary(head, placements, proof.notes)
+    return ProvenFile(proof.layout, lambda: proof.schedule, summary)
+
+
+def _proven_algorithm(path: Path, algorithm: Algorithm) -> ProvenFile:
+    with _naming(path):
+        proof = prove(algorithm)
+    steps = sum(1 for _ in algorithm.steps())
+    blocks = sum(len(gpu.threadblocks) for gpu in algorithm.gpus)
+    head = (
+        f"{path}: {algorithm.name or 'unnamed'}: {proof.layout.spec.name} on {algorithm.ngpus}"
+        f" gpus, {algorithm.nchunksperloop} chunks, {blocks} threadblocks, {steps} steps,"
+        f" {algorithm.proto}"
+    )
+    placements = " and ".join("in place" if p else "out of place" for p in proof.placements)
+
+    def schedule() -> Schedule:
+        with _naming(path):
+            return convert(algorithm, proof)
+
+    return ProvenFile(proof.layout, schedule, _summary(head, placements, proof.notes))
+
+
+def _summary(head: str, placements: str, notes: tuple[str, ...]) -> list[str]:
+    proven = f"proven {placements}: the result is right, free of deadlocks and races"
+    return [head, proven, *(f"note: {note}" for note in notes)]
+
+
+def load_layout(path: Path) -> Layout:
+    """The layout of a file's collective: what it is for. Raises as `prove_file` does."""
+    parsed = _parse(path)
+    with _naming(path):
+        if isinstance(parsed, ExecutionPlan):
+            return mscclpp_prove.layout(parsed)
+        return chunk_layout(parsed)
 
 
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     """A file's algorithm as a placed schedule for a collective.
 
-    Raises what `proven` does, and Unsupported where the file is for something else.
+    Raises what `prove_file` does, and Unsupported where the file is for something else.
     """
-    where = stated(path)
-    given = (
+    where = load_layout(path)
+    for name, requested, stated_value in (
         ("collective", collective, where.spec.name),
         ("ranks", nranks, where.nranks),
         ("root", root if where.spec.rooted else 0, where.root),
-    )
-    for name, asked, has in given:
-        if asked != has:
-            raise Unsupported(f"{path}: it is for {name} {has}, not {asked}")
-    plan = plan_of(path)
-    made = convert(*proven(path)) if plan is None else proven_plan(path, plan).schedule
-    return replace(made, name=make_printable(path.name))
+    ):
+        if requested != stated_value:
+            raise Unsupported(f"{path}: it is for {name} {stated_value}, not {requested}")
+    return replace(prove_file(path).schedule(), name=make_printable(path.name))
 
 
-def from_file(name: str) -> bool:
+def is_file(name: str) -> bool:
     """Say whether a name is that of a file: it ends in .xml or .json, or has a slash."""
     return name.endswith((".xml", ".json")) or "/" in name or os.sep in name
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     """As `collectives.schedule.catalogue.parameters`; a file's algorithm has none."""
-    return {} if from_file(name) else catalogue.parameters(collective, name)
+    return {} if is_file(name) else catalogue.parameters(collective, name)
 
 
-def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
     """As `collectives.schedule.catalogue.draft`; a file's schedule is a placed one.
 
     Raises what `load` does beside.
     """
-    if not from_file(name):
-        return catalogue.draft(collective, name, nranks, root=root, **given)
-    if "pack" in given:
+    if not is_file(name):
+        return catalogue.draft(collective, name, nranks, root=root, **values)
+    if "pack" in values:
         raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
-    catalogue.check(name, nranks, root, given, {})
+    catalogue.check(name, nranks, root, values, {})
     return load(Path(name), catalogue.spec(collective).name, nranks, root)
 
 
-def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
     """As `collectives.schedule.catalogue.build`, also for a file."""
-    made = draft(collective, name, nranks, root=root, **given)
-    return place(made, catalogue.spec(collective), root)
+    schedule = draft(collective, name, nranks, root=root, **values)
+    return place(schedule, catalogue.spec(collective), root)

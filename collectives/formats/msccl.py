@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from busbar import files
 from busbar.errors import Unsupported
 from busbar.terminal import make_printable
 
@@ -93,17 +91,11 @@ class ThreadBlock:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One gpu's threadblocks and the chunks of its buffers, 0 where the file does not use one."""
+    """One gpu's threadblocks, and the chunks that the file says each buffer (``i o s``) has."""
 
     id: int
-    i_chunks: int
-    o_chunks: int
-    s_chunks: int
+    chunks: Mapping[str, int]
     threadblocks: tuple[ThreadBlock, ...]
-
-    def declared(self, buffer: str) -> int:
-        """Chunks that the file says a buffer has."""
-        return {"i": self.i_chunks, "o": self.o_chunks, "s": self.s_chunks}[buffer]
 
 
 @dataclass(frozen=True)
@@ -157,11 +149,6 @@ class MscclError(Unsupported):
     """A file that is no MSCCL algorithm: file, line, element and reason in one line."""
 
 
-def read(path: Path) -> Algorithm:
-    """The algorithm of a file. Raises MscclError, naming the file, the line and the element."""
-    return parse(files.read(path, MOST_BYTES, MscclError), str(path))
-
-
 def parse(text: bytes, name: str = "XML") -> Algorithm:
     """The algorithm of an XML text; ``name`` is the file that errors speak of."""
     if len(text) > MOST_BYTES:
@@ -183,7 +170,8 @@ class _Reader:
         self.algo: dict[str, Any] = {}
         self.ngpus = 0
         self.nsteps = 0
-        self.gpu: dict[str, int] = {}
+        self.gpu = 0
+        self.chunks: dict[str, int] = {}
         self.tb: dict[str, int] = {}
         self.gpus: dict[int, Gpu] = {}
         self.tbs: dict[int, ThreadBlock] = {}
@@ -192,7 +180,7 @@ class _Reader:
     def run(self, text: bytes) -> Algorithm:
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._doctype
-        parser.StartElementHandler = lambda tag, found: self._start(parser, tag, found)
+        parser.StartElementHandler = lambda tag, attributes: self._start(parser, tag, attributes)
         parser.EndElementHandler = self._end
         blanks = len(text) - len(text.lstrip())
         self.skipped = text.count(b"\n", 0, blanks)
@@ -214,7 +202,7 @@ class _Reader:
     def _doctype(self, *_: object) -> None:
         raise MscclError(f"{self.name}: a DTD is not accepted; MSCCL XML has none")
 
-    def _start(self, parser: expat.XMLParserType, tag: str, found: Mapping[str, str]) -> None:
+    def _start(self, parser: expat.XMLParserType, tag: str, attributes: Mapping[str, str]) -> None:
         self.line = parser.CurrentLineNumber + self.skipped
         if not self.open and not self.passed and tag != "algo":
             self._fail(tag, "the outermost element of an MSCCL algorithm is algo")
@@ -222,7 +210,7 @@ class _Reader:
             self.passed += 1
             return
         self.open.append(tag)
-        {"algo": self._algo, "gpu": self._gpu, "tb": self._tb, "step": self._step}[tag](found)
+        {"algo": self._algo, "gpu": self._gpu, "tb": self._tb, "step": self._step}[tag](attributes)
 
     def _end(self, tag: str) -> None:
         if self.passed:
@@ -233,16 +221,16 @@ class _Reader:
             block = ThreadBlock(**self.tb, steps=tuple(self.steps))
             self.tbs[block.id] = block
         elif tag == "gpu":
-            gpu = Gpu(**self.gpu, threadblocks=tuple(self.tbs[i] for i in sorted(self.tbs)))
-            self.gpus[gpu.id] = gpu
+            tbs = tuple(self.tbs[i] for i in sorted(self.tbs))
+            self.gpus[self.gpu] = Gpu(self.gpu, self.chunks, tbs)
 
-    def _given(self, element: str, found: Mapping[str, str], key: str) -> str:
-        if key not in found:
+    def _required(self, element: str, attributes: Mapping[str, str], key: str) -> str:
+        if key not in attributes:
             self._fail(element, f"the attribute {key} is missing")
-        return found[key]
+        return attributes[key]
 
-    def _text(self, element: str, found: Mapping[str, str], key: str, known: Any) -> str:
-        value = self._given(element, found, key)
+    def _text(self, element: str, attributes: Mapping[str, str], key: str, known: Any) -> str:
+        value = self._required(element, attributes, key)
         if value not in known:
             self._fail(element, f"{key}={value[:40]!r} is none of {', '.join(known)}")
         return value
@@ -250,16 +238,16 @@ class _Reader:
     def _whole(
         self,
         element: str,
-        found: Mapping[str, str],
+        attributes: Mapping[str, str],
         key: str,
         low: int = 0,
         high: int = _MOST_CHUNKS,
         default: int | None = None,
     ) -> int:
         """A whole-number attribute between ``low`` and ``high``, both included."""
-        if key not in found and default is not None:
+        if key not in attributes and default is not None:
             return default
-        text = self._given(element, found, key).strip()
+        text = self._required(element, attributes, key).strip()
         digits = text[1:] if text[:1] == "-" else text
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
             self._fail(element, f"{key}={text[:40]!r} is not a whole number")
@@ -267,16 +255,16 @@ class _Reader:
             self._fail(element, f"{key}={text} is not between {low} and {high}")
         return int(text)
 
-    def _algo(self, found: Mapping[str, str]) -> None:
-        whole = partial(self._whole, "algo", found)
+    def _algo(self, attributes: Mapping[str, str]) -> None:
+        whole = partial(self._whole, "algo", attributes)
         self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
-            "name": make_printable(found.get("name", "")),
-            "proto": self._text("algo", found, "proto", PROTOCOLS),
+            "name": make_printable(attributes.get("name", "")),
+            "proto": self._text("algo", attributes, "proto", PROTOCOLS),
             "nchannels": whole("nchannels", 1),
             "nchunksperloop": whole("nchunksperloop", 1),
-            "coll": self._given("algo", found, "coll"),
+            "coll": self._required("algo", attributes, "coll"),
             "inplace": bool(inplace),
             # Older files have only inplace: what is not for one placement is for the other.
             "outofplace": bool(whole("outofplace", high=1, default=1 - inplace)),
@@ -285,44 +273,44 @@ class _Reader:
             "root": whole("root", 0, self.ngpus - 1, default=0),
         }
 
-    def _gpu(self, found: Mapping[str, str]) -> None:
-        gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
-        if gpu in self.gpus:
-            self._fail("gpu", f"there is a gpu {gpu} already")
-        chunks = ("i_chunks", "o_chunks", "s_chunks")
-        self.gpu = {"id": gpu} | {key: self._whole(f"gpu {gpu}", found, key) for key in chunks}
+    def _gpu(self, attributes: Mapping[str, str]) -> None:
+        self.gpu = self._whole("gpu", attributes, "id", 0, self.ngpus - 1)
+        if self.gpu in self.gpus:
+            self._fail("gpu", f"there is a gpu {self.gpu} already")
+        whole = partial(self._whole, f"gpu {self.gpu}", attributes)
+        self.chunks = {buffer: whole(f"{buffer}_chunks") for buffer in BUFFERS}
         self.tbs = {}
 
-    def _tb(self, found: Mapping[str, str]) -> None:
-        where = f"gpu {self.gpu['id']}: tb"
-        tb = self._whole(where, found, "id")
+    def _tb(self, attributes: Mapping[str, str]) -> None:
+        where = f"gpu {self.gpu}: tb"
+        tb = self._whole(where, attributes, "id")
         where = f"{where} {tb}"
         if tb in self.tbs:
             self._fail(where, "there is one with this id already")
         self.tb = {
             "id": tb,
-            "send": self._whole(where, found, "send", -1, self.ngpus - 1),
-            "recv": self._whole(where, found, "recv", -1, self.ngpus - 1),
-            "chan": self._whole(where, found, "chan", 0, self.algo["nchannels"] - 1),
+            "send": self._whole(where, attributes, "send", -1, self.ngpus - 1),
+            "recv": self._whole(where, attributes, "recv", -1, self.ngpus - 1),
+            "chan": self._whole(where, attributes, "chan", 0, self.algo["nchannels"] - 1),
         }
         for key in ("send", "recv"):
-            if self.tb[key] == self.gpu["id"]:
+            if self.tb[key] == self.gpu:
                 self._fail(where, f"{key} is the gpu itself")
         self.steps = []
 
-    def _step(self, found: Mapping[str, str]) -> None:
-        where = f"gpu {self.gpu['id']}: tb {self.tb['id']}: step {len(self.steps)}"
+    def _step(self, attributes: Mapping[str, str]) -> None:
+        where = f"gpu {self.gpu}: tb {self.tb['id']}: step {len(self.steps)}"
         self.nsteps += 1
         if self.nsteps > _MOST_STEPS:
             self._fail(where, f"more than {_MOST_STEPS} steps")
 
-        whole = partial(self._whole, where, found, low=-1)
+        whole = partial(self._whole, where, attributes, low=-1)
         step = ThreadblockStep(
             s=whole("s", low=0),
-            type=self._text(where, found, "type", OPERATIONS),
-            srcbuf=self._text(where, found, "srcbuf", BUFFERS),
+            type=self._text(where, attributes, "type", OPERATIONS),
+            srcbuf=self._text(where, attributes, "srcbuf", BUFFERS),
             srcoff=whole("srcoff"),
-            dstbuf=self._text(where, found, "dstbuf", BUFFERS),
+            dstbuf=self._text(where, attributes, "dstbuf", BUFFERS),
             dstoff=whole("dstoff"),
             cnt=whole("cnt", low=0),
             depid=whole("depid"),
@@ -358,7 +346,7 @@ def _lines(algorithm: Algorithm) -> Iterator[str]:
     }
     yield _element("algo", 0, "", **head, **({"root": algorithm.root} if algorithm.root else {}))
     for gpu in algorithm.gpus:
-        chunks = {"i_chunks": gpu.i_chunks, "o_chunks": gpu.o_chunks, "s_chunks": gpu.s_chunks}
+        chunks = {f"{buffer}_chunks": count for buffer, count in gpu.chunks.items()}
         yield _element("gpu", 1, "", id=gpu.id, **chunks)
         for tb in gpu.threadblocks:
             yield _element("tb", 2, "", id=tb.id, send=tb.send, recv=tb.recv, chan=tb.chan)

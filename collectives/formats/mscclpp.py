@@ -86,7 +86,6 @@ class PlanOperation:
     name: str
     sources: tuple[Chunks, ...] = ()
     targets: tuple[Chunks, ...] = ()
-    channel_type: str = ""
     peers: tuple[tuple[int, int], ...] = ()
     barrier: int = -1
     threadblocks: int = 0
@@ -160,21 +159,21 @@ class _Reader:
     def _fail(self, reason: str) -> MscclError:
         return MscclError(f"{self.name}: {self.where}: {reason}")
 
-    def _whole(self, found: Mapping[str, Any], key: str, most: int, least: int = 0) -> int:
-        value = found.get(key)
+    def _whole(self, fields: Mapping[str, Any], key: str, most: int, least: int = 0) -> int:
+        value = fields.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self._fail(f"{key} is no whole number between {least} and {most}")
         return value
 
-    def _text(self, found: Mapping[str, Any], key: str, known: Sequence[str] = ()) -> str:
-        value = found.get(key)
+    def _text(self, fields: Mapping[str, Any], key: str, known: Sequence[str] = ()) -> str:
+        value = fields.get(key)
         if not isinstance(value, str) or (known and value not in known):
             wanted = f"none of {', '.join(known)}" if known else "no text"
             raise self._fail(f"{key} is {wanted}")
         return value[:_MOST_NAME]
 
-    def _list(self, found: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        value = found.get(key, [])
+    def _list(self, fields: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+        value = fields.get(key, [])
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise self._fail(f"{key} is no list of objects")
         return value
@@ -187,10 +186,10 @@ class _Reader:
         inplace = document.get("inplace")
         if not isinstance(inplace, bool):
             raise self._fail("inplace is neither true nor false")
-        made = tuple(self._gpu(gpu, n, len(gpus)) for n, gpu in enumerate(gpus))
+        read = tuple(self._gpu(gpu, n, len(gpus)) for n, gpu in enumerate(gpus))
         self.where = "plan"
         collective = self._text(document, "collective")
-        return ExecutionPlan(self._text(document, "name"), collective, protocol, inplace, made)
+        return ExecutionPlan(self._text(document, "name"), collective, protocol, inplace, read)
 
     def _gpu(self, gpu: Mapping[str, Any], number: int, ngpus: int) -> PlanGpu:
         self.where = f"gpu {number}"
@@ -214,8 +213,8 @@ class _Reader:
             blocks.append(self._block(block, number, channels, remote))
         return PlanGpu(number, chunks, tuple(blocks))
 
-    def _numbers(self, found: Mapping[str, Any], key: str, most: int) -> list[int]:
-        value = found.get(key, [])
+    def _numbers(self, fields: Mapping[str, Any], key: str, most: int) -> list[int]:
+        value = fields.get(key, [])
         whole = isinstance(value, list) and all(type(one) is int for one in value)
         if not whole or not all(0 <= one <= most for one in value):
             raise self._fail(f"{key} is no list of numbers between 0 and {most}")
@@ -239,67 +238,67 @@ class _Reader:
             kind = self._text(refs, "access_channel_type")
             for id in self._numbers(refs, "remote_buffer_ids", len(remote) - 1):
                 buffers.setdefault(kind, []).append(remote[id])
-        found, head = [], self.where
+        fields, head = [], self.where
         for number, operation in enumerate(self._list(block, "ops")):
             self.count += 1
             if self.count > _MOST_OPERATIONS:
                 raise self._fail(f"more than {_MOST_OPERATIONS} operations")
             name = self._text(operation, "name")
             self.where = f"{head}, operation {number} ({name})"
-            found.append(self._operation(name, operation, gpu, own, buffers))
-        return tuple(found)
+            fields.append(self._operation(name, operation, gpu, own, buffers))
+        return tuple(fields)
 
     def _operation(
         self,
         name: str,
-        found: Mapping[str, Any],
+        fields: Mapping[str, Any],
         gpu: int,
         channels: Mapping[str, list[tuple[int, int]]],
         buffers: Mapping[str, list[tuple[int, str]]],
     ) -> PlanOperation:
-        kind = self._text(found, "channel_type") if "channel_type" in found else ""
+        kind = self._text(fields, "channel_type") if "channel_type" in fields else ""
         unproven = "" if name in EFFECTS else f"the operation {name} is not known here"
         if kind not in ("", "memory", "none"):
             unproven = unproven or f"operations over {kind} channels are not known here"
-        if found.get("reduce_op", "sum") not in ("sum", "min", "max"):
+        if fields.get("reduce_op", "sum") not in ("sum", "min", "max"):
             unproven = unproven or "its reduce_op is not known here"
         if unproven:
-            return PlanOperation(name, channel_type=kind, unproven=unproven)
+            return PlanOperation(name, unproven=unproven)
         peers = []
         ends = channels.get(kind, [])
-        for id in self._numbers(found, "channel_ids", 65535):
+        for id in self._numbers(fields, "channel_ids", 65535):
             if id >= len(ends) or ends[id][0] < 0:
                 raise self._fail(f"channel {id} is none of the threadblock's {len(ends)}")
             peers.append(ends[id])
         sources, targets = (
-            tuple(self._chunks(one, gpu, buffers.get(kind, [])) for one in self._list(found, key))
+            tuple(self._chunks(one, gpu, buffers.get(kind, [])) for one in self._list(fields, key))
             for key in ("src_buff", "dst_buff")
         )
-        barrier = self._whole(found, "barrier_id", 65535) if name == "barrier" else -1
-        blocks = self._whole(found, "num_threadblocks", 65535, 1) if name == "barrier" else 0
+        barrier = self._whole(fields, "barrier_id", 65535) if name == "barrier" else -1
+        blocks = self._whole(fields, "num_threadblocks", 65535, 1) if name == "barrier" else 0
         share = (0, 1)
-        if "tbg_info" in found:
-            group = found["tbg_info"]
+        if "tbg_info" in fields:
+            group = fields["tbg_info"]
             if not isinstance(group, dict):
                 raise self._fail("tbg_info is no object")
             size = self._whole(group, "tbg_size", 1024, 1)
             share = self._whole(group, "tb_id", size - 1), size
-        made = PlanOperation(name, sources, targets, kind, tuple(peers), barrier, blocks, share)
-        if not EFFECTS[name].control and not (made.sources and made.targets):
+        result = PlanOperation(name, sources, targets, tuple(peers), barrier, blocks, share)
+        if not EFFECTS[name].control and not (result.sources and result.targets):
             raise self._fail("it has no src_buff or no dst_buff")
-        sizes = {one.size for one in (*made.sources, *made.targets)}
+        sizes = {one.size for one in (*result.sources, *result.targets)}
         if len(sizes) > 1:
             raise self._fail(f"its buffers have {sorted(sizes)} chunks; they have to be as many")
-        return made
+        return result
 
     def _chunks(
-        self, found: Mapping[str, Any], gpu: int, remote: Sequence[tuple[int, str]]
+        self, fields: Mapping[str, Any], gpu: int, remote: Sequence[tuple[int, str]]
     ) -> Chunks:
-        index = self._whole(found, "index", _MOST_CHUNKS)
-        size = self._whole(found, "size", _MOST_CHUNKS, 1)
-        if "buffer_id" not in found:
-            return Chunks(gpu, self._text(found, "type", BUFFERS), index, size)
-        id = self._whole(found, "buffer_id", 65535)
+        index = self._whole(fields, "index", _MOST_CHUNKS)
+        size = self._whole(fields, "size", _MOST_CHUNKS, 1)
+        if "buffer_id" not in fields:
+            return Chunks(gpu, self._text(fields, "type", BUFFERS), index, size)
+        id = self._whole(fields, "buffer_id", 65535)
         if id >= len(remote):
             raise self._fail(f"buffer_id {id} is none of the threadblock's {len(remote)}")
         return Chunks(*remote[id], index, size)

@@ -19,10 +19,16 @@ from itertools import pairwise
 import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.msccl import Algorithm, Gpu
 from collectives.formats.mscclpp import EFFECTS, Chunks, ExecutionPlan, PlanOperation, is_packet
-from collectives.formats.proof import COLLECTIVES, ChunkMemory, Value
-from collectives.schedule.catalogue import spec
+from collectives.formats.proof import (
+    ChunkMemory,
+    Value,
+    add_values,
+    collective_of,
+    expected_values,
+    first_rank,
+    initial_values,
+)
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
@@ -64,19 +70,15 @@ def layout(plan: ExecutionPlan) -> Layout:
     Raises Unsupported for a collective that is not specified here, ScheduleError if the chunks do
     not coincide with the ranks' parts.
     """
-    name = {"reducescatter": "reduce_scatter"}.get(plan.collective, plan.collective)
-    if name not in COLLECTIVES:
-        known = ", ".join(COLLECTIVES)
-        raise Unsupported(f"collective {name[:40]!r} says nothing of the result; known: {known}")
-    what = spec(name)
+    what = collective_of(plan.collective)
     parts = what.parts(plan.ngpus)
     for buffer, of in (("i", what.inputs), ("o", what.outputs)):
-        chunks, mine = plan.gpus[0].chunks[buffer], len(list(of(plan.ngpus, 0, 0)))
-        if chunks and mine:
-            if chunks % mine:
-                reason = f"{chunks} chunks of gpu 0 do not fall on {mine} parts"
+        chunks, own = plan.gpus[0].chunks[buffer], len(list(of(plan.ngpus, 0, 0)))
+        if chunks and own:
+            if chunks % own:
+                reason = f"{chunks} chunks of gpu 0 do not fall on {own} parts"
                 raise ScheduleError(f"{what.name}: {reason}")
-            return Layout(what, plan.ngpus, parts * (chunks // mine))
+            return Layout(what, plan.ngpus, parts * (chunks // own))
     raise ScheduleError("gpu 0 has no chunks of input or output")
 
 
@@ -145,8 +147,8 @@ class _Orders:
                 into[wait].add(signal)
 
     def _barriers(self) -> None:
-        for (gpu, id, _), found in self.barriers.items():
-            arrived, left = found[::2], found[1::2]
+        for (gpu, id, _), ends in self.barriers.items():
+            arrived, left = ends[::2], ends[1::2]
             wanted = {self.nodes[v].operation.threadblocks for v in arrived}
             if wanted != {len(arrived)}:
                 reason = f"barrier {id} of gpu {gpu} is for {sorted(wanted)} threadblocks"
@@ -180,29 +182,25 @@ class _Memory:
     """Numbered slots of all buffers; in place ``i`` and ``o`` share them."""
 
     def __init__(self, plan: ExecutionPlan, where: Layout) -> None:
-        gpus = tuple(
-            Gpu(gpu.id, gpu.chunks["i"], gpu.chunks["o"], gpu.chunks["s"], ()) for gpu in plan.gpus
-        )
-        bare = Algorithm(plan.name, "Simple", 1, 1, plan.collective, plan.inplace, False, gpus)
         self.plan = plan
-        self.chunks = ChunkMemory(bare, where, plan.inplace)
+        self.chunks = ChunkMemory([gpu.chunks for gpu in plan.gpus], where, plan.inplace)
         self.kinds: dict[int, set[bool]] = defaultdict(set)
 
-    def slots(self, node: _Node, found: Chunks, packet: bool) -> list[int]:
+    def slots(self, node: _Node, chunks: Chunks, packet: bool) -> list[int]:
         """The slots of chunks. Raises ScheduleError for some out of range."""
-        room = self.chunks.at[found.gpu, found.buffer]
-        most = min(len(room), self.plan.gpus[found.gpu].chunks[found.buffer] or len(room))
-        if found.first + found.size > most:
-            last = f"{found.buffer}[{found.first + found.size - 1}] of gpu {found.gpu}"
+        room = self.chunks.at[chunks.gpu, chunks.buffer]
+        most = min(len(room), self.plan.gpus[chunks.gpu].chunks[chunks.buffer] or len(room))
+        if chunks.first + chunks.size > most:
+            last = f"{chunks.buffer}[{chunks.first + chunks.size - 1}] of gpu {chunks.gpu}"
             raise ScheduleError(f"{node}: {last} is out of range; there are {most} chunks")
-        if packet and found.buffer != "s":
-            raise ScheduleError(f"{node}: packets in {found.buffer}; they are in scratch alone")
-        if found.buffer == "s":
-            self.kinds[found.gpu].add(packet)
-            if len(self.kinds[found.gpu]) > 1:
-                reason = f"gpu {found.gpu} has packets and plain chunks in scratch, which overlap"
+        if packet and chunks.buffer != "s":
+            raise ScheduleError(f"{node}: packets in {chunks.buffer}; they are in scratch alone")
+        if chunks.buffer == "s":
+            self.kinds[chunks.gpu].add(packet)
+            if len(self.kinds[chunks.gpu]) > 1:
+                reason = f"gpu {chunks.gpu} has packets and plain chunks in scratch, which overlap"
                 raise Unsupported(f"{node}: {reason}")
-        return room[found.first : found.first + found.size]
+        return room[chunks.first : chunks.first + chunks.size]
 
 
 def _fill(node: _Node, memory: _Memory) -> None:
@@ -267,9 +265,9 @@ def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
         for reads, writes in orders.nodes[v].pieces:
             for slot in {*reads, *writes} - packets:
                 accesses[slot].append((v, slot in writes))
-    for found in accesses.values():
-        for n, (v, changes) in enumerate(found):
-            for u, wrote in found[:n]:
+    for uses in accesses.values():
+        for n, (v, changes) in enumerate(uses):
+            for u, wrote in uses[:n]:
                 if u == v or not (changes or wrote):
                     continue
                 known = certain[v] if wrote else at_all[v]
@@ -324,15 +322,14 @@ class _Run:
             for letter in ("o", "i", "s"):
                 for slot in self.memory.at[gpu.id, letter]:
                     self.home[slot] = gpu.id
-            mine = where.chunks(gpu.id, Buffer.IN).tolist()
-            held = self.memory.holds(gpu.id, "i")
-            for slot, chunk in zip(self.memory.at[gpu.id, "i"], held, strict=True):
-                if chunk in mine:
-                    self.holds[slot] = Value(chunk, 1 << gpu.id)
-                    self.ours[slot] = gpu.id, Slot(Buffer.IN, mine.index(chunk))
             out = where.chunks(gpu.id, Buffer.OUT).tolist()
             for n, (slot, chunk) in enumerate(zip(self.memory.at[gpu.id, "o"], out, strict=False)):
                 self.named[slot, chunk] = gpu.id, Slot(Buffer.OUT, n)
+        own = [where.chunks(gpu.id, Buffer.IN).tolist() for gpu in plan.gpus]
+        for slot, value in initial_values(self.memory):
+            rank = first_rank(value.ranks)
+            self.holds[slot] = value
+            self.ours[slot] = rank, Slot(Buffer.IN, own[rank].index(value.chunk))
 
     def do(self, node: _Node) -> None:
         """Carry an operation out. Raises ScheduleError for what cannot be summed or read."""
@@ -345,14 +342,8 @@ class _Run:
                     raise ScheduleError(f"{node}: it reads {where}, where nothing is written")
                 values.append(self.holds[slot])
             total = values[0]
-            for one in values[1:]:
-                if one.chunk != total.chunk:
-                    raise ScheduleError(f"{node}: it adds chunk {one.chunk} to {total.chunk}")
-                if one.ranks & total.ranks:
-                    twice = (one.ranks & total.ranks).bit_length() - 1
-                    reason = f"rank {twice}'s share of chunk {one.chunk} a second time"
-                    raise ScheduleError(f"{node}: it adds {reason}")
-                total = Value(total.chunk, total.ranks | one.ranks)
+            for value in values[1:]:
+                total = add_values(node, total, value)
             self._moved(reads, writes, total.chunk)
             for slot in writes:
                 self.holds[slot] = total
@@ -389,17 +380,11 @@ class _Run:
 
     def check_result(self) -> None:
         """Raise ScheduleError unless every output chunk holds every share once."""
-        where = self.layout
-        for gpu in range(where.nranks):
-            out = where.chunks(gpu, Buffer.OUT).tolist()
-            for n, chunk in enumerate(out):
-                slot = self.memory.at[gpu, "o"][n]
-                holders = where.spec.holders(where.nranks, where.root)[chunk // where.split]
-                want = Value(chunk, sum(1 << rank for rank in holders))
-                got = self.holds.get(slot)
-                if got != want:
-                    raise ScheduleError(f"gpu {gpu}: o[{n}] {_lack(got, want)}")
-                self._move(self.ours[slot], self.named[slot, chunk])
+        for gpu, slot, want in expected_values(self.memory):
+            value, target = self.holds.get(slot), self.named[slot, want.chunk]
+            if value != want:
+                raise ScheduleError(f"gpu {gpu}: o[{target[1].chunk}] {_lack(value, want)}")
+            self._move(self.ours[slot], target)
 
     def schedule(self) -> Schedule:
         """The moves in steps: as early as what they read and overwrite allows."""
@@ -413,11 +398,11 @@ class _Run:
             wrote[target] = level
             steps += [[] for _ in range(level + 1 - len(steps))]
             steps[level].append(move)
-        made = Schedule.of(
+        schedule = Schedule.of(
             self.plan.ngpus, self.layout.nchunks, steps, scratch=max(map(len, self.room))
         )
         held = tuple(np.array(room, np.int64) for room in self.room)
-        return replace(made, held=held, name=self.plan.name or "mscclpp")
+        return replace(schedule, held=held, name=self.plan.name or "mscclpp")
 
     def _key(self, rank: int, slot: Slot) -> tuple[object, ...]:
         """A name of a slot that a part of the input and the same of the output have in common."""
@@ -434,8 +419,7 @@ def _lack(got: Value | None, want: Value) -> str:
         return f"ends with chunk {got.chunk}, but chunk {want.chunk} belongs there"
     missing = want.ranks & ~got.ranks
     if missing:
-        rank = (missing & -missing).bit_length() - 1
-        return f"lacks rank {rank}'s share of chunk {want.chunk}"
+        return f"lacks rank {first_rank(missing)}'s share of chunk {want.chunk}"
     return f"has a share of chunk {want.chunk} that is not its"
 
 
@@ -451,12 +435,12 @@ def _refined(plan: ExecutionPlan) -> ExecutionPlan:
         raise Unsupported(f"threadblocks share operations in groups of {sorted(sizes)}")
     (by,) = sizes
 
-    def finer(found: tuple[Chunks, ...], share: tuple[int, int]) -> tuple[Chunks, ...]:
+    def finer(chunks: tuple[Chunks, ...], share: tuple[int, int]) -> tuple[Chunks, ...]:
         at, of = share
         return tuple(
             one._replace(first=one.first * by + (at * one.size if of > 1 else 0),
                          size=one.size * (1 if of > 1 else by))
-            for one in found
+            for one in chunks
         )  # fmt: skip
 
     gpus = [
@@ -517,7 +501,7 @@ def prove(plan: ExecutionPlan) -> PlanProof:
 
 def _notes(plan: ExecutionPlan, orders: _Orders) -> Iterator[str]:
     """Remarks on what works but may surprise."""
-    idle = [key for key, found in orders.signals.items() if len(found) > len(orders.waits[key])]
+    idle = [key for key, signals in orders.signals.items() if len(signals) > len(orders.waits[key])]
     if idle:
         a, b, _ = idle[0]
         yield f"{len(idle)} channels have signals that nobody waits for, as gpu {a}'s to gpu {b}"

@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, ThreadBlock, Thre
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
+from collectives.schedule.spec import Collective
 
 # Sends that a connection holds before its sender waits: NCCL's 8 buffer steps (NCCL_STEPS), of
 # which a send takes one, or with Simple half of them (MSCCL_CHUNKSTEPS), in the runtime as it is
@@ -170,9 +171,9 @@ class _Builder:
     def _add(
         self, ends: _Ends, key: tuple[int, int, int], nodes: Iterable[int], what: str, peer: int
     ) -> None:
-        found = ends.setdefault(key, [])
-        found += nodes
-        first, last = self.graph.nodes[found[0]], self.graph.nodes[found[-1]]
+        known = ends.setdefault(key, [])
+        known += nodes
+        first, last = self.graph.nodes[known[0]], self.graph.nodes[known[-1]]
         if first.tb != last.tb:
             raise ScheduleError(
                 f"{last}: threadblock {first.tb} {what} gpu {peer} on channel {key[2]} too;"
@@ -243,9 +244,9 @@ class _Builder:
         first = path.index(min(path))
         circle = [str(self.graph.nodes[u]) for u in path[first:] + path[:first]]
         # A threadblock's own order is not worth a word.
-        told = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
-        head = told[0] if told else circle[0]
-        rest = ", which waits for ".join([*told[1:4], *(["…"] if len(told) > 5 else []), head])
+        names = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
+        head = names[0] if names else circle[0]
+        rest = ", which waits for ".join([*names[1:4], *(["…"] if len(names) > 5 else []), head])
         return f"{head}: deadlock: it waits for {rest}"
 
 
@@ -267,45 +268,53 @@ COLLECTIVES = (
 _PER_RANK = ("alltoall", "gather", "scatter")
 
 
+def collective_of(name: str) -> Collective:
+    """The collective that a file names. Raises Unsupported where nobody states its result."""
+    known = "reduce_scatter" if name == "reducescatter" else name
+    if known not in COLLECTIVES:
+        names = ", ".join(COLLECTIVES)
+        raise Unsupported(f"coll={name[:40]!r} says nothing of the result; known are: {names}")
+    return spec(known)
+
+
 def chunk_layout(algorithm: Algorithm) -> Layout:
     """The layout of an algorithm's collective.
 
     Raises Unsupported for a collective whose result nobody states (custom), ScheduleError for
     chunks that do not fall on the ranks' parts.
     """
-    name = "reduce_scatter" if algorithm.coll == "reducescatter" else algorithm.coll
-    if name not in COLLECTIVES:
-        known = ", ".join(COLLECTIVES)
-        raise Unsupported(f"coll={name[:40]!r} says nothing of the result; known are: {known}")
-    what = spec(name)
+    what = collective_of(algorithm.coll)
     scale = algorithm.ngpus if what.name in _PER_RANK else 1
     return Layout(what, algorithm.ngpus, algorithm.nchunksperloop * scale, algorithm.root)
 
 
 def nchunksperloop(where: Layout) -> int:
-    """The format's names for the chunks of a layout: the inverse of `layout`."""
+    """The ``nchunksperloop`` of a layout: the inverse of `chunk_layout`."""
     return where.nchunks // (where.nranks if where.spec.name in _PER_RANK else 1)
 
 
 class ChunkMemory:
     """Every chunk of every gpu's buffers as a numbered slot; in place ``i`` and ``o`` share.
 
-    ``holds(gpu, buffer)`` are the vector chunks that the slots of ``i`` and ``o`` stand for.
+    ``declared``: the chunks that a file says each gpu's buffers have. ``holds(gpu, buffer)`` are
+    the vector chunks that the slots of ``i`` and ``o`` stand for.
     """
 
-    def __init__(self, algorithm: Algorithm, where: Layout, in_place: bool) -> None:
-        self.algorithm = algorithm
+    def __init__(
+        self, declared: Sequence[Mapping[str, int]], where: Layout, in_place: bool
+    ) -> None:
+        self.declared = declared
         self.layout = where
         self.in_place = in_place
         self.at: dict[tuple[int, str], list[int]] = {}
         self.size = 0
-        for gpu in algorithm.gpus:
-            out = self._fresh(len(self.holds(gpu.id, "o")))
-            position = dict(zip(self.holds(gpu.id, "o"), out, strict=True)) if in_place else {}
-            taken = [position.get(c, -1) for c in self.holds(gpu.id, "i")]
-            self.at[gpu.id, "o"] = out
-            self.at[gpu.id, "i"] = [a if a >= 0 else self._fresh(1)[0] for a in taken]
-            self.at[gpu.id, "s"] = self._fresh(gpu.s_chunks)
+        for gpu, chunks in enumerate(declared):
+            out = self._fresh(len(self.holds(gpu, "o")))
+            position = dict(zip(self.holds(gpu, "o"), out, strict=True)) if in_place else {}
+            taken = [position.get(c, -1) for c in self.holds(gpu, "i")]
+            self.at[gpu, "o"] = out
+            self.at[gpu, "i"] = [a if a >= 0 else self._fresh(1)[0] for a in taken]
+            self.at[gpu, "s"] = self._fresh(chunks["s"])
 
     def _fresh(self, n: int) -> list[int]:
         self.size += n
@@ -317,17 +326,17 @@ class ChunkMemory:
         In place a rooted collective has one buffer on every gpu, whatever it is used for.
         """
         which = Buffer.IN if buffer == "i" else Buffer.OUT
-        found = self.layout.chunks(gpu, which).tolist()
+        chunks = self.layout.chunks(gpu, which).tolist()
         root = self.layout.root
-        if self.in_place and not found and self.layout.spec.rooted:
+        if self.in_place and not chunks and self.layout.spec.rooted:
             both = [self.layout.chunks(root, b).tolist() for b in (Buffer.IN, Buffer.OUT)]
             return both[0] if both[0] == both[1] else []
-        return list(found)
+        return list(chunks)
 
     def slot(self, node: Transfer, buffer: str, offset: int) -> int:
         """The slot of a chunk. Raises ScheduleError, naming the step, for one out of range."""
         room = self.at[node.gpu, buffer]
-        declared = self.algorithm.gpus[node.gpu].declared(buffer)
+        declared = self.declared[node.gpu][buffer]
         if not 0 <= offset < min(len(room), declared):
             why = (
                 f"the gpu declares {declared} {buffer}_chunks"
@@ -356,27 +365,27 @@ class Access(NamedTuple):
 
 def list_accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
     """Every node's accesses. Raises ScheduleError for a slot that does not exist."""
-    found = []
+    accesses = []
     for node in graph.nodes:
         step, read, write = node.step, -1, -1
         if step.cnt and step.operation.reads:
             read = memory.slot(node, step.srcbuf, step.srcoff + node.piece)
         if step.cnt and step.operation.writes:
             write = memory.slot(node, step.dstbuf, step.dstoff + node.piece)
-        found.append(Access(read, write))
-    _check_overlaps(graph, found)
-    return found
+        accesses.append(Access(read, write))
+    _check_overlaps(graph, accesses)
+    return accesses
 
 
-def _check_overlaps(graph: OrderGraph, found: list[Access]) -> None:
+def _check_overlaps(graph: OrderGraph, accesses: list[Access]) -> None:
     """Within a step chunks move at once, so it may not read one that it writes elsewhere."""
     v = 0
-    while v < len(found):
+    while v < len(accesses):
         count = max(1, graph.nodes[v].step.cnt)
-        mine = found[v : v + count]
-        if count > 1 and mine[0].read != mine[0].write:
-            written = {a.write for a in mine if a.write >= 0}
-            if any(a.read in written for a in mine):
+        own = accesses[v : v + count]
+        if count > 1 and own[0].read != own[0].write:
+            written = {a.write for a in own if a.write >= 0}
+            if any(a.read in written for a in own):
                 raise ScheduleError(f"{graph.nodes[v]}: what it reads and what it writes overlap")
         v += count
 
@@ -409,51 +418,43 @@ def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
     return clocks
 
 
-def check_races(graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
-    """Raises ScheduleError, naming both steps and the chunk, for two that race."""
-    for gpus, low, high in _blocks(graph, memory.algorithm.ngpus):
-        _check_block(graph, memory, found, gpus, low, _clocks(graph, low, high))
+def check_races(graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
+    """Raises ScheduleError, naming both steps and the chunk, for two that race.
 
+    In graph order: the last write of a slot, and the reads since it, precede a write.
+    """
 
-def _check_block(
-    graph: OrderGraph,
-    memory: ChunkMemory,
-    found: list[Access],
-    gpus: range,
-    low: int,
-    clocks: NDArray[np.int32],
-) -> None:
-    """In graph order: the last write of a slot, and the reads since it, precede a write."""
-    written: dict[int, int] = {}
-    reading: dict[int, list[int]] = {}
-
-    def ordered(u: int, v: int) -> bool:
-        return bool(clocks[v, graph.column[u] - low] > graph.row[u])
-
-    def complain(u: int, v: int, slot: int) -> None:
+    def check(u: int, v: int, slot: int) -> None:
+        """Raise if the clocks do not show that ``u`` has run before ``v``."""
+        if clocks[v, graph.column[u] - low] > graph.row[u]:
+            return
         one, other = graph.nodes[u], graph.nodes[v]
-        act = "writes" if found[v].write == slot else "reads"
-        does = "write" if found[u].write == slot else "read"
+        act = "writes" if accesses[v].write == slot else "reads"
+        does = "write" if accesses[u].write == slot else "read"
         raise ScheduleError(
             f"{other}: race: it {act} {memory.name(slot, other.gpu)}, which threadblock {one.tb},"
             f" step {one.number} ({one.step.type}) may {does} at the same time"
         )
 
-    for v in graph.order:
-        if graph.nodes[v].gpu not in gpus:
-            continue
-        read, write = found[v]
-        if read >= 0:
-            if read in written and not ordered(written[read], v):
-                complain(written[read], v, read)
-            reading.setdefault(read, []).append(v)
-        if write >= 0:
-            for u in reading.pop(write, ()):
-                if u != v and not ordered(u, v):
-                    complain(u, v, write)
-            if write in written and not ordered(written[write], v):
-                complain(written[write], v, write)
-            written[write] = v
+    written: dict[int, int] = {}
+    reading: dict[int, list[int]] = {}
+    for gpus, low, high in _blocks(graph, len(memory.declared)):
+        clocks = _clocks(graph, low, high)
+        for v in graph.order:
+            if graph.nodes[v].gpu not in gpus:
+                continue
+            read, write = accesses[v]
+            if read >= 0:
+                if read in written:
+                    check(written[read], v, read)
+                reading.setdefault(read, []).append(v)
+            if write >= 0:
+                for u in reading.pop(write, ()):
+                    if u != v:
+                        check(u, v, write)
+                if write in written:
+                    check(written[write], v, write)
+                written[write] = v
 
 
 class Value(NamedTuple):
@@ -461,6 +462,41 @@ class Value(NamedTuple):
 
     chunk: int
     ranks: int
+
+
+def initial_values(memory: ChunkMemory) -> Iterator[tuple[int, Value]]:
+    """The slots that hold something at the beginning: each rank's input."""
+    for gpu in range(memory.layout.nranks):
+        own = set(memory.layout.chunks(gpu, Buffer.IN).tolist())
+        for slot, chunk in zip(memory.at[gpu, "i"], memory.holds(gpu, "i"), strict=True):
+            if chunk in own:
+                yield slot, Value(chunk, 1 << gpu)
+
+
+def expected_values(memory: ChunkMemory) -> Iterator[tuple[int, int, Value]]:
+    """Every output slot with its gpu and what it must hold at the end: each share once."""
+    where = memory.layout
+    holders = [sum(1 << r for r in ranks) for ranks in where.spec.holders(where.nranks, where.root)]
+    for gpu in range(where.nranks):
+        chunks = where.chunks(gpu, Buffer.OUT).tolist()
+        for slot, chunk in zip(memory.at[gpu, "o"], chunks, strict=False):
+            yield gpu, slot, Value(chunk, holders[chunk // where.split])
+
+
+def add_values(node: object, one: Value, other: Value) -> Value:
+    """The sum of two values. Raises ScheduleError, naming the node, where there is none."""
+    if one.chunk != other.chunk:
+        raise ScheduleError(f"{node}: it adds chunk {one.chunk} to chunk {other.chunk}")
+    twice = one.ranks & other.ranks
+    if twice:
+        share = f"rank {first_rank(twice)}'s share of chunk {one.chunk}"
+        raise ScheduleError(f"{node}: it adds {share} a second time")
+    return Value(one.chunk, one.ranks | other.ranks)
+
+
+def first_rank(ranks: int) -> int:
+    """The lowest rank of a bit set."""
+    return (ranks & -ranks).bit_length() - 1
 
 
 # Chunks that single steps may stand for, beside a node for each step, and chunks of all buffers.
@@ -484,19 +520,16 @@ class Proof:
 class _Run:
     """The execution of the graph in one order, on values."""
 
-    def __init__(self, graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
+    def __init__(self, graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
         self.graph = graph
         self.memory = memory
-        self.found = found
+        self.accesses = accesses
         self.holds: list[Value | None] = [None] * memory.size
         self.writer = [-1] * memory.size
         # What nodes have sent and nobody has received yet.
         self.flying: dict[int, Value] = {}
-        for gpu in memory.algorithm.gpus:
-            mine = set(memory.layout.chunks(gpu.id, Buffer.IN).tolist())
-            for slot, chunk in zip(memory.at[gpu.id, "i"], memory.holds(gpu.id, "i"), strict=True):
-                if chunk in mine:
-                    self.holds[slot] = Value(chunk, 1 << gpu.id)
+        for slot, value in initial_values(memory):
+            self.holds[slot] = value
 
     def run(self) -> None:
         for v in self.graph.order:
@@ -511,16 +544,16 @@ class _Run:
                 f"{node}: it adds residuals from outside the collective, so the result is not its"
             )
         message = self.flying.pop(self.graph.sender[v]) if does.receives else None
-        own = self._read(node, self.found[v].read) if does.reads else None
-        value = self._sum(node, message, own) if message and own else (message or own)
-        if does.adds:
-            value = self._sum(node, value, self._read(node, self.found[v].write))
+        own = self._read(node, self.accesses[v].read) if does.reads else None
+        value = add_values(node, message, own) if message and own else (message or own)
         assert value is not None  # every type that moves chunks receives or reads
+        if does.adds:
+            value = add_values(node, value, self._read(node, self.accesses[v].write))
         if does.sends:
             self.flying[v] = value
         if does.writes:
-            self.holds[self.found[v].write] = value
-            self.writer[self.found[v].write] = v
+            self.holds[self.accesses[v].write] = value
+            self.writer[self.accesses[v].write] = v
 
     def _read(self, node: Transfer, slot: int) -> Value:
         value = self.holds[slot]
@@ -529,30 +562,11 @@ class _Run:
             raise ScheduleError(f"{node}: it reads {name}, where nothing has been written")
         return value
 
-    def _sum(self, node: Transfer, one: Value | None, other: Value | None) -> Value:
-        assert one is not None and other is not None
-        if one.chunk != other.chunk:
-            raise ScheduleError(f"{node}: it adds chunk {one.chunk} to chunk {other.chunk}")
-        twice = one.ranks & other.ranks
-        if twice:
-            raise ScheduleError(
-                f"{node}: it adds rank {_first(twice)}'s share of chunk {one.chunk} a second time"
-            )
-        return Value(one.chunk, one.ranks | other.ranks)
-
     def check_result(self) -> None:
         """Every output chunk holds every share exactly once."""
-        where = self.memory.layout
-        holders = [
-            sum(1 << r for r in ranks) for ranks in where.spec.holders(where.nranks, where.root)
-        ]
-        for gpu in range(where.nranks):
-            for slot, chunk in zip(
-                self.memory.at[gpu, "o"], where.chunks(gpu, Buffer.OUT).tolist(), strict=False
-            ):
-                want = Value(chunk, holders[chunk // where.split])
-                if self.holds[slot] != want:
-                    raise ScheduleError(self._complaint(gpu, slot, want))
+        for gpu, slot, want in expected_values(self.memory):
+            if self.holds[slot] != want:
+                raise ScheduleError(self._complaint(gpu, slot, want))
 
     def _complaint(self, gpu: int, slot: int, want: Value) -> str:
         got, v = self.holds[slot], self.writer[slot]
@@ -564,15 +578,11 @@ class _Run:
         if got.chunk != want.chunk:
             return f"{head} is last written here with chunk {got.chunk}, but {wanted}"
         lack = want.ranks & ~got.ranks
-        who = f"lacks rank {_first(lack)}'s share" if lack else "has a share that is not its"
+        who = f"lacks rank {first_rank(lack)}'s share" if lack else "has a share that is not its"
         return f"{head} is last written here, and {who} of chunk {want.chunk}"
 
 
-def _first(ranks: int) -> int:
-    return (ranks & -ranks).bit_length() - 1
-
-
-def _overwrites(algorithm: Algorithm, graph: OrderGraph) -> tuple[str, ...]:
+def _overwrites(graph: OrderGraph) -> tuple[str, ...]:
     for node in graph.nodes:
         if node.step.cnt and node.step.operation.writes and node.step.dstbuf == "i":
             return (f"out of place it overwrites its caller's input, first in {node}",)
@@ -593,7 +603,7 @@ def _bounded(algorithm: Algorithm, where: Layout) -> None:
     moved = sum(max(1, count) for count in steps)
     if moved > max(_MOST_MOVED, len(steps)):
         raise Unsupported(f"its steps move {moved} chunks (cnt); at most {_MOST_MOVED} are proven")
-    held = sum(gpu.s_chunks for gpu in algorithm.gpus) + where.split * sum(
+    held = sum(gpu.chunks["s"] for gpu in algorithm.gpus) + where.split * sum(
         len(where.parts(gpu.id, buffer))
         for gpu in algorithm.gpus
         for buffer in (Buffer.IN, Buffer.OUT)
@@ -617,12 +627,12 @@ def prove(algorithm: Algorithm) -> Proof:
     graph = build_graph(algorithm)
     notes = graph.notes + _unnumbered(algorithm)
     for in_place in algorithm.placements():
-        memory = ChunkMemory(algorithm, where, in_place)
-        found = list_accesses(graph, memory)
-        check_races(graph, memory, found)
-        run = _Run(graph, memory, found)
+        memory = ChunkMemory([gpu.chunks for gpu in algorithm.gpus], where, in_place)
+        accesses = list_accesses(graph, memory)
+        check_races(graph, memory, accesses)
+        run = _Run(graph, memory, accesses)
         run.run()
         run.check_result()
         if not in_place:
-            notes += _overwrites(algorithm, graph)
+            notes += _overwrites(graph)
     return Proof(where, graph, algorithm.placements(), notes)

@@ -44,13 +44,13 @@ def _messages(schedule: Schedule, where: Layout, part: int) -> Column:
     ranks = range(schedule.nranks)
     before = np.concatenate([where.bounds(r, b, part) for b in Buffer for r in ranks])
     first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
-    found = []
+    tables = []
     for number, step in enumerate(schedule.steps):
         m = step.moves().joined()
         at = first[m.src_buffer, m.src] + m.src_chunk
         nbytes = before[at + m.count] - before[at]
-        found.append(np.stack([np.full(len(m), number), m.src, m.dst, nbytes, m.reduce]))
-    every = np.concatenate([np.empty((5, 0), np.int64), *found], axis=1)
+        tables.append(np.stack([np.full(len(m), number), m.src, m.dst, nbytes, m.reduce]))
+    every = np.concatenate([np.empty((5, 0), np.int64), *tables], axis=1)
     every = every[:, every[3] > 0]
     pair = every[1] * schedule.nranks + every[2]
     order = np.argsort(pair, kind="stable")
@@ -85,35 +85,35 @@ def turns(schedule: Schedule, where: Layout, nbytes: int) -> Iterator[list[Turn]
 
 
 def _of_rank(sent: Column, got: Column) -> list[Turn]:
-    found: dict[int, Turn] = {}
+    turns_by_step: dict[int, Turn] = {}
     for step, src, dst, nbytes, _, tag in sent.T.tolist():
-        turn = found.setdefault(step, Turn())
+        turn = turns_by_step.setdefault(step, Turn())
         if src != dst:
             turn.sends.append(Message(dst, nbytes, tag))
     for step, src, dst, nbytes, reduce, tag in got.T.tolist():
-        turn = found.setdefault(step, Turn())
+        turn = turns_by_step.setdefault(step, Turn())
         if src != dst:
             turn.receives.append(Message(src, nbytes, tag))
         turn.reduced_bytes += nbytes if reduce else 0
-    return [found[step] for step in sorted(found) if found[step] != Turn()]
+    return [turns_by_step[step] for step in sorted(turns_by_step) if turns_by_step[step] != Turn()]
 
 
 def _rank(rank: int, steps: Sequence[Turn], ns_per_byte: float) -> Iterator[str]:
     yield f"rank {rank} {{"
     label, last = 0, 0
     for turn in steps:
-        mine = []
+        labels = []
         for verb, to, messages in (("send", "to", turn.sends), ("recv", "from", turn.receives)):
             for peer, nbytes, tag in messages:
                 label += 1
-                mine.append(label)
+                labels.append(label)
                 yield f"l{label}: {verb} {nbytes}b {to} {peer} tag {tag}"
         if last:
-            yield from (f"l{one} requires l{last}" for one in mine)
+            yield from (f"l{one} requires l{last}" for one in labels)
         label += 1
         yield f"l{label}: calc {round(turn.reduced_bytes * ns_per_byte)}"
         # A step without messages adds what is there already.
-        yield from (f"l{label} requires l{one}" for one in mine or [last] if one)
+        yield from (f"l{label} requires l{one}" for one in labels or [last] if one)
         last = label
     yield "}"
 
@@ -170,7 +170,7 @@ def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
     number = 0
     last: list[int] = []
     for at, turn in enumerate(steps):
-        mine = []
+        numbers = []
         for verb, kind, messages in (
             ("send", _SEND, turn.sends),
             ("recv", _RECEIVE, turn.receives),
@@ -187,9 +187,9 @@ def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
                     _attribute("comm_dst", _INT32, dst),
                     _attribute("comm_tag", _INT32, tag),
                 )
-                mine.append(number)
+                numbers.append(number)
                 number += 1
-        last = mine or last
+        last = numbers or last
         if turn.reduced_bytes:
             yield _node(
                 number,

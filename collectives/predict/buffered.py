@@ -130,7 +130,7 @@ class _Buffered:
             for row in np.flatnonzero(stage.dst == rank).tolist():
                 self.waits[rank] += 1
                 if (step, row) in self.early:
-                    self._got(rank, step, row, *self.early.pop((step, row)))
+                    self._deliver(rank, step, row, *self.early.pop((step, row)))
             if self.waits[rank]:
                 return
             self._complete(rank)
@@ -193,18 +193,18 @@ class _Buffered:
         while connection.held and connection.held[0][0] <= connection.arrived + slack:
             sent = connection.held.popleft()[1]
             self._waited(sent.src, now, self._parts(sent, now))
-            self._goes_on(sent.src)
+            self._resume(sent.src)
         if message.missing > 0:
             return
         step, row, dst = message.step, message.row, message.dst
         chain = self._parts(message, now)
         if self.step[dst] == step:
-            self._got(dst, step, row, now, chain)
-            self._goes_on(dst)
+            self._deliver(dst, step, row, now, chain)
+            self._resume(dst)
         else:
             self.early[step, row] = now, chain
 
-    def _goes_on(self, rank: int) -> None:
+    def _resume(self, rank: int) -> None:
         if not self.waits[rank]:
             self._complete(rank)
             self._enter(rank)
@@ -215,13 +215,12 @@ class _Buffered:
         chain: Amounts = message.chain.copy()
         taken = now - message.posted
         latency = min(message.latency, taken)
-        # A message that fits into the buffer, or passes at once, takes less than its time on the
-        # wire.
+        # A message that fits into the buffer, or passes at once, takes less than on the wire.
         wire = min(float(timed.wire[message.row]), taken - latency)
         chain[1:4] += latency, wire, taken - latency - wire
         return chain
 
-    def _got(self, rank: int, step: int, row: int, now: float, chain: Amounts) -> None:
+    def _deliver(self, rank: int, step: int, row: int, now: float, chain: Amounts) -> None:
         """Deliver a message to a rank, which adds it if it is to be reduced."""
         self._waited(rank, now, chain)
         self.done[rank] += self.problem.stages[self.problem.steps[step]].adds[row]

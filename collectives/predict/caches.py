@@ -54,8 +54,7 @@ class Caches:
         """True for moves whose first written chunk is read by other ranks afterwards.
 
         Since collectives are repeated, the chunk must be taken from their caches before it is
-        written. Out of place, data that a rank sends before writing it lies in ``in``, and stays
-        there.
+        written. Out of place, data that a rank sends before writing it lies and stays in ``in``.
         """
         if self._each:
             return np.asarray(self._sent[m.dst, m.dst_chunk])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.units import MOST_RANKS
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.predict.effort import LEAST_ESTIMATED, grown
 from collectives.predict.interface import CollectivePredictor, Operation
 from collectives.predict.ports import chunk_bytes
@@ -62,7 +62,7 @@ def estimate_moves(collective: str, name: str, nranks: int, every: bool = True) 
 
     ``every``: see `count_moves`. Raises Unsupported as `draft` does.
     """
-    if nranks <= LEAST_ESTIMATED or from_file(name):
+    if nranks <= LEAST_ESTIMATED or is_file(name):
         return 0.0
     return grown(lambda n: [count_moves(draft(collective, name, n), every)], nranks)[0]
 

@@ -35,10 +35,9 @@ def _levels(machine: Network) -> NDArray[np.int64]:
     level[: machine.nranks] = 0
     here = 0
     while True:
-        from_here = machine.links.tail[level[machine.links.tail] == here]
         reached = machine.links.head[level[machine.links.tail] == here]
         new = np.unique(reached[level[reached] < 0])
-        if not len(from_here) or not len(new):
+        if not len(new):
             return np.maximum(level, 0)
         here += 1
         level[new] = here
@@ -57,15 +56,15 @@ def positions(machine: Network) -> tuple[Points, bool]:
     flat = bool(((level[links.tail] == level[links.head]) & (links.tail != links.head)).any())
     place = np.zeros((machine.nnodes, 2))
     deepest = int(level.max(initial=0))
-    for one in range(deepest + 1):
-        nodes = np.flatnonzero(level == one)
+    for row in range(deepest + 1):
+        nodes = np.flatnonzero(level == row)
         share = (np.arange(len(nodes)) + 0.5) / len(nodes)
         if flat or deepest == 0:
-            radius = (deepest + 1 - one) / (deepest + 1)
+            radius = (deepest + 1 - row) / (deepest + 1)
             angle = 2 * math.pi * share
             place[nodes] = np.stack([radius * np.sin(angle), radius * np.cos(angle)], axis=1)
         else:
-            place[nodes] = np.stack([share, np.full(len(nodes), one / deepest)], axis=1)
+            place[nodes] = np.stack([share, np.full(len(nodes), row / deepest)], axis=1)
     return place, False
 
 
@@ -133,7 +132,8 @@ def draw_loads(machine: Network, result: SimulationResult, title: str, path: Pat
     axes.margins(0.06)
     axes.set_axis_off()
     if around or not (place[:, 1] == 0).all():
-        axes.set_aspect("equal" if around or _round(place) else "auto")
+        circles = (np.abs(place) <= 1).all() and (place < 0).any()
+        axes.set_aspect("equal" if around or circles else "auto")
     each = np.sort(100 * result.link_bytes / machine.links.rate / (result.seconds or 1.0))[::-1]
     beside.stairs(each, np.linspace(0, 100, len(each) + 1), fill=True, color="#1f6fb4")
     beside.set(
@@ -143,16 +143,8 @@ def draw_loads(machine: Network, result: SimulationResult, title: str, path: Pat
         ylim=(0, None),
     )
     beside.grid(alpha=0.3)
-    figure.suptitle(_folded(title))
+    figure.suptitle(title if len(title) < 90 else title.replace(", ", ",\n", 1))
     save(figure, path, 150)
-
-
-def _folded(title: str) -> str:
-    return title if len(title) < 90 else title.replace(", ", ",\n", 1)
-
-
-def _round(place: Points) -> bool:
-    return bool(np.abs(place).max(initial=0) <= 1 and (place < 0).any())
 
 
 def _nodes(axes: Any, machine: Network, place: Points) -> None:

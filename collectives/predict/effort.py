@@ -14,7 +14,7 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from busbar.units import format_bytes
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.predict.flows import Flows, SymmetryClasses, Traffic, traffic_of
 from collectives.predict.machine import Network
 
@@ -74,7 +74,7 @@ def extrapolate(
 
     None up to 512 ranks, for files, and if the parameters fit only one number of ranks.
     """
-    if nranks <= LEAST_ESTIMATED or from_file(name):
+    if nranks <= LEAST_ESTIMATED or is_file(name):
         return None
 
     def count(n: int) -> Counts:

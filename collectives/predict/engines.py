@@ -152,8 +152,7 @@ class _Move(NamedTuple):
     """The effect of a step, which depends only on the differences between clocks.
 
     The earliest clock moves by ``shift``, the differences become ``later``. A class's chain
-    continues that of class ``before`` and gains ``parts``. Links are busy from ``first`` to
-    ``last``.
+    continues that of class ``before`` and gains ``parts``; links are busy ``first`` to ``last``.
     """
 
     shift: float
@@ -251,7 +250,7 @@ class _Lockstep:
         sender_last = posted[stage.src] >= posted[stage.dst]
         origin = np.where(sender_last, stage.src, stage.dst)
         begin = posted[origin] + stage.latency
-        end = self.grains(self._ends(number, timed, begin))
+        end = self.grains(self._end_times(number, timed, begin))
         done, before, row = _arrivals(timed, posted, end)
         parts = np.zeros((len(later), len(PARTS)))
         parts[:, 0] = timed.post
@@ -270,7 +269,7 @@ class _Lockstep:
         shift = float(done.min())
         return _Move(shift, done - shift, before, parts, first, last)
 
-    def _ends(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
+    def _end_times(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
         stage = timed.stage
         if stage.alone or not len(begin):
             return begin + timed.wire
@@ -362,7 +361,7 @@ class _Walk:
     def until(self, end: int) -> None:
         """Simulate the steps of one stage up to ``end``. Raises TooMuch and _OutOfStep.
 
-        If a move is repeated, so are all moves since then, and they are applied together.
+        When a move occurs again, the moves since then are a cycle, applied as one for the rest.
         """
         moves: list[_Move] = []
         seen: dict[int, int] = {}
@@ -374,14 +373,14 @@ class _Walk:
                 times = (end - self._number) // len(cycle)
                 together = self._engine.cycle(cycle, times) if times else None
                 if together is not None:
-                    self._take(together, times * len(cycle))
+                    self._apply(together, times * len(cycle))
                 moves, seen = [], {}
                 if together is not None:
                     continue
             moves.append(move)
-            self._take(move, 1)
+            self._apply(move, 1)
 
-    def _take(self, move: _Move, steps: int) -> None:
+    def _apply(self, move: _Move, steps: int) -> None:
         if len(self._busy):
             if self._base >= self._latest:
                 self.cut = Checkpoint(self._number, self.clocks())

@@ -461,7 +461,7 @@ _MOST_ROUNDS = 4096
 
 
 class SymmetryClasses(NamedTuple):
-    """The class of every rank, link and message, numbered from 0; links as in `Flows.rate`."""
+    """The symmetry class, from 0, of every rank, every link of `Flows.rate` and every message."""
 
     rank: Numbers
     link: Numbers

@@ -170,8 +170,7 @@ class Fluid:
             links = np.where(self._full[links], links, len(self._rate))
             left, since, cap, speed, *_ = self._state[:, reached]
             fresh = compute_fair_rates(links, self._load[reached], cap, self._rate)
-            # A message that has begun since then has had its rate from its start, before or after
-            # now.
+            # A message that has begun since then has had its rate from its start on.
             fixed = np.where(new[reached], since, self.now)
             left = np.maximum(left - speed * (fixed - since), 0.0)
             self._state[0, reached], self._state[1, reached] = left, fixed

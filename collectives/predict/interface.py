@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, Unsupported
-from collectives.formats.load import draft, from_file
+from collectives.formats.load import draft, is_file
 from collectives.predict.machine import LinkCosts, Machine
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import parse, spec
@@ -33,8 +33,8 @@ class Operation:
     """An algorithm of a collective on a number of ranks.
 
     ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``.
-    ``itemsize``: bytes of an element, as chunks are whole elements. ``given``: the schedule, if the
-    caller has already built it.
+    ``itemsize``: bytes of an element, as chunks are whole elements. ``built``: the schedule, where
+    the caller has built it already.
     """
 
     collective: str
@@ -43,7 +43,7 @@ class Operation:
     itemsize: int = 4
     root: int = 0
     in_place: bool = False
-    given: Schedule | None = None
+    built: Schedule | None = None
 
     @classmethod
     def of(
@@ -69,9 +69,9 @@ class Operation:
 
         A label that is a file (``x.xml``) is refused, too.
         """
-        if self.given is not None:
-            return self.given
-        if self.algorithm in ("", LIBRARY) or from_file(self.algorithm):
+        if self.built is not None:
+            return self.built
+        if self.algorithm in ("", LIBRARY) or is_file(self.algorithm):
             raise Unsupported(f"{self.algorithm or 'no algorithm'} has no schedule of ours")
         name, parameters = parse(self.algorithm)
         parameters.pop("root", None)
@@ -138,7 +138,7 @@ def schedule_refusal(operation: Operation) -> str:
 
 
 def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """The least seconds of a message of each size: alone or with others, fresh data or not."""
+    """Seconds of a message of each size in the best case of other messages and of caches."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))

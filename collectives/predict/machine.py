@@ -34,8 +34,7 @@ class RankClasses:
     """Ranks on equal nodes: rank r is device r mod k of node r div k, if a node has k devices.
 
     ``classes``: the names of the classes of links. ``table``: the index of the class between two
-    devices of a node, shape (k, k). ``across``: the class between nodes. ``devices``: the devices'
-    ids.
+    devices of a node, shape (k, k). ``across``: the class between nodes. ``devices``: ids.
     """
 
     classes: tuple[str, ...]
@@ -125,14 +124,14 @@ class LinkClassifier:
         hosts = [self._topology.ancestor(d.id, Kind.HOST) for d in (a, b)]
         if hosts[0] is not None and hosts[1] is not None and hosts[0].id != hosts[1].id:
             return NETWORK
-        first, second = self._of(a), self._of(b)
+        first, second = self._cpus_of(a), self._cpus_of(b)
         if first and second:
             for name, inside in self._homes:
                 if first | second <= inside:
                     return name
         return "node"
 
-    def _of(self, device: Device) -> frozenset[int]:
+    def _cpus_of(self, device: Device) -> frozenset[int]:
         if device.id not in self._cpus:
             self._cpus[device.id] = _cpus(device)
         return self._cpus[device.id]
@@ -434,7 +433,6 @@ class RankRoutes:
         return RankRoutes(table, nlinks)
 
 
-Times = NDArray[np.float64]
 # A router takes senders and receivers. It returns their routes: a table of link numbers, with one
 # row per message in the order of the route (see `RankRoutes.table`), or a `RankRoutes`.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
@@ -451,7 +449,7 @@ class Weights(NamedTuple):
     calm: float = 1.0
 
 
-#: Caches save no time.
+#: No access is faster by caches.
 NONE = Weights()
 
 
@@ -580,9 +578,8 @@ class Network:
 class NcclGraph:
     """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
 
-    ``within``, ``between``: the worst type of path from GPU to GPU inside a node, and from GPU to
-    NIC, in NCCL's words (`collectives.predict.nccl.PATHS`). ``latency_us``: latency of the network,
-    as its plug-in states it.
+    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`collectives.predict.nccl.PATHS`).
     """
 
     channels: int
@@ -591,7 +588,6 @@ class NcclGraph:
     within: str = "NVL"
     between: str = "PIX"
     same_channels: bool = True
-    latency_us: float = 0.0
     pattern: int = 4
 
     @property
@@ -604,15 +600,13 @@ class NcclGraph:
 class NcclSystem:
     """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` equal nodes.
 
-    ``graphs``: by algorithm; an algorithm without one is not available. ``cpu``: intel, amd or
-    other.
+    ``graphs``: by algorithm; one that has none is not available. The CPUs are Intel's.
     """
 
     sm: int
     ranks: int
     graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
     nodes: int = 1
-    cpu: str = "intel"
 
     @property
     def architecture(self) -> str:
@@ -635,8 +629,7 @@ class Machine:
     ``classes``: the class of link between any two ranks. ``costs``: the costs of each class, in the
     same order. ``start``: seconds that every collective takes beyond its schedule. ``cores``: the
     CPU of each measured rank, empty if ranks were not pinned. ``network``: nodes and directed
-    links. ``nccl``: the input of NCCL's own model. ``notes``: the origin of the costs, one line
-    each.
+    links. ``nccl``: the input of NCCL's own model. ``notes``: the costs' origin, one line each.
     """
 
     classes: RankClasses | None = None

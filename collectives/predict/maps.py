@@ -19,6 +19,7 @@ import numpy as np
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError, Unsupported
+from collectives.execution.registry import transports
 from collectives.predict.fit import digest, fit_curve, fit_shared_memory, read_fit
 from collectives.predict.machine import (
     NETWORK,
@@ -114,7 +115,8 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
     ranks = topology.of(Kind.RANK)
     source = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
     links = {name: _link(kinds, source) for name, kinds in groups.items() if kinds.keys() & _ONE}
-    if topology.get("transport") == "shm":
+    entry = transports().get(str(topology.get("transport")))
+    if entry is not None and entry.maps_memory:
         cpus = {cpu for one in _cpus(topology) for cpu in one}
         size = len(ranks), len(cpus) or len(ranks)
         links = {
@@ -502,19 +504,18 @@ class _Sweep:
         latency = self._latency.get(what[0], 0.0)
         times = self._times.get(what, {})
         each = {m: (t - latency) / m for m, t in times.items() if t > latency}
-        return _between(each, nbytes) if each else None
+        return _interpolate(each, nbytes) if each else None
 
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
         """Seconds per byte to add a message, in addition to receiving it; the median over pairs.
 
-        This is the time of a swap with additions minus that of one without; 0 if either was not
-        timed.
+        The time of a swap with additions minus that of one without; 0 if either was not timed.
         """
         costs = []
         for pair in self._latency:
             sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
             each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
-            costs += [_between(each, nbytes)] if each else []
+            costs += [_interpolate(each, nbytes)] if each else []
         return median(costs or [0.0])
 
     def weights(self, nbytes: float) -> Weights:
@@ -529,6 +530,6 @@ class _Sweep:
         return Weights(min(1.0, median(shares or [1.0])), min(1.0, calm))
 
 
-def _between(each: Mapping[int, float], nbytes: float) -> float:
+def _interpolate(each: Mapping[int, float], nbytes: float) -> float:
     sizes = sorted(each)
     return float(np.interp(np.log(nbytes), np.log(sizes), [each[size] for size in sizes]))

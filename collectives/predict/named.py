@@ -141,7 +141,7 @@ class Circles(RankRoutes):
         return sums
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """The different values, descending, with each route's links of each value; None if many."""
+        """For each distinct value, descending: its links on each route. None if many values."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None
@@ -211,8 +211,7 @@ def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Ne
     """A torus of any number of dimensions; rank r stands at x = r mod X, y = r div X mod Y, ….
 
     ``gbs``: rate of one link in one direction. Routing goes dimension by dimension, x first, the
-    shorter way round, upwards if both are equally long. A side of 1 has no links, a side of 2 two
-    cables.
+    shorter way round, upwards if both are equal. A side of 1 has no links, a side of 2 two cables.
     """
     sides = tuple(grid)
     n = prod(sides)
@@ -353,8 +352,7 @@ def nvswitch(
 ) -> Network:
     """Nodes of GPUs on one NVSwitch each; each GPU has a NIC on one network switch without limits.
 
-    ``gbs``: rate of a GPU's NVLinks in one direction (18 links of NVLink 4: 450); ``net_gbs``: of a
-    NIC.
+    ``gbs``: rate of a GPU's NVLinks in one direction (18 of NVLink 4: 450); ``net_gbs``: of a NIC.
     """
     n = _checked("nvswitch", gpus, nodes)
     gpu = np.arange(n)
@@ -514,8 +512,7 @@ def dragonfly(
     pairs = len(low)
     group = np.repeat(np.arange(g), pairs)
     local = (n + group * a + np.tile(low, g), n + group * a + np.tile(high, g))
-    # Port `port` of a group leads `port mod (g−1) + 1` groups on; half of the ports list each cable
-    # once.
+    # Port `port` of a group leads `port mod (g−1) + 1` groups on; `once` lists each cable once.
     start, port = np.divmod(np.arange(g * each * (g - 1)), max(1, each * (g - 1)))
     offset, layer = port % max(1, g - 1) + 1, port // max(1, g - 1)
     end = (start + offset) % max(1, g)
@@ -563,14 +560,13 @@ def dragonfly(
     return Network(name, n, n + routers, links, router)
 
 
-class Generator(NamedTuple):
-    """The generator of a network, and a function that completes its parameters for n ranks."""
-
-    make: Callable[..., Network]
-    complete: Callable[[int, Mapping[str, object]], Mapping[str, object]]
-
-
 Parameters = Mapping[str, object]
+# What makes a kind of network, and what completes its parameters for a number of ranks.
+Generator = tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]
+
+
+def _nothing(n: int, parameters: Parameters) -> Parameters:
+    return {}
 
 
 def _line(n: int, parameters: Parameters) -> Parameters:
@@ -583,7 +579,7 @@ def _square(n: int, parameters: Parameters) -> Parameters:
 
 
 def _two_levels(n: int, parameters: Parameters) -> Parameters:
-    """As many leaf switches as ranks on each, about."""
+    """Parameters with about as many leaf switches as ranks on each of them."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
     return {} if "down" in parameters else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 
@@ -605,14 +601,14 @@ def _balanced(n: int, parameters: Parameters) -> Parameters:
 
 
 GENERATORS: Mapping[str, Generator] = {
-    "ring": Generator(ring, _line),
-    "full": Generator(full, _line),
-    "torus": Generator(torus, _square),
-    "dgx1": Generator(dgx1, lambda n, parameters: {}),
-    "nvswitch": Generator(nvswitch, _nodes),
-    "rail": Generator(rail, _nodes),
-    "fattree": Generator(fattree, _two_levels),
-    "dragonfly": Generator(dragonfly, _balanced),
+    "ring": (ring, _line),
+    "full": (full, _line),
+    "torus": (torus, _square),
+    "dgx1": (dgx1, _nothing),
+    "nvswitch": (nvswitch, _nodes),
+    "rail": (rail, _nodes),
+    "fattree": (fattree, _two_levels),
+    "dragonfly": (dragonfly, _balanced),
 }
 # Parameters of every machine: seconds per message and rank, rate of additions, size of socket
 # buffers, and bytes that a link passes at once after a pause.
@@ -635,7 +631,7 @@ def build_network(text: str, nranks: int) -> Network:
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator = Generator(partial(network_from_file, name), lambda n, parameters: {})
+        generator: Generator = (partial(network_from_file, name), _nothing)
     elif name in GENERATORS:
         generator = GENERATORS[name]
     else:

@@ -72,13 +72,8 @@ CHANNEL_TREE = {
     "hopper": (38.7, 41.4, 36.0),
     "blackwell": (70.0, 42.8, 24.0),
 }
-CHANNEL_NVLS_TREE = {
-    "volta": (26.5, 18.5, 10.0),
-    "ampere": (24.0, 23.6, 17.8),
-    "hopper": (0.0, 57.7, 45.5),
-    "blackwell": (0.0, 96.0, 80.0),
-}
-NVLS_EFFICIENCY = {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
+CHANNEL_NVLS_TREE = {"hopper": (0.0, 57.7, 45.5), "blackwell": (0.0, 96.0, 80.0)}
+NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 #: Fraction of their bandwidth that trees reach, by protocol and size: powers of two from 64 B on.
 TREE_SHARE: Mapping[str, Sequence[float]] = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
@@ -88,9 +83,8 @@ TREE_SHARE: Mapping[str, Sequence[float]] = {
     "Simple": (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5,
                0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 }  # fmt: skip
-#: Microseconds that posting to the network takes, by CPU vendor.
-POST_US = {"amd": 2.0}
-
+#: Microseconds that posting to the network takes an Intel CPU.
+POST_US = 1.0
 
 _SERVED: Mapping[str, Sequence[str]] = {
     "allreduce": ("tree", "ring", "nvls", "nvls_tree"),
@@ -198,9 +192,8 @@ def _bandwidth(
 ) -> float:
     """The predicted rate for the collective's size, in GB/s."""
     kind, column = system.architecture, system.column
-    # Between nodes, LL is limited by the CPU's kind rather than the GPU's.
-    vendor = "ampere" if system.cpu in ("amd", "mixed") else "volta"
-    ll_most = LL_MAX[kind if system.nodes == 1 else vendor][column]
+    # Between nodes, LL is limited by the CPU rather than the GPU: Intel's is the first row.
+    ll_most = LL_MAX[kind if system.nodes == 1 else "volta"][column]
     channel = graph.intra if system.nodes <= 2 else graph.inter
     if algorithm in ("nvls", "nvls_tree"):
         channel = _nvls_channel(system, collective, algorithm, graph)
@@ -241,12 +234,11 @@ def _nvls_channel(system: NcclSystem, collective: str, algorithm: str, graph: Nc
 def _latency_us(
     system: NcclSystem, collective: str, algorithm: str, p: int, graph: NcclGraph
 ) -> float:
-    each, simple = system.ranks / system.nodes, PROTOCOLS[p] == "Simple"
+    each = system.ranks / system.nodes
     inside = "nvlink" if graph.nvlink else "pci"
     base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
     # With one rank per node no other hop hides the network's latency, as in a tree.
     inter = HOP_US["net"]["tree" if each == 1 else algorithm][p]
-    inter += graph.latency_us * (2 if simple else 1)
     between = (system.nodes).bit_length() - 1
     if algorithm == "ring":
         return base + _ring_us(system, collective, p, graph, intra, inter)
@@ -268,12 +260,8 @@ def _ring_us(
         if graph.same_channels:
             return HOP_US[kind]["ring"][p]
         return steps * HOP_US[kind]["tree" if simple else "ring"][p]
-    post = 0.0
-    if system.nodes > 1:
-        post = POST_US.get(system.cpu, 1.0) * (3 if simple else 1)
-    between = 0
-    if system.nodes > 1:
-        between = (2 if collective == "allreduce" else 1) * (system.nodes - 1)
+    post = POST_US * (3 if simple else 1) if system.nodes > 1 else 0.0
+    between = (2 if collective == "allreduce" else 1) * (system.nodes - 1)
     return (steps - between) * max(intra, post) + between * inter
 
 
@@ -294,8 +282,7 @@ def _seconds(system: NcclSystem, collective: str, choice: NcclChoice, nbytes: in
         # NCCL's counter: 0 for 64 to 127 bytes; below that the correction does not apply.
         number = (nbytes >> 6).bit_length() - 1
         tree = choice.algorithm == "tree" and 0 <= number < 23
-        x86 = system.cpu in ("intel", "amd", "mixed")
-        tall = choice.algorithm == "nvls_tree" and 0 <= number < 24 and system.sm >= 100 and x86
+        tall = choice.algorithm == "nvls_tree" and 0 <= number < 24 and system.sm >= 100
         if tree or tall:
             bandwidth *= TREE_SHARE[choice.protocol][number]
         ring = (choice.algorithm, choice.protocol) == ("ring", "Simple") and system.nodes > 1
@@ -331,8 +318,7 @@ class NcclPredictor(CollectivePredictor):
 def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
     """The machine whose graphs are in a log of NCCL.
 
-    ``sm``: the compute capability as a number, such as 90. Raises Unsupported for a log without
-    graphs.
+    ``sm``: the compute capability, such as 90. Raises Unsupported for a log without graphs.
     """
     by_algorithm = parse_graphs(log)
     if not by_algorithm:

@@ -127,7 +127,7 @@ class _Chunks:
         return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
 
     def same(self, count: NDArray[np.int32]) -> Amounts:
-        """Bytes of ``count`` chunks if all chunks are equal, shape (sizes, counts)."""
+        """Bytes of ``count`` chunks of equal length, for every size: shape (sizes, counts)."""
         return np.asarray(count * (self._elements / self._split) * self._itemsize)
 
     def _bound(self, chunk: NDArray[np.int32]) -> Amounts:

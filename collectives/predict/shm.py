@@ -89,8 +89,7 @@ class Rates:
     def post(self) -> float:
         """The fixed cost of an eager message at each end.
 
-        From a burst, in which every rank posts several messages and receives as many; at most half
-        a hop.
+        From a burst, in which every rank posts and receives several messages; at most half a hop.
         """
         burst = float(self.curves.mail_burst(_WORD)) / (2 * BURST)
         return min(burst, float(self.curves.hop(_WORD)) / 2)
@@ -192,7 +191,7 @@ class Touched:
 
 
 class _Line(NamedTuple):
-    """The cores that hold a line, and the core that had it last."""
+    """A cache line: the cores whose caches hold it, and the core that accessed it last."""
 
     holders: frozenset[int]
     last: int

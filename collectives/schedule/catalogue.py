@@ -41,13 +41,13 @@ def parse(text: str) -> tuple[str, dict[str, object]]:
     Raises Unsupported for a value that is no number and no list of numbers like 4x4.
     """
     name, *pairs = text.split(":")
-    given: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or key in given:
+        if not equals or key in parameters:
             raise Unsupported(f"{text!r}: {pair!r} is not one key=value; write name:key=value")
-        given[key] = _value(text, value)
-    return name, given
+        parameters[key] = _value(text, value)
+    return name, parameters
 
 
 def _value(text: str, value: str) -> object:
@@ -129,11 +129,11 @@ def compositions(collective: str) -> list[str]:
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     """An algorithm's parameters except the rank count; those of a composition are of its parts."""
-    found: dict[str, inspect.Parameter] = {}
+    known: dict[str, inspect.Parameter] = {}
     for stage in _stages(collective, name):
-        found |= inspect.signature(algorithm(*stage)).parameters
-    found.pop("n")
-    return found
+        known |= inspect.signature(algorithm(*stage)).parameters
+    known.pop("n")
+    return known
 
 
 def check_parameter(
@@ -159,11 +159,11 @@ def check(
     name: str,
     nranks: int,
     root: int,
-    given: Mapping[str, object],
+    values: Mapping[str, object],
     known: Mapping[str, inspect.Parameter],
 ) -> None:
     """Raise Unsupported for wrong parameters, fewer than 1 rank, or a root that is no rank."""
-    for key, value in given.items():
+    for key, value in values.items():
         check_parameter(name, key, value, known)
     if nranks < 1:
         raise Unsupported(f"{nranks} ranks; at least 1 is needed")
@@ -171,29 +171,30 @@ def check(
         raise Unsupported(f"root {root} is not a rank; there are {nranks}, from 0")
 
 
-def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
     """An algorithm's own schedule, in vector form; arguments and errors as for `build`."""
     known = parameters(collective, name)
-    pack = given.pop("pack", None)
+    pack = values.pop("pack", None)
     if pack not in (None, 0, 1):
         raise Unsupported(f"{name}: pack must be 0 or 1, not {pack!r}")
-    check(name, nranks, root, given, known)
-    made = []
+    check(name, nranks, root, values, known)
+    parts = []
     for stage in _stages(collective, name):
-        own = inspect.signature(algorithm(*stage)).parameters
-        mine = {key: value for key, value in given.items() if key in own}
-        if "root" in own:
-            mine["root"] = root
-        made.append(algorithm(*stage)(nranks, **mine))
-    schedule = made[0] if len(made) == 1 else then(*made)
+        accepted = inspect.signature(algorithm(*stage)).parameters
+        own = {key: value for key, value in values.items() if key in accepted}
+        if "root" in accepted:
+            own["root"] = root
+        parts.append(algorithm(*stage)(nranks, **own))
+    schedule = parts[0] if len(parts) == 1 else then(*parts)
     if pack is not None:
-        schedule, given = replace(schedule, packed=bool(pack)), {**given, "pack": pack}
-    said = {"root": root, **given} if "root" in known else given
-    return named(schedule, name, **said)
+        schedule, values = replace(schedule, packed=bool(pack)), {**values, "pack": pack}
+    if "root" in known:
+        values = {"root": root, **values}
+    return named(schedule, name, **values)
 
 
-def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
-    """A placed schedule of an algorithm by name, with the parameters ``given``.
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
+    """A placed schedule of an algorithm by name. ``values`` are parameters that it must know.
 
     A name like ``halving+ring`` is one algorithm after the other: a reduce-scatter and an
     all-gather, or a reduce and a broadcast, form an all-reduce. Every algorithm has the parameter
@@ -201,4 +202,4 @@ def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: ob
     message. Raises Unsupported for an unknown name or parameter, or a rank count that the algorithm
     does not support.
     """
-    return place(draft(collective, name, nranks, root=root, **given), spec(collective), root)
+    return place(draft(collective, name, nranks, root=root, **values), spec(collective), root)

@@ -16,13 +16,13 @@ def digest(schedule: Schedule) -> str:
 
     Name and parameters are not included, so two ways to write one algorithm have one digest.
     """
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     head = (schedule.nranks, schedule.nchunks, schedule.scratch, schedule.vector, schedule.packed)
-    found.update(repr(tuple(map(int, head))).encode())
+    sha.update(repr(tuple(map(int, head))).encode())
     for step in schedule.steps:
         table = np.ascontiguousarray(step.moves().table, "<i4")
-        found.update(f"step {table.shape[1]}".encode())
-        found.update(table.data)
+        sha.update(f"step {table.shape[1]}".encode())
+        sha.update(table.data)
     for held in schedule.held:
-        found.update(np.ascontiguousarray(held, "<i8").tobytes())
-    return found.hexdigest()[:_LENGTH]
+        sha.update(np.ascontiguousarray(held, "<i8").tobytes())
+    return sha.hexdigest()[:_LENGTH]

@@ -17,13 +17,13 @@ COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
 
 
-def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
+def describe_moves(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
     """The moves of a step as (sender, text), with adjacent chunks joined.
 
     ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
     False) slots have their buffers' names: ``→2 in[0] +out[5]``.
     """
-    found = []
+    texts = []
     names = [buffer.name.lower() for buffer in Buffer]
     # By columns, because a large schedule has millions of moves.
     for src, dst, sb, sc, db, dc, count, reduce in moves.joined().table.T.tolist():
@@ -33,15 +33,15 @@ def described(moves: Moves, vector: bool = True) -> list[tuple[int, str]]:
         else:
             into = f"{plus}{names[db]}[{_run(dc, count)}]"
             text = f"→{dst} {names[sb]}[{_run(sc, count)}] {into}"
-        found.append((src, text))
-    return found
+        texts.append((src, text))
+    return texts
 
 
 def _run(chunk: int, count: int) -> str:
     return str(chunk) if count == 1 else f"{chunk}-{chunk + count - 1}"
 
 
-def picture(schedule: Schedule, title: str, path: Path) -> None:
+def draw_schedule(schedule: Schedule, title: str, path: Path) -> None:
     """Draw ranks × steps into a file, with an arrow for each message; the suffix is the format.
 
     Raises what `figures.checked` does, and Unsupported for more messages than can be seen.
@@ -81,6 +81,7 @@ def picture(schedule: Schedule, title: str, path: Path) -> None:
 
 
 def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:
+    """From the sender at the step's start to the receiver at its end, with its chunks."""
     color = REDUCE if move.reduce else COPY
     start, end = (number, move.src), (number + 0.8, move.dst)
     style = {"arrowstyle": "-|>", "color": color, "linewidth": 1.1, "shrinkA": 1, "shrinkB": 1}

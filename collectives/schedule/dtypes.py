@@ -54,17 +54,17 @@ def dtype(name: str) -> np.dtype[Any]:
 
     Raises Unsupported with the list of names.
     """
-    found = (_NUMPY | _FLOAT8).get(canonical(name))
-    if found is None:
+    numpy_name = (_NUMPY | _FLOAT8).get(canonical(name))
+    if numpy_name is None:
         from busbar.arguments import unknown
 
         raise unknown("data type", name, (*DTYPES, *FLOAT8))
-    if found.startswith(("bfloat", "float8")):
+    if numpy_name.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, found))
+        other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, numpy_name))
         return other
-    return np.dtype(found)
+    return np.dtype(numpy_name)
 
 
 def limits(kind: np.dtype[Any]) -> Any:

@@ -34,7 +34,7 @@ class Slot(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A transfer: ``to`` becomes ``from``, or gains it if ``reduce``; ``src`` may be ``dst``."""
+    """Copy ``from_slot`` of rank ``src`` to ``to_slot`` of ``dst``; ``reduce``: add it there."""
 
     src: int
     dst: int
@@ -44,6 +44,17 @@ class Move(NamedTuple):
 
 
 _COLUMNS = ("src", "dst", "src_buffer", "src_chunk", "dst_buffer", "dst_chunk", "count", "reduce")
+
+
+class _Column:
+    """A column of `Moves` by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._row = _COLUMNS.index(name)
+
+    def __get__(self, moves: Moves, owner: type[Moves]) -> Column:
+        column: Column = moves.table[self._row]
+        return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +67,7 @@ class Moves:
     def of(cls, items: Iterable[Move]) -> Moves:
         """Make columns from single moves, in their order."""
         rows = [
-            (
-                m.src,
-                m.dst,
-                m.from_slot.buffer,
-                m.from_slot.chunk,
-                m.to_slot.buffer,
-                m.to_slot.chunk,
-                m.from_slot.count,
-                m.reduce,
-            )
+            (m.src, m.dst, *m.from_slot[:2], *m.to_slot[:2], m.from_slot.count, m.reduce)
             for m in items
         ]
         return cls(np.array(rows, np.int32).reshape(-1, len(_COLUMNS)).T)
@@ -85,48 +87,20 @@ class Moves:
                 src, dst, Slot(Buffer(sb), sc, count), Slot(Buffer(db), dc, count), bool(reduce)
             )
 
-    def _column(self, i: int) -> Column:
-        return np.asarray(self.table[i], np.int32)
-
-    @property
-    def src(self) -> Column:
-        """Sending ranks."""
-        return self._column(0)
-
-    @property
-    def dst(self) -> Column:
-        """Receiving ranks."""
-        return self._column(1)
-
-    @property
-    def src_buffer(self) -> Column:
-        """Buffers read."""
-        return self._column(2)
-
-    @property
-    def src_chunk(self) -> Column:
-        """First chunks read."""
-        return self._column(3)
-
-    @property
-    def dst_buffer(self) -> Column:
-        """Buffers written."""
-        return self._column(4)
-
-    @property
-    def dst_chunk(self) -> Column:
-        """First chunks written."""
-        return self._column(5)
-
-    @property
-    def count(self) -> Column:
-        """Chunks moved."""
-        return self._column(6)
+    # Columns: ranks that send and receive, buffers and first chunks read and written, chunks moved.
+    src = _Column("src")
+    dst = _Column("dst")
+    src_buffer = _Column("src_buffer")
+    src_chunk = _Column("src_chunk")
+    dst_buffer = _Column("dst_buffer")
+    dst_chunk = _Column("dst_chunk")
+    count = _Column("count")
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
         """True for moves that add the source to the destination."""
-        return np.not_equal(self._column(7), 0)
+        flags: NDArray[np.bool_] = self.table[7] != 0
+        return flags
 
     def replace(self, **columns: ArrayLike) -> Moves:
         """The same moves with some columns (by name) replaced."""
@@ -162,8 +136,7 @@ class Moves:
     def joined(self) -> Moves:
         """The same transfers with adjacent slots of a pair of ranks joined, pair by pair.
 
-        A pair's moves keep their order, so both ends join them alike, whatever other moves they
-        see.
+        A pair's moves keep their order, so both ends join them alike, whatever else they see.
         """
         if len(self) < 2:
             return self

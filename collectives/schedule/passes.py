@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import lcm
 
@@ -88,24 +88,27 @@ def then(*schedules: Schedule) -> Schedule:
 
 def _joined(parts: Sequence[Sequence[Step]]) -> Sequence[Step]:
     """Concatenate steps, with signatures that are unique to their part."""
+
+    def tag(part: int, signature: Hashable) -> Hashable:
+        return None if signature is None else (part, signature)
+
     if any(isinstance(part, Steps) for part in parts):
         return Steps(
-            replace(run, signature=None if run.signature is None else (i, run.signature))
+            replace(run, signature=tag(i, run.signature))
             for i, part in enumerate(parts)
             for run in _runs(part)
         )
-    return tuple(_tagged(step, i) for i, part in enumerate(parts) for step in part)
+    return tuple(
+        replace(step, signature=tag(i, step.signature))
+        for i, part in enumerate(parts)
+        for step in part
+    )
 
 
 def _runs(steps: Sequence[Step]) -> Sequence[StepRun]:
     if isinstance(steps, Steps):
         return steps.runs
     return [StepRun(1, lambda i, one=step: one.make(), step.signature) for step in steps]  # type: ignore[misc]
-
-
-def _tagged(step: Step, part: int) -> Step:
-    """A step with a signature that also names its part, so that other parts' signatures differ."""
-    return step if step.signature is None else replace(step, signature=(part, step.signature))
 
 
 def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:

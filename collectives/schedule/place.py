@@ -5,6 +5,11 @@ uses scratch for the rest. Chunks that one move carries together stay adjacent. 
 rank copies its ``in`` to its working slots; after them it copies its result to ``out``. Most of
 these local copies are never executed, since `collectives.execution.lower` reads the data at its
 source.
+
+`pack` makes one message of everything a pair of ranks exchanges in a step: fewer messages for more
+copies. The sender gathers chunks that are not adjacent in scratch, and the receiver scatters them.
+The copies are local, so `collectives.execution.lower` delays them, and data that is scattered only
+to be gathered again is copied once.
 """
 
 from __future__ import annotations
@@ -17,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import ScheduleError
-from collectives.schedule.layout import Layout
+from collectives.schedule.layout import Layout, Slots
 from collectives.schedule.moves import Buffer, Column, Moves, moves
-from collectives.schedule.pack import pack
 from collectives.schedule.schedule import Schedule, Step
 from collectives.schedule.spec import Collective
 
@@ -34,6 +38,87 @@ _GATHERED = 1 << 22
 # Up to so many pairs of rank and chunk have a table; otherwise the used ones are searched.
 _TABLED = 1 << 24
 _WRITTEN, _FOLLOWS, _FLAGS = 1, 2, 2
+
+
+class _Room:
+    """Scratch that every rank needs in addition to the schedule's own."""
+
+    def __init__(self, schedule: Schedule, layout: Layout) -> None:
+        self.slots = Slots(layout)
+        self.size = self.slots.size[Buffer.SCRATCH].copy()
+        # The chunks of fresh slots, in the order of ranks, and each rank's number of them.
+        self._fresh: list[tuple[Numbers, Numbers]] = []
+        self._own = [schedule.scratch_chunks(rank) for rank in range(schedule.nranks)]
+
+    def take(self, ranks: Numbers, counts: Numbers) -> Numbers:
+        """Allocate runs of ``counts`` fresh slots on ``ranks``; returns each run's first slot."""
+        order = np.argsort(ranks, kind="stable")
+        ends = np.cumsum(counts[order])
+        taken = np.bincount(ranks, counts, len(self.size)).astype(np.int64)
+        first = np.empty(len(ranks), np.int64)
+        first[order] = ends - counts[order] - (np.cumsum(taken) - taken)[ranks[order]]
+        first += self.size[ranks]
+        self.size += taken
+        return first
+
+    def stand(self, ranks: Numbers, slots: Numbers, chunks: Numbers) -> None:
+        """Record which vector chunks fresh slots stand for."""
+        order = np.lexsort((slots, ranks))
+        self._fresh.append((chunks[order], np.bincount(ranks, minlength=len(self.size))))
+
+    def held(self) -> tuple[Numbers, ...]:
+        """The chunks of every rank's scratch."""
+        pieces = [np.split(chunks, np.cumsum(n)[:-1]) for chunks, n in self._fresh]
+        return tuple(
+            np.concatenate([own, *(piece[rank] for piece in pieces)]).astype(np.int64)
+            for rank, own in enumerate(self._own)
+        )
+
+
+def _scattered(m: Moves, nranks: int) -> NDArray[np.bool_]:
+    """True for moves of pairs of ranks that exchange more than one message."""
+    one = m.remote().joined()
+    pairs, times = np.unique(_pair(one, nranks), return_counts=True)
+    return np.isin(_pair(m, nranks), pairs[times > 1])
+
+
+def _pair(m: Moves, nranks: int) -> Numbers:
+    return m.src.astype(np.int64) * nranks + m.dst
+
+
+def _packed(m: Moves, room: _Room) -> list[Step]:
+    """Split a step into gathering, messages and scattering."""
+    nranks = len(room.size)
+    theirs = _scattered(m, nranks)
+    if not theirs.any():
+        return [Step.fixed(m)]
+    several = m.where(theirs)
+    several = Moves(several.table[:, np.argsort(_pair(several, nranks), kind="stable")])
+    unit = several.unit()
+    pairs, first, counts = np.unique(_pair(unit, nranks), return_index=True, return_counts=True)
+    src, dst = np.divmod(pairs, nranks)
+    # For each pair the sender's slots come first, then the receiver's.
+    at = room.take(np.stack([src, dst], axis=1).ravel(), np.repeat(counts, 2))
+    out, into = at[0::2], at[1::2]
+    inside = np.arange(len(unit)) - np.repeat(first, counts)
+    left, came = np.repeat(out, counts) + inside, np.repeat(into, counts) + inside
+    chunks = room.slots.stands[room.slots.read(unit)]
+    ends = np.concatenate([unit.src, unit.dst]).astype(np.int64)
+    room.stand(ends, np.concatenate([left, came]), np.tile(chunks, 2))
+    gather = unit.replace(dst=unit.src, dst_buffer=Buffer.SCRATCH, dst_chunk=left, reduce=0)
+    spread = unit.replace(src=unit.dst, src_buffer=Buffer.SCRATCH, src_chunk=came)
+    scratch = {"src_buffer": Buffer.SCRATCH, "dst_buffer": Buffer.SCRATCH}
+    messages = moves(src, dst, out, to=into, count=counts, **scratch)
+    return [Step.fixed(p) for p in (gather, Moves.concat([m.where(~theirs), messages]), spread)]
+
+
+def pack(schedule: Schedule, layout: Layout) -> Schedule:
+    """A placed schedule in which no pair of ranks exchanges more than one message per step."""
+    room = _Room(schedule, layout)
+    steps = [new for step in schedule.steps for new in _packed(step.moves(), room)]
+    return replace(
+        schedule, steps=tuple(steps), scratch=int(room.size.max(initial=0)), held=room.held()
+    )
 
 
 def _check(m: Moves, schedule: Schedule, number: int) -> None:
@@ -76,24 +161,24 @@ def _marked(m: Moves, nchunks: int) -> list[Numbers]:
     ]
 
 
-def _joined(found: Sequence[Numbers]) -> Numbers:
+def _joined(marked: Sequence[Numbers]) -> Numbers:
     """The marked keys without duplicates, each with all its flags."""
-    every = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *marked]))
     keys = every >> _FLAGS
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     return np.bitwise_or.reduceat(every, first) if len(first) else every
 
 
 def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
-    found: list[Numbers] = []
+    gathered: list[Numbers] = []
     many = 0
     for number, m in enumerate(steps):
         _check(m, schedule, number)
-        found += _marked(m, schedule.nchunks)
-        many += len(found[-1]) + len(found[-2])
+        gathered += _marked(m, schedule.nchunks)
+        many += len(gathered[-1]) + len(gathered[-2])
         if many > _GATHERED:
-            found, many = [_joined(found)], 0
-    every = _joined(found)
+            gathered, many = [_joined(gathered)], 0
+    every = _joined(gathered)
     return _Uses(every >> _FLAGS, every & _WRITTEN > 0, every & _FOLLOWS > 0)
 
 
@@ -135,12 +220,12 @@ class _Homes:
         self._in, self._out = (_Held.of(layout, b) for b in (Buffer.IN, Buffer.OUT))
         self._choose(uses)
         rank, chunk = np.divmod(uses.keys, layout.nchunks or 1)
-        mine = self._buffer == Buffer.SCRATCH
-        count = np.bincount(rank[mine], minlength=layout.nranks)
+        in_scratch = self._buffer == Buffer.SCRATCH
+        count = np.bincount(rank[in_scratch], minlength=layout.nranks)
         first = np.cumsum(count) - count
-        self._slot[mine] = np.arange(mine.sum()) - np.repeat(first, count)
+        self._slot[in_scratch] = np.arange(in_scratch.sum()) - np.repeat(first, count)
         #: The chunks of each rank's scratch, in order.
-        self.held = tuple(np.split(chunk[mine], first[1:]))
+        self.held = tuple(np.split(chunk[in_scratch], first[1:]))
 
     def _choose(self, uses: _Uses) -> None:
         """Choose a buffer for each run of chunks that stay together; scratch slots follow later."""
@@ -174,18 +259,18 @@ class _Homes:
         at = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         return np.where(self._keys[at] == keys, at, _NOWHERE)
 
-    def _ends(self, ranks: Column, chunks: Column) -> tuple[Column, Column]:
+    def _slots_of(self, ranks: Column, chunks: Column) -> tuple[Column, Column]:
         at = self._find(ranks.astype(np.int64) * self._nchunks + chunks)
         return self._buffer[at], self._slot[at]
 
     def step(self, m: Moves) -> Moves:
         """A step's moves with slots instead of chunks."""
-        read, write = self._ends(m.src, m.src_chunk), self._ends(m.dst, m.dst_chunk)
+        read, write = self._slots_of(m.src, m.src_chunk), self._slots_of(m.dst, m.dst_chunk)
         return m.replace(
             src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
         )
 
-    def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
+    def _working_slots(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
         """Buffer and slot where ranks work on chunks; of chunks without moves, those in ``out``."""
         slot = held.find(keys)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
@@ -196,14 +281,14 @@ class _Homes:
 
     def before(self) -> Moves:
         """The copies from ``in`` to the working slots."""
-        buffer, slot = self._of(self._out, self._in.key)
+        buffer, slot = self._working_slots(self._out, self._in.key)
         wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
         columns = (self._in.rank, buffer, self._in.place, slot)
         return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
 
     def after(self) -> Moves:
         """The copies from the working slots to ``out``."""
-        buffer, slot = self._of(self._out, self._out.key)
+        buffer, slot = self._working_slots(self._out, self._out.key)
         wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
         columns = (self._out.rank, buffer, self._out.place, slot)
         return _copies(None, Buffer.OUT, *(column[wanted] for column in columns))
@@ -246,17 +331,17 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     if not schedule.vector:
         return schedule
     layout = Layout.of(schedule, spec, root)
-    kept = _kept(schedule)
-    every = kept or (step.moves() for step in schedule.steps)
+    moves_of_steps = _moves_of_steps(schedule)
+    every = moves_of_steps or (step.moves() for step in schedule.steps)
     homes = _Homes(_used(every, schedule), layout)
     before, after = ([Step.fixed(m)] if len(m) else [] for m in (homes.before(), homes.after()))
 
     def placed(step: Step) -> Step:
         return Step(lambda: homes.step(step.make()))
 
-    steps = list(map(placed, schedule.steps)) if kept is None else []
-    while kept:  # drop moves that have been placed
-        steps.append(Step.fixed(homes.step(kept.pop(0))))
+    steps = list(map(placed, schedule.steps)) if moves_of_steps is None else []
+    while moves_of_steps:  # what has been placed is no longer needed
+        steps.append(Step.fixed(homes.step(moves_of_steps.pop(0))))
     done = replace(
         schedule,
         steps=(*before, *steps, *after),
@@ -267,13 +352,13 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     return pack(done, Layout.of(done, spec, root)) if schedule.packed else done
 
 
-def _kept(schedule: Schedule) -> list[Moves] | None:
+def _moves_of_steps(schedule: Schedule) -> list[Moves] | None:
     """All steps' moves, or None if they are too many to keep."""
-    found: list[Moves] = []
+    every: list[Moves] = []
     many = 0
     for step in schedule.steps:
-        found.append(step.moves())
-        many += len(found[-1])
+        every.append(step.moves())
+        many += len(every[-1])
         if many > _KEPT:
             return None
-    return found
+    return every

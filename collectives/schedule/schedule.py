@@ -53,8 +53,8 @@ class Step:
 
     def moves(self, rank: int | None = None) -> Moves:
         """All moves of the step, or those that touch ``rank``, always in the same order."""
-        made = self.make()
-        return made if rank is None else made.touching(rank)
+        every = self.make()
+        return every if rank is None else every.touching(rank)
 
 
 @dataclass(frozen=True)

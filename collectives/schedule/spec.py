@@ -68,11 +68,11 @@ class Collective:
 
     def holders(self, nranks: int, root: int) -> list[list[int]]:
         """For each part the ranks whose ``in`` holds it: the contributions to its result."""
-        found: list[list[int]] = [[] for _ in range(self.parts(nranks))]
+        holders: list[list[int]] = [[] for _ in range(self.parts(nranks))]
         for rank in range(nranks):
             for part in self.inputs(nranks, rank, root):
-                found[part].append(rank)
-        return found
+                holders[part].append(rank)
+        return holders
 
     def partners(self, nranks: int, rank: int) -> tuple[int, int]:
         """(to, from): the rank that needs this rank's one part, and the rank whose part it needs.

@@ -1,5 +1,5 @@
-// The kernels that plans enqueue between messages, for one element type and operation. Set where
-// this is compiled: BUSBAR_ELEMENT (`Float`, …) and BUSBAR_OPERATION (`kSum`, …).
+// The kernels that plans enqueue between messages, for one element type and operation. The compiler is
+// called with BUSBAR_ELEMENT (`Float`, …) and BUSBAR_OPERATION (`kSum`, …).
 #include "between.cuh"
 
 #define BUSBAR_KERNEL extern "C" __global__ void __launch_bounds__(512)
@@ -24,8 +24,8 @@ BUSBAR_KERNEL differ(u64 given, u64 tile, u64 n, u64 period, u64 count) {
     busbar::differ<Element>(given, tile, n, period, count, Share(Team{}));
 }
 
-// Hold the stream back until the host opens: until the word has reached the number, or for so many
-// nanoseconds at most, so that no failure of the host leaves the GPU spinning; `late` tells of it.
+// Holds the stream until the host has raised the word to the number. After `limit` nanoseconds it gives
+// up and sets `late`, so that the GPU does not spin for ever if the host fails.
 BUSBAR_KERNEL gate(const volatile unsigned* word, unsigned number, u64 limit,
                    volatile unsigned* late) {
     const u64 start = busbar::nanoseconds();

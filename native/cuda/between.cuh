@@ -1,4 +1,4 @@
-// What plans enqueue between messages: joining what has arrived, averages, and counting wrong
+// Work that plans enqueue between messages: reductions of received data, averages, and counts of wrong
 // elements for checks. All threads of a launch share the work.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace busbar {
 
-struct Share {  // which thread of all blocks' this is, and how many there are
+struct Share {  // the number of this thread among all blocks' threads, and how many there are
     u64 me, all;
 
     BUSBAR_DEVICE explicit Share(const Team& team)
@@ -14,8 +14,8 @@ struct Share {  // which thread of all blocks' this is, and how many there are
           all(u64(team.teams()) * team.members()) {}
 };
 
-// out = first joined with K sources, each of which may be out: all are read before it is written.
-// `wide`: all begin alike within 16 bytes, `head` elements before the first whole 16.
+// out = the reduction of `first` and K sources; `out` may be one of them, because all are read before
+// it is written. `wide`: all addresses have the same offset in 16 bytes, `head` elements before its end.
 template <class F, int op, int K>
 BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 n, u64 head, bool wide,
                           const Share& share) {
@@ -31,7 +31,7 @@ BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 n, u64 h
         for (int k = 0; k < K; ++k) sum.template add<op>(Lanes<F>::of(read[k]));
         store_pack(out + at, sum.packed());
     }
-    // What lies before the first and after the last 16 bytes; all of it where nothing is aligned.
+    // The elements before the first and after the last whole 16 bytes; all elements without `wide`.
     const u64 before = wide ? head : 0, inside = packs * Lanes<F>::count;
     for (u64 i = share.me; i < n - inside; i += share.all) {
         const u64 at = (i < before ? i : inside + i) * F::size;
@@ -57,7 +57,7 @@ BUSBAR_DEVICE void reduce(u64 out, u64 first, const u64 (&from)[8], u64 sources,
     }
 }
 
-// Sums become averages: single elements up to a multiple of 16 bytes, packs, and single ones again.
+// Turns sums into averages: single elements up to a multiple of 16 bytes, packs, single elements.
 template <class F>
 BUSBAR_DEVICE void divide(u64 out, u64 by, u64 n, const Share& share) {
     const u64 before = (16 - out % 16) % 16 / F::size, head = before < n ? before : n;
@@ -74,7 +74,7 @@ BUSBAR_DEVICE void divide(u64 out, u64 by, u64 n, const Share& share) {
     }
 }
 
-// How many elements differ, bit by bit, from a tile that repeats: added to the word at `count`.
+// Adds to the word at `count` how many elements differ in any bit from a repeated tile.
 template <class F>
 BUSBAR_DEVICE void differ(u64 given, u64 tile, u64 n, u64 period, u64 count, const Share& share) {
     u64 at = share.me % period, wrong = 0;

@@ -1,7 +1,7 @@
-// Element types inside 16 bytes and alone, and how two elements are joined: what all kernels share.
+// Element types, alone or packed in 16 bytes, and how two elements are reduced; used by all kernels.
 //
-// Floats of two bytes and one are joined in float and rounded once, to nearest even; integers wrap
-// around as NumPy's do; NaN goes through min and max.
+// Floats of one or two bytes are reduced in float and rounded once, to nearest even; integers wrap
+// around as in NumPy; min and max with a NaN give NaN.
 #pragma once
 
 #include "platform.cuh"
@@ -10,7 +10,7 @@ namespace busbar {
 
 enum Operation { kSum, kProd, kMin, kMax, kAverage };
 
-// A type is its bits in memory, what it is joined in, and the way to there and back.
+// An element type: its bits in memory, the wider type for arithmetic, and both conversions.
 template <class B, class W>
 struct Element {
     using Bits = B;
@@ -40,7 +40,7 @@ struct Bfloat16 : Element<unsigned short, float> {  // the upper half of a float
         return static_cast<Bits>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
     }
 };
-// The eight-bit floats saturate: what is beyond the largest number becomes it.
+// The eight-bit floats saturate: a value beyond the largest number becomes the largest number.
 struct Float8E4M3 : Element<unsigned char, float> {
     BUSBAR_DEVICE static Wide widen(Bits bits) { return e4m3_to_float(bits); }
     BUSBAR_DEVICE static Bits narrow(Wide v) { return float_to_e4m3(v); }
@@ -58,7 +58,7 @@ struct Double : Element<u64, double> {
     BUSBAR_DEVICE static Bits narrow(Wide v) { return as_bits(v); }
 };
 
-// Sums and products of integers are taken without a sign: wrapping is defined there.
+// Sums and products of integers are computed unsigned: there, wrapping is defined.
 BUSBAR_DEVICE float wrapping(float v) { return v; }
 BUSBAR_DEVICE double wrapping(double v) { return v; }
 template <class T>
@@ -75,7 +75,7 @@ BUSBAR_DEVICE T join(T a, T b) {
     else return (a > b || a != a) ? a : b;
 }
 
-// Integers are rounded down, also below zero; the divisor may be no number of one byte.
+// Integers are rounded down, also negative ones; the divisor may be too large for one byte.
 BUSBAR_DEVICE float quotient(float v, u64 by) { return v / static_cast<float>(by); }
 BUSBAR_DEVICE double quotient(double v, u64 by) { return v / static_cast<double>(by); }
 template <class T>
@@ -84,7 +84,7 @@ BUSBAR_DEVICE T quotient(T v, u64 by) {
     return static_cast<T>(found * divisor > sum ? found - 1 : found);
 }
 
-// The elements of 16 bytes, ready to be joined.
+// The elements of 16 bytes, widened for arithmetic.
 template <class F>
 struct Lanes {
     static constexpr int count = 16 / F::size;
@@ -132,7 +132,7 @@ struct Lanes {
     }
 };
 
-// The bits of one element, for what no whole 16 bytes cover.
+// The bits of one element, for elements outside whole 16 bytes.
 template <class F>
 BUSBAR_DEVICE typename F::Bits load_one(u64 at) {
     return *pointer<const typename F::Bits>(at);

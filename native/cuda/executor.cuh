@@ -1,20 +1,21 @@
-// Carries a rank's plan out: waits on words in this GPU's memory that peers write, passes over the
-// memory of all, signals into the peers' memory.
+// Executes a rank's plan: waits on words in this GPU's memory that peers write, does passes over the
+// memory of all ranks, and writes signals into the peers' memory.
 //
-// A team (a block) does its part of every pass and waits for the same team of other ranks only, so
+// A team (a block) does its part of every pass and waits only for the same team of other ranks. So
 // there is no barrier among the blocks of a GPU, but all teams of all ranks must be resident at
-// once. What is signalled only grows: an iteration raises it by `stride`, and each team counts its own
-// iterations in memory, so the same launch may be repeated, from a captured graph too. Signals are
-// released and waits acquire at system scope; a team's barrier stands between them and its passes.
+// once. Signals are numbers that only grow: an iteration raises them by `stride`, and each team counts
+// its iterations in memory, so the same launch may be repeated, also from a captured graph. Signals are
+// stores with release, waits are loads with acquire, both at system scope; a barrier of the team
+// separates them from its passes.
 #pragma once
 
 #include "pass.cuh"
 
 namespace busbar {
 
-constexpr u32 kPolls = 256;  // polls of a word between two looks at everything else
+constexpr u32 kPolls = 256;  // polls of a word between two checks for failures
 
-// Why waiting for a peer is vain, as far as can be seen; `kNone` where it may still come.
+// The reason why waiting for a peer is useless; `kNone` if its signal may still come.
 BUSBAR_DEVICE u64 vain(const u64* plan, u64 peer, u64& start) {
     if (load_acquire(plan[kClaim])) return kFailed;
     if (load_acquire(plan[kStatus] + 8 * kStop)) return kStopped;
@@ -24,7 +25,7 @@ BUSBAR_DEVICE u64 vain(const u64* plan, u64 peer, u64& start) {
     return now - start > plan[kDeadline] ? kLate : kNone;
 }
 
-// The first team to give up says why to the host, and that this rank has failed to all others.
+// The first team that gives up writes the reason for the host, and tells all ranks of this failure.
 BUSBAR_DEVICE void give_up(const u64* plan, u64 reason, u64 peer) {
     if (!claim(plan[kClaim])) return;
     const u64 status = plan[kStatus];
@@ -42,7 +43,7 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u32 team
         relax();
         if (polls % kPolls) continue;
         const u64 reason = vain(plan, peer, start);
-        // It may have done its part just before it left.
+        // The peer may have done its part just before it left.
         if (reason == kNone || load_acquire(at) >= need) continue;
         give_up(plan, reason, peer);
         return false;
@@ -50,7 +51,7 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u32 team
     return true;
 }
 
-// Whether all that a record waits for has come; the team's earlier passes are complete then too.
+// Waits for all signals that a record needs, and for the whole team; false if one cannot come.
 BUSBAR_DEVICE bool wait_all(const u64* plan, const Record& record, u64 done, const Team& team) {
     bool lost = false;
     for (u64 i = team.member(); i < record.nwaits() && !lost; i += team.members())
@@ -58,7 +59,7 @@ BUSBAR_DEVICE bool wait_all(const u64* plan, const Record& record, u64 done, con
     return !team.any(lost);
 }
 
-// Tells those who wait for this record; what the whole team did before is seen by them.
+// Signals the ranks that wait for this record; they then see everything that the team wrote before.
 BUSBAR_DEVICE void signal_all(const u64* plan, const Record& record, u64 done, const Team& team) {
     if (!record.nsignals()) return;
     team.together();
@@ -67,7 +68,7 @@ BUSBAR_DEVICE void signal_all(const u64* plan, const Record& record, u64 done, c
         store_release(record.signals()[i] + 8 * plan[kRanks] * team.number(), value);
 }
 
-// The whole plan, of so many words.
+// Executes the whole plan; `words`: its length.
 template <class F, int op>
 BUSBAR_DEVICE void program(const u64* far, u64 words, const Team& team) {
     const u64* plan = team.near(far, words);

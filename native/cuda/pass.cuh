@@ -1,5 +1,5 @@
-// One pass: every target becomes the reduction of all sources, in one reading of each. An average's
-// sums are divided by the number of sources, which the host makes sure are all ranks'.
+// One pass: writes the reduction of all sources to every target and reads each source once. For an
+// average the sum is divided by the number of sources; the host ensures that these are all ranks.
 #pragma once
 
 #include "elements.cuh"
@@ -12,12 +12,12 @@ namespace busbar {
 template <class F>
 constexpr int kDepth = F::size < 4 ? F::size : 4;
 constexpr int kCopyDepth = 4;
-// Sources that are read at once where a thread has one pack of each: loads of peers' memory take
-// long, and so wait for none of each other. More would not fit the registers.
+// Sources read at once if a thread has one pack of each: loads from peers' memory take long, so several
+// are in flight together. More would not fit the registers.
 constexpr int kAhead = 4;
 
-// `depth` packs that lie `step` bytes apart, of all sources, added in the sources' order. All
-// sources are read before any target is written.
+// Reduces `depth` packs of all sources, `step` bytes apart, in the order of the sources. All sources
+// are read before any target is written.
 template <class F, int op, int depth, int ahead>
 BUSBAR_DEVICE void reduce_packs(const Places& to, const Places& from, u64 at, u64 step) {
     Lanes<F> sum[depth];
@@ -28,7 +28,7 @@ BUSBAR_DEVICE void reduce_packs(const Places& to, const Places& from, u64 at, u6
         Pack read[ahead][depth];
         BUSBAR_UNROLL
         for (int k = 0; k < ahead; ++k) {
-            // Beyond the last source it is read again, and not added.
+            // After the last source, the last source is read again and not added.
             const u64 source = from[s + k < from.n ? s + k : from.n - 1] + at;
             BUSBAR_UNROLL
             for (int d = 0; d < depth; ++d) read[k][d] = load_pack(source + d * step);
@@ -82,7 +82,7 @@ BUSBAR_DEVICE void one_element(const Places& to, const Places& from, u64 at) {
     for (u64 t = 0; t < to.n; ++t) store_one<F>(to[t] + at, bits);
 }
 
-// Bytes by which all places lie behind a multiple of 16, or 16 where they do not agree.
+// The offset of all addresses from a multiple of 16 bytes; 16 if the offsets differ.
 BUSBAR_DEVICE u64 skew(const Places& to, const Places& from) {
     const u64 first = to[0] & 15;
     for (u64 t = 1; t < to.n; ++t)
@@ -118,8 +118,8 @@ BUSBAR_DEVICE void pass(const Places& to, const Places& from, u64 count, const T
         one_element<F, op>(to, from, j * size);
 }
 
-// The team's part of a record's pass: parts are whole packs, counted from the pass's begin, so that
-// a team finds the same elements in every pass of that size.
+// The team's part of a record's pass. Parts are whole packs, counted from the begin of the pass, so
+// that a team has the same elements in every pass of that size.
 template <class F, int op>
 BUSBAR_DEVICE void pass_part(const Record& record, const Team& team) {
     const u64 count = record.count(), teams = team.teams();

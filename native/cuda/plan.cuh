@@ -1,9 +1,9 @@
 // One rank's plan as the flat 64-bit words that the executor reads; written by
 // collectives/execution/ipc/plan.py, which has the same numbers.
 //
-// A plan is a header and then records. A record is waits, one pass over memory, and signals:
-// record 0 only says that the rank has entered the iteration, the last one only waits until nobody
-// touches the rank's memory any more, those between are the rank's passes in their order.
+// A plan is a header, then records. A record has waits, one pass over memory, and signals. Record 0
+// only signals that the rank has entered the iteration. The last record only waits until no other rank
+// uses this rank's memory any more. The records between are the rank's passes in order.
 #pragma once
 
 #include "platform.cuh"
@@ -13,24 +13,24 @@ namespace busbar {
 enum Header {
     kRecords,      // how many records
     kRanks,        // how many ranks
-    kStride,       // by how much one iteration raises what this rank signals
-    kIterations,   // address of a word per team: iterations that it has completed
-    kWords,        // address of [team][rank]: what each rank has signalled to this one
+    kStride,       // by how much one iteration raises the signals of this rank
+    kIterations,   // address of a word per team: iterations that the team has completed
+    kWords,        // address of [team][rank]: the last signal of each rank to this one
     kGone,         // address of a word per rank: whether it has left (1) or failed (2)
-    kClaim,        // address of a word: set by the first team that gives up
-    kStatus,       // address of pinned words of the host: see `Status`
-    kDeadline,     // nanoseconds that one wait may take
-    kTell,         // where in the plan the ranks' addresses are to which a failure is reported
-    kIndex,        // where in the plan the records' positions are listed
+    kClaim,        // address of a word that the first team that gives up sets
+    kStatus,       // address of pinned words in the host's memory: see `Status`
+    kDeadline,     // longest time of one wait in nanoseconds
+    kTell,         // where in the plan the addresses are to report a failure to each rank
+    kIndex,        // where in the plan the positions of the records are
     kHeader
 };
 
-// What the host reads when a plan has failed, and how it stops one that waits.
+// Words that the host reads after a plan has failed; with `kStop` it stops a plan that waits.
 enum Status { kReason, kPeer, kStop, kStatusWords };
 enum Reason { kNone, kDied, kLeft, kLate, kFailed, kStopped };
 
-// A wait is (peer, its stride, what it adds). A place is (address, 0), or for staging (address of
-// the first team's, bytes from one team's to the next's).
+// A wait is (peer, the peer's stride, the number added to it). A place is (address, 0), or for staging
+// memory (address for the first team, bytes from one team's memory to the next team's).
 constexpr u64 kWaitWords = 3, kPlaceWords = 2;
 enum RecordHeader { kCount, kMark, kWaits, kSignals, kTargets, kSources, kRecordHeader };
 
@@ -38,7 +38,7 @@ enum RecordHeader { kCount, kMark, kWaits, kSignals, kTargets, kSources, kRecord
 struct Places {
     const u64* at;
     u64 n;
-    u64 moving;  // bytes from a place's begin to the team's part of it
+    u64 moving;  // bytes from the begin of a place to the team's part
     u64 team;
 
     BUSBAR_DEVICE u64 operator[](u64 i) const {

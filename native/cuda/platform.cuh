@@ -1,9 +1,9 @@
-// What our kernels ask of the machine: a team of threads, 16-byte accesses, conversions of small
+// The machine-dependent part of our kernels: a team of threads, 16-byte accesses, conversions of small
 // floats, words with system-wide order, a clock.
 //
-// Two machines: a GPU, where a team is a block, and the host, where threads stand in for a block's
-// so that the same source can be tested without a GPU. No header is needed on a GPU, for the
-// run-time compiler comes without any.
+// There are two machines: a GPU, where a team is a block, and the host, where a team is some threads,
+// so that the same source can be tested without a GPU. The code for GPUs includes no header, because
+// the run-time compiler has none.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -17,11 +17,11 @@ namespace busbar {
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-struct alignas(16) Pack {  // 16 bytes: what one access moves
+struct alignas(16) Pack {  // 16 bytes, the size of one access
     u32 word[4];
 };
 
-// All that a plan names is global memory: this GPU's, a peer's, or pinned memory of the host.
+// All addresses of a plan are global memory: this GPU's, a peer's, or pinned memory of the host.
 BUSBAR_DEVICE u64 global(u64 at) {
     u64 found;
     asm("cvta.to.global.u64 %0, %1;" : "=l"(found) : "l"(at));
@@ -32,7 +32,7 @@ BUSBAR_DEVICE T* pointer(u64 at) {
     return static_cast<T*>(__cvta_global_to_generic(global(at)));
 }
 BUSBAR_DEVICE Pack load_pack(u64 at) {
-    // Never through the read-only path: other GPUs write these bytes while this kernel runs.
+    // Never through the read-only cache: other GPUs write these bytes while this kernel runs.
     Pack p;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
@@ -59,7 +59,7 @@ BUSBAR_DEVICE u32 float_to_half(float f) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
-// Eight-bit floats, from compute capability 8.9 on. PTX converts two at once: the other one is 0.
+// Eight-bit floats, from compute capability 8.9 on. PTX converts two at once; the second one is 0.
 BUSBAR_DEVICE float e4m3_to_float(u32 e) {
     u32 pair;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<unsigned short>(e)));
@@ -91,7 +91,7 @@ BUSBAR_DEVICE u64 load_acquire(u64 at) {
 BUSBAR_DEVICE void store_release(u64 at, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(v) : "memory");
 }
-// Whether this caller is the first to set a word of this GPU's memory.
+// Sets a word of this GPU's memory; true for the first caller only.
 BUSBAR_DEVICE bool claim(u64 at) { return atomicCAS(reinterpret_cast<u64*>(at), 0ull, 1ull) == 0; }
 BUSBAR_DEVICE u64 nanoseconds() {
     u64 t;
@@ -105,10 +105,10 @@ struct Team {  // a block
     BUSBAR_DEVICE u32 members() const { return blockDim.x; }
     BUSBAR_DEVICE u32 number() const { return blockIdx.x; }
     BUSBAR_DEVICE u32 teams() const { return gridDim.x; }
-    // Everyone is here, and what each wrote is seen by all; whether anyone said yes.
+    // A barrier of the team, after which each thread sees the others' writes; true if any `mine` is.
     BUSBAR_DEVICE bool any(bool mine) const { return __syncthreads_or(mine) != 0; }
     BUSBAR_DEVICE void together() const { __syncthreads(); }
-    // Words that all read again and again, brought near in one go where they are few.
+    // A copy in shared memory of words that all threads read often; the words themselves if too many.
     BUSBAR_DEVICE const u64* near(const u64* words, u64 count) const {
         constexpr u64 room = 1024;
         __shared__ u64 copy[room];

@@ -1,4 +1,4 @@
-// The host as our kernels' machine: for tests of their logic, not for speed (see platform.cuh).
+// The host version of platform.cuh: for tests of the kernels' logic, not for speed.
 #pragma once
 
 #include <sched.h>
@@ -55,7 +55,7 @@ inline u32 float_to_half(float f) {
     if (m < 0x38800000u) return sign | (as_bits(as_float(m) + as_float(0x3f000000u)) - 0x3f000000u);
     return sign | ((m + 0xc8000fffu + ((m >> 13) & 1u)) >> 13);
 }
-inline float e4m3_to_float(u32 e) {  // a half with another bias; NaN is all ones, infinity none
+inline float e4m3_to_float(u32 e) {  // a half with another bias; all ones is NaN, and there is no infinity
     const float wide = half_to_float((e & 0x80u) << 8 | (e & 0x7fu) << 7) * 256;
     return (e & 0x7fu) == 0x7fu ? as_float(0x7fc00000u) : wide;
 }
@@ -86,7 +86,7 @@ inline u64 nanoseconds() {
 }
 inline void relax() { sched_yield(); }
 
-struct Meeting {  // what the threads that stand in for one block share
+struct Meeting {  // shared by the threads of one team
     explicit Meeting(u32 members) : gate(members) {}
     std::barrier<> gate;
     std::atomic<bool> said = false;

@@ -16,15 +16,15 @@ namespace busbar {
 
 namespace {
 
-constexpr double kSeconds = 0.1;  // between two questions whether to end
+constexpr double kSeconds = 0.1;  // between two calls of `interrupted`
 constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
-// The most tests of a request before the core is given away. One after a yield that let somebody else
-// run (it took longer than kSwitch seconds), and twice as many after every one that was vain.
+// The most tests of a request before a yield. There is one test after a yield that let another process
+// run (it took longer than kSwitch seconds), and twice as many after every vain yield.
 constexpr int kSpins = 256;
 constexpr double kSwitch = 0.7e-6;
-// Seconds that a rank sleeps where ranks outnumber the cores and a yield was in vain: whom it waits
-// for may belong to another scheduling group (another host's ranks, say), which a yield skips. It is
-// woken for a word, and not for a message of MPI.
+// Seconds that a rank sleeps after a vain yield if there are more ranks than cores: the rank that it
+// waits for may be in another scheduling group (ranks of another emulated host), which a yield skips.
+// A word in shared memory wakes it; a message of MPI does not.
 constexpr double kWordNap = 1e-3, kMessageNap = 1e-4;
 
 void nap() {
@@ -57,7 +57,7 @@ public:
     void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
 
 protected:
-    // Others may have the core meanwhile.
+    // Other ranks may use the core meanwhile.
     void until(double time) const override {
         while (now() < time) sched_yield();
     }
@@ -91,13 +91,13 @@ private:
         int flag = 0;
         kept(as<int(int, int, Handle, int*, void*)>(c.function)(c.from, 0, comm_, &flag, status_), c.to);
     }
-    // What a word shows at a step of this iteration.
+    // The value of a word at a step of this iteration.
     std::uint64_t mark(const MpiCall& c) const {
         return done_ * static_cast<std::uint64_t>(c.receives) + static_cast<std::uint64_t>(c.sends);
     }
     static Word& word(const MpiCall& c) { return *static_cast<Word*>(c.source); }
-    // A blocking wait of MPI would hear of no signal, and keep the core. `rest`: called where a yield
-    // was in vain.
+    // MPI's blocking wait would not react to signals and would keep the core. `rest` is called after a
+    // vain yield.
     template <class Done, class Rest>
     void wait(int peer, Done done, Rest rest) {
         if (done()) return;
@@ -192,7 +192,7 @@ private:
     std::vector<MpiCall> list_;
     void* barrier_;
     Handle comm_;
-    const Watch* watch_;  // of the ranks that share memory; null: there are none
+    const Watch* watch_;  // for the ranks that share memory; null: there are none
     std::function<bool()> interrupted_;
     const Kernels& kernels_ = kernels();
     std::uint64_t done_ = 0;  // iterations

@@ -1,11 +1,11 @@
-// Calls of an MPI library that this process has loaded already, by the addresses of its functions:
-// its collectives, or a schedule's messages with what is done between them. Between ranks of one host
-// a message may be a word in shared memory that its sender raises, after which the receiver reads the
-// sender's buffer.
+// Calls functions of an MPI library that this process has already loaded, by their addresses: a
+// collective of the library, or the messages of a schedule and the copies and reductions between them.
+// Between ranks of one host a message may be a word in shared memory: the sender raises the word, then
+// the receiver reads the sender's buffer.
 //
-// No header of an MPI is needed, so one build serves every MPI: what differs between them is whether
-// handles are int (MPICH and its kin) or pointers (Open MPI, the MPI ABI), and which arguments a call
-// has is the standard's (MPI 4.1, chapters 3 and 6).
+// No MPI header is needed, so one build works with every MPI. The libraries differ in their handles:
+// int (MPICH and its derivatives) or pointers (Open MPI, the MPI ABI). The arguments of each call are
+// those of the standard (MPI 4.1, chapters 3 and 6).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace busbar {
 
-// Calls with the same arguments, and work inside a rank.
+// MPI functions that have the same arguments share a shape; the other shapes are work inside a rank.
 enum class Shape : int {
     reduction,         // MPI_Allreduce, MPI_Reduce_scatter_block
     rooted_reduction,  // MPI_Reduce
@@ -32,11 +32,11 @@ enum class Shape : int {
     wait,              // MPI_Test of the request at `source`, until it is complete
     one_sided,         // MPI_Put, MPI_Get; `receives`: the displacement, `op`: the window
     flush,             // MPI_Win_flush
-    await,             // until the word at `source` shows step `sends` of `receives`; MPI_Iprobe meanwhile
-    progress,          // MPI_Iprobe once, so that MPI goes on beside long work
-    publish,           // the word at `source` shows step `sends` of `receives`
+    await,             // waits until the word at `source` has step `sends` of `receives`; calls MPI_Iprobe
+    progress,          // MPI_Iprobe once, so that MPI makes progress during long work
+    publish,           // sets the word at `source` to step `sends` of `receives`
     copy,
-    reduce,  // `sends` elements of `source` and `other`; `type` and `op` are the kernels' own
+    reduce,  // `sends` elements of `source` and `other`; `type` and `op`: numbers of kernels.hpp
     shapes,
 };
 
@@ -45,13 +45,13 @@ struct MpiCall {
     void* function;  // null for work inside a rank or in shared memory
     void *source, *other, *target;
     std::int64_t sends, receives;  // elements; bytes of a copy
-    int to, from;                  // the root, or where a message goes to and comes from (MPI_ANY_SOURCE)
+    int to, from;                  // the root, or the destination and the source of a message
     std::uint64_t type, op;        // handles
-    // Of `variable`: the ranks' counts and displacements to send, then those to receive.
+    // For `variable`: counts and displacements of every rank to send, then those to receive.
     std::vector<int> parts;
 };
 
-// Thrown when a call gives another code than MPI_SUCCESS. `peer`: whose message failed, or -1.
+// Thrown when a call does not return MPI_SUCCESS. `peer`: the other rank of the message, or -1.
 struct CallFailed {
     int code;
     int peer = -1;
@@ -59,16 +59,16 @@ struct CallFailed {
 
 class Calls : public Timed {
 public:
-    // For a trace: carries out calls `from` to `to` alone.
+    // For a trace: makes only the calls `from` to `to`.
     virtual void part(std::size_t from, std::size_t to) = 0;
-    // Whether the request of a `wait` is complete; it is then over.
+    // Whether the request of a `wait` is complete; if so, the wait is done, too.
     virtual bool test(std::size_t index) = 0;
-    // The iteration of which parts were carried out is over.
+    // Ends the iteration whose calls were made with `part`.
     virtual void end() = 0;
 };
 
-// `wide`: handles are pointers. `watch`: of the ranks that share memory, null where none do.
-// `interrupted` is asked several times a second.
+// `wide`: handles are pointers. `watch`: for the ranks that share memory; null if there are none.
+// `interrupted` is called several times a second.
 std::unique_ptr<Calls> calls(
     std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
     const Watch* watch, std::function<bool()> interrupted);

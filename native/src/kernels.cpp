@@ -1,4 +1,4 @@
-// Picks the kernels for this CPU at run time, so that one wheel serves every machine.
+// Picks the kernels for this CPU at run time, so that one wheel works on every machine.
 #include "kernels.hpp"
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // Element-wise passes over memory: one pass reads every source and writes every target.
 //
-// Knows nothing of ranks, flags or schedules. The same source is compiled for several instruction
-// sets (kernels_*.cpp); `kernels()` picks the best that this CPU runs, once.
+// There are no ranks, flags or schedules here. The same source is compiled for several instruction
+// sets (kernels_*.cpp); `kernels()` picks the best one that this CPU supports, once.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ enum class Op : int { sum, prod, min, max };
 inline constexpr int kTypes = 10;
 inline constexpr int kOps = 4;
 
-// A target and whether to store non-temporally (worth it where nobody reads it soon).
+// A target, and whether its stores are non-temporal (faster where nobody reads the data soon).
 struct Target {
     void* at;
     bool stream;
 };
 
-// Targets become the reduction of the sources, element by element. A target may be a source, at
-// the same position; anything else must not overlap. With one source this is a copy.
+// Writes the reduction of the sources, element by element, to every target. A target may be the same
+// memory as a source; no other overlap is allowed. With one source this is a copy.
 struct Pass {
     const Target* targets;
     int ntargets;
@@ -39,12 +39,6 @@ struct Kernels {
     const char* name;  // the instruction set
     void (*reduce[kTypes][kOps])(const Pass&);
     void (*copy)(const Pass&);  // one source; count is in bytes
-    // Sum of all 64-bit words: a read that the compiler cannot drop. For the roofline probe.
-    unsigned long long (*read)(const void* at, std::size_t nbytes);
-    void (*fill)(void* at, std::size_t nbytes, bool stream);
-    // Reads and writes every byte where it lies, and changes none.
-    void (*update)(void* at, std::size_t nbytes);
-
     // A pass over elements of a type.
     void carry_out(Type type, Op op, const Pass& p) const {
         if (p.nsources == 1) copy({p.targets, p.ntargets, p.sources, 1, p.count * size_of(type)});
@@ -54,7 +48,7 @@ struct Kernels {
 
 // The best kernels for this CPU.
 const Kernels& kernels();
-// Those of a name ("avx512", "avx2", "plain"), or null where this build or this CPU lacks them.
+// The kernels of that name ("avx512", "avx2", "plain"); null if this build or this CPU lacks them.
 const Kernels* kernels(const char* name);
 
 }  // namespace busbar

@@ -1,4 +1,4 @@
-// What every kernels_*.cpp includes before it switches an instruction set on.
+// Every kernels_*.cpp includes this file before it enables an instruction set.
 #pragma once
 
 #include <bit>
@@ -10,11 +10,11 @@
 
 #include "kernels.hpp"
 
-// The iterations of a loop do not depend on each other even where pointers may be equal.
+// Tells the compiler that the iterations of a loop are independent even if pointers may be equal.
 #if defined(__clang__)
 #define BUSBAR_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define BUSBAR_INDEPENDENT _Pragma("GCC ivdep")
 #endif
-// For lambdas whose every call is to be instructions of its own.
+// For lambdas that must be inlined at every call.
 #define BUSBAR_INLINE __attribute__((always_inline))

@@ -1,4 +1,4 @@
-// The kernels themselves, included once per instruction set, after that set was switched on.
+// The kernels themselves, included once per instruction set, after that set was enabled.
 //
 // Plain loops that the compiler vectorises. Everything sits in an unnamed namespace, and standard
 // headers are included before the instruction set changes, so that no inline function compiled for
@@ -11,15 +11,15 @@
 namespace busbar {
 namespace {
 
-// A block of a pass that needs more than registers: it stays in the first-level cache between
-// reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
+// Bytes of a block, for a pass that needs more than registers: the block stays in the first-level
+// cache after the sources are read until the targets are written. One page: prefetchers stop there.
 constexpr std::size_t kBlockBytes = 4096;
-// The same for many places that are stored non-temporally by strips of one line or less: memory takes
-// longer runs in one place after another faster. Strips of two lines (AVX-512) are long enough.
+// The same if strips of one cache line or less would store to many places non-temporally: memory is
+// faster with longer runs in one place after another. Strips of two lines (AVX-512) are long enough.
 constexpr std::size_t kFarBlockBytes = 16384;
 constexpr bool kShortStrips = kManyStrip * kVector <= 64;
 
-// to[i] = source 0 [i] joined with up to three more; `to` may be any of them.
+// to[i] = the reduction of two to four sources at i; `to` may be one of the sources.
 template <class F, Op op, int n>
 inline void fuse(typename F::Value* to, const typename F::Value* const* s, std::size_t count) {
     using V = typename F::Value;
@@ -41,7 +41,7 @@ inline void fuse_few(
     else fuse<F, op, 4>(to, s, count);
 }
 
-// wide[i] joined with up to four sources; `first` starts from the first source instead.
+// Reduces up to four sources into wide[i]; with `first`, wide[i] is overwritten, not read.
 template <class F, Op op>
 inline void gather_wide(
     typename F::Wide* wide, const typename F::Value* const* s, int n, std::size_t count,
@@ -89,13 +89,13 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
     }
 }
 
-// Two cache lines. Non-temporal strips begin at a multiple of it: those of 32-byte vectors that began
-// in the middle of a line left two lines half written, which to five targets and more took three to five
-// times as long.
+// Two cache lines. Non-temporal strips begin at a multiple of this. Strips of 32-byte vectors that
+// began in the middle of a line left two lines half written; with five targets or more they took three
+// to five times as long.
 constexpr std::size_t kPair = 128;
 
-// Bytes until the targets that are to be stored non-temporally are aligned for it; more than
-// there are when they never are together.
+// Bytes up to the first position where all targets with non-temporal stores are aligned to kPair;
+// `nbytes` if they are never aligned together.
 inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     std::size_t found = 0;
     bool any = false;
@@ -108,7 +108,7 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     return found;
 }
 
-// Whether strips are too short for what is to be stored non-temporally.
+// Whether strips are too short for the non-temporal stores of this pass.
 inline bool goes_by_blocks(const Pass& p) {
     return kShortStrips && streams(p) && (p.nsources > kFew || p.ntargets > kFew);
 }
@@ -118,7 +118,7 @@ inline void end(const Pass& p) {
     if (streams(p)) stream_fence();
 }
 
-// Elements `from` to `to`, block by block.
+// Reduces elements `from` to `to`, block by block.
 template <class F, Op op, std::size_t bytes = kBlockBytes>
 void blocks(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename F::Value;
@@ -190,37 +190,6 @@ void copy(const Pass& p) {
     end(p);
 }
 
-unsigned long long read(const void* at, std::size_t nbytes) {
-    const auto* p = static_cast<const unsigned long long*>(at);
-    unsigned long long sum = 0;
-    for (std::size_t i = 0; i < nbytes / sizeof(*p); ++i) sum += p[i];
-    return sum;
-}
-
-void fill(void* at, std::size_t nbytes, bool stream) {
-    alignas(64) static constexpr unsigned char zeros[kBlockBytes] = {};
-    auto* p = static_cast<unsigned char*>(at);
-    for (std::size_t i = 0; i < nbytes; i += kBlockBytes) {
-        const std::size_t n = nbytes - i < kBlockBytes ? nbytes - i : kBlockBytes;
-        if (stream) stream_copy(p + i, zeros, n);
-        else std::memset(p + i, 0, n);
-    }
-    stream_fence();
-}
-
-// Leaves the bytes as they are, which the compiler cannot know: the mask is only zero in fact.
-void update(void* at, std::size_t nbytes) {
-    using V = Vector<std::uint64_t>::type;
-    static volatile std::uint64_t nothing = 0;
-    const V mask = V{} + nothing;
-    auto* p = static_cast<unsigned char*>(at);
-    for (std::size_t i = 0; i + kStrip * sizeof(V) <= nbytes; i += kStrip * sizeof(V)) {
-        V x[kStrip];
-        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(p + i + k * sizeof(V)) | mask;
-        for (std::size_t k = 0; k < kStrip; ++k) store(p + i + k * sizeof(V), x[k]);
-    }
-}
-
 template <class F>
 constexpr void row(void (*(&to)[kOps])(const Pass&)) {
     to[int(Op::sum)] = reduce<F, Op::sum>;
@@ -230,7 +199,7 @@ constexpr void row(void (*(&to)[kOps])(const Pass&)) {
 }
 
 constexpr Kernels make(const char* name) {
-    Kernels k{name, {}, copy, read, fill, update};
+    Kernels k{name, {}, copy};
     row<Plain<std::int8_t>>(k.reduce[int(Type::int8)]);
     row<Plain<std::uint8_t>>(k.reduce[int(Type::uint8)]);
     row<Plain<std::int32_t>>(k.reduce[int(Type::int32)]);

@@ -1,4 +1,4 @@
-// Element types and how two elements are joined; part of kernels_impl.hpp, included once for every
+// Element types and how two elements are reduced; part of kernels_impl.hpp, included once for every
 // instruction set.
 
 namespace busbar {
@@ -32,7 +32,7 @@ struct Half {  // IEEE binary16, without help from the CPU; subnormals, infiniti
     using Wide = float;
     static float widen(std::uint16_t x) {
         const std::uint32_t magnitude = std::uint32_t(x & 0x7fffu) << 13;
-        // Moving the exponent by multiplication makes subnormals right; 31 must become 255.
+        // Multiplication scales the exponent, right for subnormals, too; exponent 31 must become 255.
         const float scaled = bits_to_float(magnitude) * bits_to_float(0x77800000u);
         const std::uint32_t special = magnitude | 0x7f800000u;
         const std::uint32_t u = magnitude >= 0x0f800000u ? special : float_to_bits(scaled);
@@ -53,7 +53,7 @@ struct Half {  // IEEE binary16, without help from the CPU; subnormals, infiniti
 
 template <Op op, class T>
 inline T join(T a, T b) {
-    if constexpr (op == Op::min) return (a < b || a != a) ? a : b;  // NaN goes through
+    if constexpr (op == Op::min) return (a < b || a != a) ? a : b;  // NaN stays NaN
     if constexpr (op == Op::max) return (a > b || a != a) ? a : b;
     if constexpr (std::is_integral_v<T>) {  // unsigned: wrapping is defined
         using U = std::conditional_t<(sizeof(T) < 4), unsigned, std::make_unsigned_t<T>>;

@@ -1,11 +1,11 @@
-// A register's worth of elements: loaded, joined, stored; part of kernels_impl.hpp, included once for
-// every instruction set.
+// Loads, reduces and stores as many elements as one register holds; part of kernels_impl.hpp, included
+// once for every instruction set.
 
 namespace busbar {
 namespace {
 
 template <class T>
-struct Vector {  // a register's worth of elements
+struct Vector {  // as many elements as one register holds
     typedef T type __attribute__((vector_size(kVector)));
 };
 
@@ -25,11 +25,11 @@ template <Op op, class V>
 inline V join_vectors(V a, V b) {
     if constexpr (op == Op::sum) return a + b;
     if constexpr (op == Op::prod) return a * b;
-    if constexpr (op == Op::min) return ((a < b) | (a != a)) ? a : b;  // NaN goes through
+    if constexpr (op == Op::min) return ((a < b) | (a != a)) ? a : b;  // NaN stays NaN
     if constexpr (op == Op::max) return ((a > b) | (a != a)) ? a : b;
 }
 
-// What registers compute with: sums and products of integers wrap around.
+// The type that registers compute in: sums and products of integers wrap around.
 template <class T, Op op>
 using Lane = typename std::conditional_t<
     std::is_integral_v<T> && (op == Op::sum || op == Op::prod), std::make_unsigned<T>,

@@ -1,4 +1,4 @@
-// The door for Python: maps memory, builds plans from tables (tables.hpp), runs them without the
+// The Python module: maps memory, builds plans from tables (tables.hpp), and runs them without the
 // interpreter's lock.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// A shared mapping of a file, where the kernel grants it in huge pages; unmapped when freed.
+// A shared mapping of a file, in huge pages if the kernel grants them; unmapped when freed.
 class Mapping {
 public:
-    // `fresh`: the file is new; its pages are taken here and now.
+    // `fresh`: the file is new; its pages are allocated here.
     Mapping(int fd, std::size_t nbytes, bool fresh) : nbytes_(nbytes) {
-        // Huge pages need an address at their multiple: reserve more, then map inside.
+        // Huge pages need an aligned address: reserve more, then map inside.
         const std::size_t room = nbytes + kHugePage;
         void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (reserved == MAP_FAILED) fail();
@@ -37,7 +37,7 @@ public:
             errno = error;
             fail();
         }
-        // A request: where it is refused, the pages are ordinary ones.
+        // Only a request: if it fails, the pages are ordinary ones.
         madvise(at_, nbytes, MADV_HUGEPAGE);
         if (fresh) take();
     }
@@ -49,9 +49,9 @@ public:
     }
 
 private:
-    // Touches every page from here, so that it lies near; in huge pages where possible. A page
-    // touched in each tells the kernel which NUMA node to collapse it on. MADV_COLLAPSE (Linux
-    // 6.1) gives huge pages also where the system does not hand them out for shared memory.
+    // Touches every page, so that it is allocated on this NUMA node; in huge pages if possible: one
+    // touched page in each tells the kernel the node for the whole. MADV_COLLAPSE (Linux 6.1) makes
+    // huge pages even if the system does not allocate them for shared memory.
     void take() {
         auto* p = static_cast<volatile char*>(at_);
         for (std::size_t i = 0; i < nbytes_; i += kHugePage) p[i] = 0;
@@ -78,7 +78,7 @@ std::unique_ptr<Plan> direct(
     Rows<Wait> all(waits);
     auto mine = rows.list<Task>(
         rows.left(), [&](const TaskRow& r) { return task_of(r, at, all); });
-    // What no task waits for is waited for at the end.
+    // Waits that belong to no task are done at the end.
     auto exits = all.list<Wait>(all.left());
     return std::make_unique<Direct>(
         watch, lines_at(lines), Type(type), Op(op), std::move(mine), std::move(exits),
@@ -115,15 +115,7 @@ std::unique_ptr<Plan> eager(
     return std::make_unique<Eager>(watch, lines_at(lines), Type(type), Op(op), std::move(found));
 }
 
-std::unique_ptr<Plan> sweep(
-    Watch& watch, std::uintptr_t lines, int kind, std::uintptr_t source, std::uintptr_t target,
-    std::size_t nbytes, bool stream) {
-    return std::make_unique<Sweep>(
-        watch, lines_at(lines), Sweep::Kind(kind), reinterpret_cast<std::byte*>(source),
-        reinterpret_cast<std::byte*>(target), nbytes, stream);
-}
-
-// Asked while waiting: lets Python's signal handlers run, and says whether one of them raised.
+// Called during waits: runs Python's pending signal handlers; returns whether one of them raised.
 bool interrupted() {
     const py::gil_scoped_acquire lock;
     return PyErr_CheckSignals() != 0;
@@ -155,7 +147,7 @@ void reduce(
         {to.data(), static_cast<int>(to.size()), from.data(), static_cast<int>(from.size()), count});
 }
 
-// An exception of Python that stands for a struct which C++ throws: `raise` sets it.
+// A Python exception for a struct that C++ throws; `raise` sets it.
 template <class Thrown, void (*raise)(PyObject*, const Thrown&)>
 void offer_exception(py::module_& m, const char* name) {
     static PyObject* kind =
@@ -177,7 +169,7 @@ void raise_failure(PyObject* kind, const Failure& f) {
 
 void raise_call(PyObject* kind, const CallFailed& f) { PyErr_SetObject(kind, py::make_tuple(f.code, f.peer).ptr()); }
 
-// What `Timed::spans` gives, as two arrays.
+// The result of `Timed::spans` as two arrays.
 py::tuple spans(
     Timed& timed, int n, const std::vector<double>& at, bool loop, double slower) {
     Timed::Spans result;
@@ -191,7 +183,7 @@ py::tuple spans(
     return py::make_tuple(array(result.first), array(result.second));
 }
 
-// What `Plan::traced` gives, as tuples: load, peer, bytes, step, begin, end.
+// The result of `Plan::traced` as tuples: load, peer, bytes, step, begin, end.
 py::list traced(Plan& plan) {
     std::vector<Access> found;
     {
@@ -250,7 +242,6 @@ PYBIND11_MODULE(_core, m) {
         "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
         "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "await", "progress", "publish",
         "copy", "reduce");
-    m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
     m.def("core_hz", &core_hz);
     m.def("isas", [] {
@@ -259,8 +250,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 13;  // what native/__init__.py expects: raised whenever Python needs more
-    m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
+    m.attr("INTERFACE") = 13;  // checked by native/__init__.py: raise it when Python needs more
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);
 }

@@ -59,20 +59,9 @@ void Plan::join(std::byte* to, const std::byte* a, const std::byte* b, std::size
     kernels_.carry_out(type_, op_, {&target, 1, sources, 2, count});
 }
 
-void Sweep::run() {
-    const Target target{target_, stream_};
-    const void* source = source_;
-    if (kind_ == Kind::read) sink_ = kernels_.read(source_, nbytes_);
-    if (kind_ == Kind::write) kernels_.fill(target_, nbytes_, stream_);
-    if (kind_ == Kind::copy) kernels_.copy({&target, 1, &source, 1, nbytes_});
-    if (kind_ == Kind::update) kernels_.update(target_, nbytes_);
-    watch_.arrive(exit_gate(), watch_.rank());
-    watch_.wait_all(exit_gate(), ++done_);
-}
-
-// What a rank's progress word shows once it has done a task in a round of this iteration. An iteration
-// counts one for having begun, and one for every task in every round, whether or not it has a
-// window then.
+// The value of a rank's progress word when the rank has done a task in a round of this iteration. An
+// iteration counts one for its begin and one for every task in every round, even if the task has no
+// window in that round.
 std::uint64_t Direct::mark(int rank, std::int64_t round, std::int64_t task) const {
     const std::uint64_t tasks = static_cast<std::uint64_t>(ntasks_[static_cast<std::size_t>(rank)]);
     const std::uint64_t marks = 1 + tasks * static_cast<std::uint64_t>(how_.nwindows + how_.depth);
@@ -126,7 +115,7 @@ void Direct::run() {
 
 namespace {
 
-// A part's word says who took it last, on which core, and in which iteration, counted from 1.
+// The word of a part has the rank that last claimed it, its core, and the iteration, counted from 1.
 constexpr int kRankBits = 12, kCoreBits = 12;
 constexpr std::uint64_t kRanks = std::uint64_t{1} << kRankBits, kCores = std::uint64_t{1} << kCoreBits;
 
@@ -152,7 +141,7 @@ void WorkSharing::run() {
     watch_.arrive(entry_gate(), me);
     watch_.wait_all(entry_gate(), done_ + 1);
     const auto core = static_cast<std::uint64_t>(sched_getcpu()) % kCores;
-    // First what was done on this core in the iteration before: its caches may still hold some of it.
+    // First the parts that this core did in the iteration before: its caches may still hold their data.
     for (const bool any : {false, true})
         for (int i = 0; i < size; ++i) {
             const int part = (me + i) % size;

@@ -1,8 +1,8 @@
 // Executes one rank's part of any schedule over memory that all ranks map.
 //
-// `Direct`: a rank's own tasks read and write the ranks' buffers where they lie; which task waits for
-// which was worked out beforehand. `Eager`: small messages go through mailboxes beside their flag, one
-// cache line each way. `WorkSharing`: tasks that belong to no rank, done by whoever has a core. Every
+// `Direct`: the tasks of a rank read and write the buffers of all ranks in place; Python has worked out
+// which task waits for which. `Eager`: small messages go through mailboxes, next to their flag, one
+// cache line each way. `WorkSharing`: tasks belong to no rank; any rank that has a core does them. Every
 // plan counts the bytes that it loads from other ranks' memory and stores into it.
 #pragma once
 
@@ -18,45 +18,45 @@ namespace busbar {
 
 struct Place {
     std::byte* at;
-    bool fixed;   // staging: the same bytes in every window
-    bool stream;  // a target to be stored non-temporally
-    int rank = -1;  // whose memory it is; -1: not counted
+    bool fixed;   // staging memory: the same bytes for every window
+    bool stream;  // a target with non-temporal stores
+    int rank = -1;  // the rank whose memory it is; -1: bytes are not counted
 };
 
 struct Wait {
     std::int32_t peer;
-    std::int64_t task;  // done when the peer has done this task; -1: when it has begun
+    std::int64_t task;  // waits until the peer has done this task; -1: until it has begun
     std::int64_t stage = 0;  // of that task
 };
 
 struct Task {
-    bool publish;       // whether anyone waits for it
+    bool publish;       // whether another rank waits for it
     std::size_t count;  // elements
     std::vector<Place> targets, sources;
     std::vector<Wait> waits;
-    // Stage s of window w is done in round w + s, with all others of that round: between a task and
-    // what another rank does with its result lies a round of other work, so few waits are long.
+    // Round w + s does stage s of window w, beside other stages of other windows. So another rank uses
+    // the result of a task one round of other work later, and few waits are long.
     std::int64_t stage = 0;
 };
 
 constexpr int kGates = 3;
-// Progress of every rank, the gates, their arrivals.
+// Lines for the progress of every rank, the gates, and the arrivals at the gates.
 constexpr std::size_t control_lines(int size) {
     return static_cast<std::size_t>((1 + kGates) * size + kGates);
 }
-// A number for every rank, on lines that one rank alone writes.
+// Lines for one number per rank; only one rank writes these lines.
 constexpr std::size_t traffic_lines(int size) {
     return (static_cast<std::size_t>(size) * sizeof(std::uint64_t) + sizeof(Line) - 1) / sizeof(Line);
 }
-// Lines that a plan shares, beside mailboxes: control, then for every rank the bytes that it has loaded
-// from each rank's memory, then for every rank those that it has stored into each rank's.
+// Lines that the ranks of a plan share, without mailboxes: the control lines, then for every rank the
+// bytes that it has loaded from each rank's memory, then the bytes that it has stored into each.
 constexpr std::size_t plan_lines(int size) {
     return control_lines(size) + 2 * static_cast<std::size_t>(size) * traffic_lines(size);
 }
 
-// A rank's own access to another rank's memory, or its message through a mailbox: what a trace shows.
-// `step`: the number of the pass, or of the step of mailboxes. A load begins when the rank is ready
-// for it, which may be before the peer is.
+// An entry of a trace: this rank's access to another rank's memory, or its message through a mailbox.
+// `step`: the number of the pass, or of the step of messages. A load begins when this rank is ready
+// for it, which may be before the peer is ready.
 struct Access {
     bool load;
     int peer;
@@ -69,12 +69,12 @@ class Plan : public Timed {
 public:
     Plan(Watch& watch, Line* lines, Type type, Op op);
     void barrier() override;
-    // Carries the operation out once, and tells of every access.
+    // Runs the operation once and returns every access.
     std::vector<Access> traced();
 
 protected:
     const Watch& watch_;
-    Line* lines_;  // as `plan_lines` says
+    Line* lines_;  // `plan_lines` of them
     const Kernels& kernels_;
     Type type_;
     Op op_;
@@ -85,13 +85,13 @@ protected:
         const int size = watch_.size();
         return {lines_[size + which].word, lines_ + (which + 1) * size + kGates};
     }
-    // Where accesses are kept, in the order in which they end; null: they are not looked at.
+    // Accesses are appended here, in the order in which they end; null: not traced.
     std::vector<Access>* trace_ = nullptr;
-    // The time where a trace wants it, else 0.
+    // The time if accesses are traced, else 0.
     double seen() const { return trace_ ? now() : 0; }
-    // One task, or elements `from` on of it.
+    // Does `count` elements of a task, starting at `from`.
     void carry_out(const Task& task, std::size_t from, std::size_t count);
-    // `to` becomes what two operands give.
+    // Writes the reduction of `a` and `b` to `to`.
     void join(std::byte* to, const std::byte* a, const std::byte* b, std::size_t count) const;
     void until(double time) const override { watch_.until(time); }
     // Counts bytes that this rank has stored into another rank's memory.
@@ -107,32 +107,9 @@ private:
     std::vector<const void*> sources_;
 };
 
-// A sweep over the rank's own memory, for the roofline probe: done when every rank is done.
-class Sweep : public Plan {
-public:
-    enum class Kind { read, write, copy, update };
-    Sweep(
-        Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target,
-        std::size_t nbytes, bool stream)
-        : Plan(watch, lines, Type::uint64, Op::max),
-          kind_(kind),
-          source_(source),
-          target_(target),
-          nbytes_(nbytes),
-          stream_(stream) {}
-    void run() override;
-
-private:
-    Kind kind_;
-    std::byte *source_, *target_;
-    std::size_t nbytes_;
-    bool stream_;
-    volatile unsigned long long sink_ = 0;
-};
-
-// How a rank goes through its tasks. `window`: elements of a window; window by window, so that a task
-// finds in cache what the one before it left. `depth`: the highest stage of any rank's task. `gates`:
-// ranks that wait for all others wait for a count of arrivals instead.
+// How a rank goes through its tasks. `window`: elements of a window; tasks are done window by window, so
+// that a task finds the result of the task before it in cache. `depth`: the highest stage of any rank's
+// task. `gates`: a rank that waits for all others waits for a count of arrivals, not for each rank.
 struct Rounds {
     std::int64_t window, nwindows, depth;
     bool gates, enter_all, exit_all;
@@ -154,7 +131,7 @@ public:
 private:
     std::uint64_t mark(int rank, std::int64_t round, std::int64_t task) const;
     void await(const Wait& wait, std::int64_t window);
-    // Keeps what a task has just accessed.
+    // Adds the accesses of a task to the trace.
     void look_at(const Task& task, std::size_t count, std::int64_t index, double ready);
 
     std::vector<Task> tasks_;
@@ -165,38 +142,38 @@ private:
 
 using Part = std::vector<Task>;
 
-// Independent parts of the work, each done by any rank that holds a core. For ranks that outnumber
-// the cores and pass them on by yielding: a rank then needs a core once in an iteration, to leave
-// this one and enter the next.
+// Independent parts of the work, each done by any rank that is on a core. For more ranks than cores,
+// where ranks yield the cores to each other: each rank then needs a core only once per iteration, to
+// leave this one and enter the next.
 class WorkSharing : public Plan {
 public:
-    // `parts`: as many as ranks.
+    // `parts`: one per rank.
     WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts)
         : Plan(watch, lines, type, op), parts_(std::move(parts)) {}
     void run() override;
 
 private:
-    // Whether this rank, and nobody else, is to do a part in this iteration. `any`: also when it was
-    // done on another core last.
+    // Claims a part for this rank; false if another rank has it in this iteration. Without `any`, only
+    // a part that was last done on this core.
     bool claim(int part, std::uint64_t core, bool any) const;
-    // Who does or did a part last.
+    // The rank that last claimed a part.
     int holder(int part) const;
 
     std::vector<Part> parts_;
 };
 
-struct Copy {  // inside the rank: target becomes source, or gains it
+struct Copy {  // inside the rank: `source` is copied to `target`, or reduced into it
     std::byte *target, *source;
     std::size_t count;
     bool reduce;
 };
 
-struct EagerMessage {  // a mailbox of two halves, used in turn; a half is a word and then the elements
+struct EagerMessage {  // a mailbox has two halves, used in turn; a half is a word, then elements
     int peer;
     std::byte* mailbox;
     std::size_t stride;  // bytes of a half
-    std::byte* span;     // what is sent, or what receives
-    std::byte* other;    // when received: what it is joined with, null for a plain message
+    std::byte* span;     // the send buffer or the receive buffer
+    std::byte* other;    // of a receive: the operand to reduce with; null: plain message
     std::size_t count;
 };
 
@@ -220,8 +197,8 @@ private:
     void receive(const EagerMessage& message);
 
     std::vector<Exchange> steps_;
-    // Iterations that each peer is known to have completed: a mailbox may be filled again when what
-    // it held two iterations ago was taken. A peer's message says so for free.
+    // Iterations that each peer is known to have completed. A half of a mailbox may be filled again when
+    // the peer has taken the message of two iterations ago; a message from the peer proves that, too.
     std::vector<std::uint64_t> known_;
 };
 

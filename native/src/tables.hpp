@@ -1,5 +1,5 @@
-// Tables that Python hands over. A table is a NumPy structured array; its row is declared here and
-// offered as a dtype.
+// Tables that Python passes in. A table is a NumPy structured array; the type of its rows is declared
+// here, and Python gets it as a dtype.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -15,8 +15,8 @@ namespace busbar {
 
 namespace py = pybind11;
 
-// Rows of tables. Addresses are numbers, and of whatever a row has several it says how many: they
-// are the next ones of their own table.
+// Rows of tables. Addresses are integers. If a row has several places, waits or messages, it has only
+// their count: they are the next rows of their own table.
 struct TaskRow {
     bool publish;
     std::int64_t count, stage;
@@ -50,12 +50,12 @@ struct CallRow {
     std::uint64_t type, op;
 };
 
-// Reads a table's rows one after the other and refuses to go past the end.
+// Reads the rows of a table one after the other; throws at the end of the table.
 template <class Row>
 class Rows {
 public:
     Rows() = default;
-    // Nothing is converted: what is no array of such rows is refused.
+    // Nothing is converted: anything but an array of such rows is an error.
     explicit Rows(const py::object& table) {
         using Table = py::array_t<Row, py::array::c_style>;
         if (!py::isinstance<Table>(table)) throw py::type_error("a table of a plan has other rows");
@@ -83,7 +83,7 @@ inline std::byte* address(std::uint64_t at) { return reinterpret_cast<std::byte*
 
 inline Place place_of(const PlaceRow& r) { return {address(r.at), r.fixed, r.stream, r.rank}; }
 
-// In braces what is read comes in the order in which it is written.
+// Braces make C++ evaluate the reads in the order in which they are written.
 inline Task task_of(const TaskRow& r, Rows<PlaceRow>& places, Rows<Wait>& waits) {
     return {r.publish, static_cast<std::size_t>(r.count), places.list<Place>(r.targets, place_of),
             places.list<Place>(r.sources, place_of), waits.list<Wait>(r.waits), r.stage};
@@ -100,7 +100,7 @@ inline EagerMessage message_of(const MessageRow& r) {
 
 inline Line* lines_at(std::uintptr_t address) { return reinterpret_cast<Line*>(address); }
 
-// Offers every row as a dtype of the module.
+// Adds the dtype of every row type to the module.
 inline void offer_dtypes(py::module_& m) {
     PYBIND11_NUMPY_DTYPE(TaskRow, publish, count, stage, targets, sources, waits);
     PYBIND11_NUMPY_DTYPE(PlaceRow, at, rank, fixed, stream);

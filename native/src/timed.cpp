@@ -9,7 +9,7 @@
 namespace busbar {
 
 Timed::Spans Timed::spans(int n, const std::vector<double>& at, bool loop, double slower) {
-    constexpr int kSeldom = 64;  // so that looking costs a loop nothing
+    constexpr int kSeldom = 64;  // seldom, so that it does not slow the loop
     const std::size_t size = loop ? 1 : static_cast<std::size_t>(n);
     if (!at.empty() && at.size() != size)
         throw std::invalid_argument("a time for each begin, or none");
@@ -52,7 +52,7 @@ double core_hz() {
     for (int attempt = 0; attempt < kTries; ++attempt) {
         const double begin = now();
         for (int i = 0; i < kRounds; ++i) {
-            // Of registers: some processors do additions of constants ahead, for nothing.
+            // Adds registers: some processors do additions of constants early, at no cost.
 #if defined(__x86_64__)
             asm volatile(".rept 10\n\tadd %1, %0\n\t.endr" : "+r"(sum) : "r"(one) : "cc");
 #else

@@ -14,15 +14,15 @@ namespace busbar {
 
 namespace {
 
-constexpr double kPatience = 0.02;  // seconds between looks at the others' lives
+constexpr double kPatience = 0.02;  // seconds between checks that the other ranks live
 constexpr int kSpins = 4000;        // polls before giving the core away
-// Polls between looks at whether whoever is waited for is on this core, and so waits for it.
+// Polls between checks whether a missing rank was last on this core, and so cannot run.
 constexpr int kLook = 64;
-// Turns given away before sleeping. Ranks that share a core and have nothing to do pass it on: a
-// switch is cheaper than being put to sleep and woken (docs/shared-memory.md).
+// Yields before sleeping, for ranks that share a core: a yield costs less than to sleep and be woken
+// (docs/shared-memory.md).
 constexpr int kYields = 64;
-// Yields after which nobody else ran: the other ranks have the core of their own, sleep, or belong
-// to another scheduling group (a session each, as some launchers give them), whom a yield skips.
+// Vain yields (no other process ran) before sleeping: the others are on cores of their own, asleep, or
+// in another scheduling group, which a yield skips (some launchers start each rank in its own session).
 constexpr int kVain = 16;
 constexpr double kSwitch = 0.7e-6;  // seconds; a yield that took less was vain
 
@@ -123,7 +123,7 @@ void Watch::sleep(Word& word, std::uint64_t value, double seconds) const {
     word.sleepers.fetch_add(1);
     const std::uint64_t seen = word.value.load();
     if (seen < value) {
-        // Returns at once when the word is no longer what was seen, so no wake-up is lost.
+        // Returns at once if the word has changed since `seen`, so no wake-up is lost.
         syscall(SYS_futex, futex_of(word), FUTEX_WAIT, static_cast<std::uint32_t>(seen), &timeout,
                 nullptr, 0);
     }
@@ -138,7 +138,7 @@ void Watch::wake(Word& word) const {
 void Watch::check(
     Word& word, std::uint64_t value, const Missing& missing, double waited) const {
     if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
-    // Whoever ended without leaving is the cause, even where another is waited for.
+    // A rank whose process ended without leaving is the cause, even if another rank is missing.
     for (int r = 0; r < size(); ++r) {
         pollfd p{pidfds_[r], POLLIN, 0};
         if (p.fd >= 0 && poll(&p, 1, 0) > 0 && !life_[r].word.value.load())
@@ -148,7 +148,7 @@ void Watch::check(
         if (r == rank_ || !missing(r)) continue;
         const bool left = life_[r].word.value.load();
         if (!left && waited <= deadline_) continue;
-        // It may have done its part just before it left.
+        // The rank may have done its part just before it left.
         if (word.value.load() >= value) return;
         throw Failure{r, left ? Reason::left : Reason::late};
     }

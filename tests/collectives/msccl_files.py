@@ -66,7 +66,11 @@ def two(
 ) -> Algorithm:
     """Two gpus with a threadblock each that send to each other."""
     gpus = tuple(
-        Gpu(rank, chunks, chunks, s_chunks, (ThreadBlock(0, 1 - rank, 1 - rank, 0, tuple(steps)),))
+        Gpu(
+            rank,
+            {"i": chunks, "o": chunks, "s": s_chunks},
+            (ThreadBlock(0, 1 - rank, 1 - rank, 0, tuple(steps)),),
+        )
         for rank, steps in enumerate((first, second))
     )
     return Algorithm("two", "LL", 1, chunks, coll, False, outofplace, gpus)

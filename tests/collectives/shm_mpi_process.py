@@ -124,7 +124,7 @@ def check_trace(world: MpiWorld) -> None:
         assert all(one.start <= one.end for one in found)
         counts = world.gather([sum(nbytes for _, nbytes in one) for one in (sends, far)])
         everything, over_mpi = (sum(one) for one in zip(*counts, strict=True))
-        assert transport.said == {"shm_bytes": everything - over_mpi, "mpi_bytes": over_mpi}
+        assert transport.action_facts == {"shm_bytes": everything - over_mpi, "mpi_bytes": over_mpi}
         assert over_mpi and everything > over_mpi
         assert plan.sent == 5 * sum(nbytes for _, nbytes in sends)
     transport.close()

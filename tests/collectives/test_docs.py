@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-from collectives.commands.listing import summary
+from collectives.commands.schedules import summary
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from tests.collectives.cases import PAIRS

@@ -289,36 +289,6 @@ def _alive(pid: int) -> bool:
     return state != "Z"  # killed, and not yet waited for by whoever has it now
 
 
-def test_where_a_section_hangs_is_said_before_it_is_killed(module, tmp_path: Path) -> None:
-    """Rule: shortly before the limit every thread's place is on standard error."""
-    one = module("gpu_one")
-    assert one.inside.__code__.co_names.count("dump_traceback_later")
-    script = tmp_path / "hangs.py"
-    script.write_text(
-        "import sys, time\n"
-        f"sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'benchmarks')!r}]\n"
-        "import gpu_one as one\n"
-        "def hangs(*given):\n    time.sleep(600)\n"
-        "one.SECTIONS['probe'] = one.SECTIONS['probe']._replace(run=hangs, quick=4)\n"
-        "one.load_cupy, one.count_gpus = lambda: None, lambda cupy: 1\n"
-        f"sys.exit(one.main(['--out', {str(tmp_path)!r}, '--quick', '--section', 'probe']))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode and "Timeout" in done.stderr and "in hangs" in done.stderr
-
-
-def test_pieces_are_shorter_than_ten_minutes(module) -> None:
-    """Rule: no section needs more than one piece, and --quick is one piece in all."""
-    sections = module("gpu_sections").SECTIONS
-    assert all(section.limit <= 540 for section in sections.values())
-    assert sum(section.quick for section in sections.values()) < 540
-    order = list(sections)
-    assert order[:2] == ["probe", "threads"] and order.index("right") > order.index("tests_more")
-    assert order[-2:] == ["topology", "bench"]
-
-
 def test_without_a_gpu_it_says_so_in_one_line(run: Run, tmp_path: Path) -> None:
     """Rule: no GPU is one line and exit status 3; an unknown section, or no folder, is 2."""
     done = run(sys.executable, SCRIPT, "--out", str(tmp_path))

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.formats.convert import _Converter, _proven, _Ways, convert
+from collectives.formats.convert import _Converter, _proven, convert
 from collectives.formats.export import export
 from collectives.formats.load import build, load
-from collectives.formats.msccl import ThreadblockStep, parse, read, write
+from collectives.formats.msccl import ThreadblockStep, parse, write
 from collectives.formats.proof import COLLECTIVES, chunk_layout, prove
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
@@ -25,7 +25,7 @@ from tests.collectives.test_execution import _all
 from tests.conftest import examples
 
 KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES]
-WAYS = [_Ways(staged, copied) for staged in (False, True) for copied in (False, True)]
+WAYS = [{"staged": s, "copied": c} for s in (False, True) for c in (False, True)]
 
 
 def messages(schedule: Schedule) -> tuple[dict[tuple[int, int], list[Move]], Counter[Move]]:
@@ -87,12 +87,12 @@ def test_any_placement_and_channels(
 
 @EACH_FILE
 @pytest.mark.parametrize("ways", WAYS, ids=str)
-def test_schedules_of_files_by_every_way(path: Path, ways: _Ways) -> None:
+def test_schedules_of_files_by_every_way(path: Path, ways: dict[str, bool]) -> None:
     """A file is proven without reservations; converted in any way our own proof accepts it, too."""
-    algorithm = read(path)
+    algorithm = parse(path.read_bytes(), str(path))
     proof = prove(algorithm)
     assert proof.notes == ()
-    _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+    _proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
 
 
 @EACH_FILE
@@ -101,7 +101,7 @@ def test_schedules_of_files_run(path: Path) -> None:
 
     Writing and reading it loses nothing that the runtime looks at.
     """
-    algorithm = read(path)
+    algorithm = parse(path.read_bytes(), str(path))
     assert parse(write(algorithm)) == algorithm
     what = chunk_layout(algorithm).spec
     schedule = load(path, what.name, algorithm.ngpus)
@@ -145,7 +145,7 @@ def test_scratch_that_is_exchanged() -> None:
     algorithm = two(*steps, coll="alltoall", chunks=2)
     proof = prove(algorithm)
     for ways in WAYS:
-        made = _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+        made = _proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
         assert _naively_right(made, proof.layout)
 
 
@@ -160,7 +160,7 @@ def test_a_slot_that_both_ends_overwrite() -> None:
     ]
     algorithm = two(one, one, s_chunks=0)
     proof = prove(algorithm)
-    assert _Converter(algorithm, proof, _Ways(False, True)).run().scratch == 1
+    assert _Converter(algorithm, proof, staged=False, copied=True).run().scratch == 1
     made = convert(algorithm, proof)
     assert made.scratch == 1
     assert _naively_right(made, proof.layout)

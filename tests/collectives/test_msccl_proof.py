@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
-from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep, parse, read, write
+from collectives.formats.msccl import Algorithm, ThreadBlock, ThreadblockStep, parse, write
 from collectives.formats.proof import chunk_layout, prove
 from tests.collectives.msccl_files import OWN, exported, two
 from tests.collectives.msccl_mutants import changes, mutants
@@ -76,7 +76,7 @@ def test_a_short_text_for_millions_of_chunks_is_refused(
     """What a file makes us look at is bounded by more than the length of its text."""
     steps = [one._replace(cnt=count) for one in SUM]
     made = replace(two(steps, steps), nchunksperloop=chunks)
-    gpus = [replace(gpu, i_chunks=chunks, o_chunks=chunks) for gpu in made.gpus]
+    gpus = [replace(gpu, chunks={**gpu.chunks, "i": chunks, "o": chunks}) for gpu in made.gpus]
     with pytest.raises(Unsupported, match=complaint):
         prove(replace(made, gpus=tuple(gpus)))
 
@@ -150,7 +150,7 @@ def test_a_connection_that_fills_is_told() -> None:
 @given(st.data())
 def test_proven_means_right_in_every_execution(data: st.DataObject) -> None:
     """Files with a few random changes: whatever is proven is right in random executions."""
-    base = read(data.draw(st.sampled_from([*OWN.values()])))
+    base = parse(data.draw(st.sampled_from([*OWN.values()])).read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         gpu = data.draw(st.sampled_from(base.gpus))
         block = data.draw(st.integers(0, len(gpu.threadblocks) - 1))

@@ -122,19 +122,6 @@ def test_a_group_that_is_no_group_deadlocks_and_is_found_out(
     assert all("all ranks were inside; the exchange itself hangs" in one for one in said.values())
 
 
-def test_messages_of_unequal_sizes_are_found_out() -> None:
-    """Rule: the stand-in refuses what NCCL leaves undefined: a receive of another size."""
-
-    def body(transport: NcclTransport, machine: Machine) -> None:
-        rank, memory = transport.world.rank, transport.allocate(64)
-        mine, peer = memory[: 32 + 16 * rank], 1 - rank
-        call = transport.send(mine, peer) if rank == 0 else transport.receive(mine, peer)
-        transport.lane.enqueue([transport.exchange([call])])
-        transport.lane.wait()
-
-    assert any("32 bytes sent, 48 expected" in one for one in _ends(2, body).values())
-
-
 def test_a_group_is_ended_also_when_a_call_in_it_fails() -> None:
     """Rule: groupStart has its groupEnd whatever happens; the first error is reported."""
     nccl = Nccl(Machine(1))

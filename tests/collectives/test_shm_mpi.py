@@ -26,7 +26,7 @@ from collectives.execution.lower import lower
 from collectives.execution.mpi.calls import Call, Flag, Pull, Requests
 from collectives.execution.mpi.transport import Segments
 from collectives.execution.program import Program
-from collectives.execution.registry import Wishes, transports
+from collectives.execution.registry import TransportRequest, transports
 from collectives.execution.shm_mpi.binding import HostBinder, Neighbours
 from collectives.execution.transport import Array
 from collectives.schedule.layout import Layout
@@ -281,5 +281,5 @@ def test_only_shared_hosts_suit() -> None:
     for nodes, suits in [((0, 0, 1), True), ((0, 0), False), ((0, 1, 2), False)]:
         world: Any = SimpleNamespace(nodes=nodes, size=len(nodes))
         for pairs in (False, True):
-            wishes = Wishes("auto", 60.0, {}, lambda _: [], pairs=pairs)
-            assert entry.suits(world, wishes) == (suits and not pairs)
+            request = TransportRequest("auto", 60.0, {}, lambda _: [], pairs=pairs)
+            assert entry.suits(world, request) == (suits and not pairs)

@@ -46,7 +46,7 @@ class Ticking(Counted):
         self.events += "r"
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def in_python(n: int, at: Sequence[float], loop: bool, slower: float) -> Timed:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.start import wishes
+from bench.cli.start import transport_request
 from bench.options.options import parse
 from busbar.errors import Unsupported
 from collectives import execution
@@ -20,7 +20,7 @@ from collectives.execution.mpi.device import MpiDeviceTransport
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
-from collectives.execution.registry import opened, transports
+from collectives.execution.registry import open_transports, transports
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm_mpi.transport import ShmMpiTransport
 from collectives.execution.transport import Action, Transport
@@ -108,18 +108,18 @@ def test_a_transport_is_found_by_its_folder(
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "entry.py").write_text(
-        "from collectives.execution.registry import Both, Entry, Option\n"
+        "from collectives.execution.registry import OpenTransports, Entry, Option\n"
         "breeds = Option('--breed', ('homer', 'roller'), 'homer', 'which bird')\n"
-        "def fly(world, wishes):\n"
-        "    return Both(breeds.of(wishes.chosen), None)\n"
+        "def fly(world, request):\n"
+        "    return OpenTransports(breeds.of(request.chosen), None)\n"
         "ENTRY = Entry('pigeon', worlds=('inproc',), open=fly, options=(breeds,))\n"
     )
     monkeypatch.setattr(execution, "__path__", [*execution.__path__, str(tmp_path)])
     options = parse(["--transport", "pigeon", "--breed", "roller"], "allreduce")
     assert (options.transport, options.chosen) == ("pigeon", {"breed": "roller"})
     for words, breed in ((["--breed", "roller"], "roller"), ([], "homer")):
-        asked = wishes(parse(["--transport", "pigeon", *words], "allreduce"))
-        assert run(1, partial(opened, wishes=asked)) == [(breed, None)]
+        requested = transport_request(parse(["--transport", "pigeon", *words], "allreduce"))
+        assert run(1, partial(open_transports, request=requested)) == [(breed, None)]
     with pytest.raises(Unsupported, match="--gpus has no effect with --transport pigeon"):
         parse(["--transport", "pigeon", "--gpus", "0"], "allreduce")
 

@@ -1,1 +1,1 @@
-"""A machine as data: devices, links, facts, and what follows from them."""
+"""A machine as data: devices, links, facts, and what is computed from them."""

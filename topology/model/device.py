@@ -2,8 +2,8 @@
 
 Import them from ``topology.model.topology``. A relation is in the terms of ``nvidia-smi topo -m``.
 
-Bytes, seconds and bytes per second inside; any other unit stands in the name. A name that no list
-has is allowed and shown, never interpreted.
+Values are in bytes, seconds and bytes per second; any other unit is part of the name. Facts with
+unknown names are permitted and shown, but never interpreted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _BUSID = re.compile(
 
 
 def canonical(text: str) -> str | None:
-    """Return a PCI bus id as ``dddd:bb:dd.f`` in lower case, or ``None`` if it is not one.
+    """A PCI bus id as ``dddd:bb:dd.f`` in lower case, or None for any other text.
 
-    NVML writes eight domain digits, sysfs four, CUDA leaves out the function and lspci the
-    domain. Domains above ``ffff`` (VMD, Hyper-V) keep the digits they need. Device numbers end
-    at ``1f``: PCI has five bits for them.
+    NVML writes eight domain digits, sysfs four, CUDA leaves out the function and lspci the domain.
+    Domains above ``ffff`` (VMD, Hyper-V) keep the digits they need. Device numbers end at ``1f``:
+    PCI has five bits for them.
     """
     match = _BUSID.fullmatch(text.strip())
     if match is None or int(match["device"], 16) > 0x1F:
@@ -35,12 +35,12 @@ def canonical(text: str) -> str | None:
 
 
 def order(busid: str) -> list[int]:
-    """Return the sort key of a canonical bus id: domains differ in their number of digits."""
+    """The sort key of a canonical bus id, as domains differ in their number of digits."""
     return [int(part, 16) for part in busid.replace(".", ":").split(":")]
 
 
 def slot(busid: str) -> str:
-    """Return a canonical bus id without its function: what functions of one card share."""
+    """A canonical bus id without its function, which is common to the functions of a card."""
     return busid.rpartition(".")[0]
 
 
@@ -58,9 +58,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Gap:
-    """A question that a source did not answer, or a statement that the map did not take.
+    """A query that a source did not answer, or a statement that the map did not use.
 
-    ``call`` is COUNT where devices of the text are missing in the map.
+    ``call`` is COUNT if devices of the text are missing in the map.
     """
 
     source: str
@@ -72,14 +72,14 @@ class Gap:
 #: The ``call`` of a gap that compares the number of devices in a text and in the map.
 COUNT = "count"
 
-#: Facts in which two sources may differ and both be right: they change from one moment to the next,
-#: or every source spells them in its own way.
+#: Facts that may differ between sources without a contradiction: they change with time, or each
+#: source spells them differently.
 VOLATILE = frozenset({
     "label", "guid", "net_names", "pcie_gen", "pcie_rate", "clock_sm_hz", "clock_memory_hz",
     "throttle", "idle", "pstate", "power_w", "energy_j", "temperature_c", "memory_used",
     "processes", "utilization_percent", "net_state", "nvlink_errors", "ecc_corrected",
 })  # fmt: skip
-#: Facts of a pair that hold both ways; the others are directed.
+#: Facts of a pair that hold in both directions; all others are directed.
 SYMMETRIC = frozenset({"level", "nvlinks"})
 
 
@@ -110,8 +110,8 @@ class LinkKind(str, Enum):
     NETWORK = "network"
 
 
-def said_of(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
-    """All statements of a name: ``{source: value}``, in order of trust."""
+def values_by_source(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
+    """The values of the facts with this name by source, in order of trust."""
     return {fact.source: fact.value for fact in facts if fact.name == name}
 
 
@@ -121,7 +121,7 @@ class Device:
 
     ``id`` is unique in its topology and readable: GPU0, NIC1, NUMA0, NVS0, ``PCI:0000:03:00.0``.
     ``index`` counts within the kind (for GPUs it is NVML's index). ``parent`` is an id or None.
-    Facts of one name stand in order of trust; the first is the one to use.
+    Facts with the same name are in order of trust; the first is the one to use.
     """
 
     id: str
@@ -134,26 +134,26 @@ class Device:
     facts: tuple[Fact, ...] = ()
 
     def get(self, name: str) -> Value | None:
-        """The most trusted statement of that name, or None."""
+        """The value of the most trusted fact with this name, or None."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
 
     def number(self, name: str) -> float | None:
-        """The fact as a number, or None where it is missing or is none."""
+        """The fact as a number, or None if it is missing or not a number."""
         value = self.get(name)
         return float(value) if isinstance(value, int | float) else None
 
     def statements(self, name: str) -> dict[str, Value]:
-        """All statements of that name: ``{source: value}``, in order of trust."""
-        return said_of(self.facts, name)
+        """The values of all facts with this name by source, in order of trust."""
+        return values_by_source(self.facts, name)
 
     def whole(self, name: str) -> int | None:
-        """The fact as a whole number, or None where it is missing or is none."""
+        """The fact as an integer, or None if it is missing or not an integer."""
         value = self.get(name)
         return value if isinstance(value, int) else None
 
     @property
     def net_names(self) -> tuple[str, ...]:
-        """The names of a network adapter: its own, then its interfaces'."""
+        """The names of a network adapter: its own name, then those of its interfaces."""
         value = self.get("net_names")
         names = (self.name, *(map(str, value) if isinstance(value, tuple) else ()))
         return tuple(dict.fromkeys(filter(None, names)))
@@ -168,8 +168,8 @@ class Device:
 class Link:
     """A link that is not a branch of the PCIe tree: NVLink, C2C, CPU to CPU, network.
 
-    ``count`` physical links in parallel; ``rate`` bytes per second of *one* of them in one
-    direction as the source stated it, None where it did not.
+    ``count``: physical links in parallel. ``rate``: bytes per second of *one* of them in one
+    direction, as the source stated it, or None.
     """
 
     kind: LinkKind
@@ -183,7 +183,7 @@ class Link:
 
 @dataclass(frozen=True)
 class PairFact:
-    """A statement about two devices, from ``a`` to ``b`` unless its name is symmetric."""
+    """A statement about two devices, from ``a`` to ``b`` unless its name is in SYMMETRIC."""
 
     a: str
     b: str
@@ -192,7 +192,7 @@ class PairFact:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Sources that cannot all be right. ``values``: what each source says."""
+    """A contradiction between sources. ``values``: the value of each source."""
 
     subject: str
     name: str
@@ -200,7 +200,7 @@ class Contradiction:
 
 
 class Level(IntEnum):
-    """The nearest common PCIe ancestor of two devices; smaller is nearer.
+    """The nearest common PCIe ancestor of two devices; a smaller level is nearer.
 
     PIX at most one PCIe bridge, PXB several, PHB a host bridge, NODE several host bridges of one
     NUMA node, SYS the link between NUMA nodes. LOC is a device and itself.
@@ -231,10 +231,10 @@ LEVEL_WORDS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """What is known of one pair: the PCIe ancestor and, beside it, the NVLinks.
+    """What is known of one pair: the PCIe ancestor and, independently, the NVLinks.
 
-    ``nvidia-smi`` prints NV# in place of the ancestor, so a pair may well have ``nvlinks`` and no
-    ``level``. ``sources`` names who said so; ``derived`` stands for "computed from the tree".
+    ``nvidia-smi`` prints NV# instead of the ancestor, so a pair may have ``nvlinks`` and no
+    ``level``. ``sources``: the sources of these values; ``derived`` means computed from the tree.
     """
 
     level: Level | None = None
@@ -243,7 +243,7 @@ class Relation:
 
     @property
     def text(self) -> str:
-        """The cell of the matrix: ``X``, ``NV4``, ``PIX`` … or ``?`` where nobody said."""
+        """The cell of the matrix: ``X``, ``NV4``, ``PIX`` …, or ``?`` if unknown."""
         if self.level is Level.LOC:
             return "X"
         if self.nvlinks:

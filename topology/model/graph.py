@@ -26,15 +26,15 @@ INFERRED = "inferred"
 
 
 def complete(topology: Map) -> Map:
-    """Return the topology with a tree above every GPU and NIC and a link for every stated NVLink.
+    """Add a tree above every GPU and NIC, and a link for every stated NVLink.
 
-    A topology that already has both is returned as it is.
+    A topology that already has both is returned unchanged.
     """
     return _with_links(_with_tree(_adopted(topology)))
 
 
 def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
-    """Partition ids into connected components of ``near``, in order of their first member."""
+    """Split ids into connected components of ``near``, in order of their first members."""
     left, parts = list(ids), []
     while left:
         group, left = [left[0]], left[1:]
@@ -66,7 +66,7 @@ class _Builder:
         return name
 
     def level(self, a: str, b: str) -> Level:
-        """The stated level; where only NVLinks are known, affinities decide: NODE or SYS."""
+        """The stated level; if only NVLinks are known, affinities decide: NODE or SYS."""
         stated = self.topology.relation(a, b).level
         if stated is not None:
             return stated
@@ -82,7 +82,7 @@ class _Builder:
         return None if home == (None, None) else home
 
     def hang(self, ids: list[str], parent: str, levels: Sequence[tuple[Level, Kind, str]]) -> None:
-        """Hang ids below parent, an inner device per component of a level, widest level first."""
+        """Put ids below parent, with an inner device per component of a level, widest first."""
         if not levels:
             self.parents.update(dict.fromkeys(ids, parent))
             return
@@ -113,7 +113,7 @@ class _Builder:
 
 
 def _adopted(topology: Map) -> Map:
-    """Hang devices without a parent beside the nearest that has one, where a level says how."""
+    """Put devices without a parent beside the nearest device that has one, if levels tell."""
     placed = [device for device in topology.endpoints if device.parent is not None]
     parents: dict[str, str] = {}
     for device in topology.endpoints:
@@ -212,7 +212,7 @@ def _with_links(topology: Map) -> Map:
 
 
 def _stated_counts(topology: Map, linked: set[frozenset[str]]) -> dict[tuple[str, str], int]:
-    """NVLinks that were stated of pairs without a link, in the order of the pairs."""
+    """Stated numbers of NVLinks of pairs without a link, in order of the pairs."""
     return {
         (a, b): count
         for a, b in topology.stated(topology.gpus, "nvlinks")
@@ -231,10 +231,9 @@ INNER = (Kind.HOST, Kind.PACKAGE, Kind.NUMA)
 class Hop:
     """One link of a route, from ``a`` to ``b``.
 
-    ``bandwidth`` is bytes per second in that direction, over all ``count`` parallel links; ``kind``
-    is nvlink, c2c, pcie, cpu or memory (inside a NUMA node, never the bottleneck); ``assumed`` says
-    that the source did not know the link and a default stands in (gen3 x16, sm 70 NVLink, 10 GB/s
-    between CPUs).
+    ``bandwidth``: bytes per second in that direction, over all ``count`` parallel links. ``kind``:
+    nvlink, c2c, pcie, cpu or memory (inside a NUMA node, never the bottleneck). ``assumed``: the
+    source did not know the link; defaults: gen3 x16, sm 70 NVLink, 10 GB/s between CPUs.
     """
 
     a: str
@@ -245,17 +244,17 @@ class Hop:
     assumed: bool = False
 
     def reversed(self) -> Hop:
-        """The same link taken the other way."""
+        """The same link in the other direction."""
         return Hop(self.b, self.a, self.kind, self.bandwidth, self.count, self.assumed)
 
     @property
     def link(self) -> frozenset[str]:
-        """The two ends, as a key for "the same wire"; each direction has its own bandwidth."""
+        """The two ends, as a key for the physical link; each direction has its own bandwidth."""
         return frozenset((self.a, self.b))
 
 
 class Graph:
-    """The link graph of a topology, completed where the topology knows relations only."""
+    """The link graph of a topology, completed if the topology has only relations."""
 
     def __init__(self, topology: Map) -> None:
         self.topology = complete(topology)
@@ -271,7 +270,7 @@ class Graph:
         )
         numas = self.topology.of(Kind.NUMA)
         mesh = tuple(
-            self._between(a, b)
+            self._link_of_sockets(a, b)
             for i, a in enumerate(numas)
             for b in numas[i + 1 :]
             if self._host(a) == self._host(b)
@@ -279,18 +278,18 @@ class Graph:
         return (*tree, *mesh, *(self._link(link) for link in self.topology.links))
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """The hops from a to b; empty from a device to itself. ProbeError if there is no way."""
+        """The hops from a to b; empty if a is b. Raises ProbeError if there is no route."""
         self.topology.device(a), self.topology.device(b)
         return () if a == b else self._nvlink(a, b) or self._over_tree(a, b)
 
     def bottleneck(self, a: str, b: str) -> Hop:
-        """The slowest hop of the route, the first of equals. ProbeError when a is b."""
+        """The slowest hop of the route, the first of equals. Raises ProbeError if a is b."""
         hops = self.route(a, b)
         if not hops:
             raise ProbeError("topology", f"{a} has no route to itself")
         return min(hops, key=lambda hop: hop.bandwidth)
 
-    # -- pieces
+    # -- internals
 
     @cached_property
     def _adjacent(self) -> dict[str, dict[str, Hop]]:
@@ -311,7 +310,7 @@ class Graph:
         shared = [s for s in mine if s in theirs and self.topology.device(s).kind is Kind.SWITCH]
         if not shared:
             return ()
-        # Traffic is spread over all switches of the plane; the first stands for them.
+        # Traffic is spread over all switches of the plane; the first represents them.
         up, down = (sum(side[s].bandwidth for s in shared) for side in (mine, theirs))
         counts = [sum(side[s].count for s in shared) for side in (mine, theirs)]
         assumed = mine[shared[0]].assumed
@@ -350,13 +349,13 @@ class Graph:
         other = next((d for d in others if d.kind is Kind.NUMA), None)
         if other is None or other.id == here or self._host(other) != self._host(device):
             return None
-        return self._between(device, other)
+        return self._link_of_sockets(device, other)
 
     def _host(self, device: Device) -> Device | None:
         return self.topology.ancestor(device.id, Kind.HOST)
 
     def climb(self, id: str) -> list[Hop]:
-        """The hops from a device to the top of its tree, by its chip-to-chip link if it has one."""
+        """The hops from a device to the root of its tree, over its chip-to-chip link if any."""
         device = self.topology.device(id)
         c2c = [hop for hop in self._adjacent.get(id, {}).values() if hop.kind == "c2c"]
         path = c2c[:1]
@@ -373,11 +372,11 @@ class Graph:
         gen, width, assumed = pcie_expected(device)
         bandwidth, now = rates.pcie(gen, width), device.number("pcie_rate")
         if assumed and now is not None and now * rates.PLANNED > bandwidth:
-            # A source that knows the signalled rate only; an idle link may be faster, never slower.
+            # Some sources state only the signalled rate; an idle link may be faster, never slower.
             bandwidth, assumed = now * rates.PLANNED, False
         return Hop(device.id, parent, "pcie", bandwidth, width, assumed)
 
-    def _between(self, a: Device, b: Device) -> Hop:
+    def _link_of_sockets(self, a: Device, b: Device) -> Hop:
         arch, vendor = (
             str(a.get(name) or self.topology.get(name) or "") for name in ("arch", "vendor")
         )
@@ -412,11 +411,11 @@ class Graph:
 
 
 def pcie_expected(device: Device) -> tuple[int, int, bool]:
-    """The generation and width to plan with, and whether they are assumed.
+    """The PCIe generation and width to expect, and whether they are assumed.
 
-    The most that device and port agree on, as an idle GPU lowers its generation and raises it again
-    under load; a width below the most is taken as it is, since lanes do not come back by
-    themselves. Assumed is what is published of the model, else gen3 x16.
+    The generation is the maximum of device and port, because an idle GPU lowers its generation and
+    raises it under load. The width is the present one, because lanes do not come back by
+    themselves. Otherwise the published values of the model are assumed, or else gen3 x16.
     """
 
     def least(*names: str) -> int | None:

@@ -1,12 +1,12 @@
 """A machine as its sources state it: devices in a tree, links across, pairs, gaps.
 
-Relations between devices follow from these; routes and contradictions follow in
+Relations between devices are computed here; routes and contradictions are in
 `topology.model.topology`.
 
-The tree is in one normal form whatever the source: host > package > NUMA node > root complex >
-PCIe switch* > GPU or NIC, where a level that a source does not know is simply absent, and a
-PCIe switch is *one* node (its upstream and downstream ports are not nodes of their own; the
-port that a device plugs into is among the device's facts).
+The tree has one normal form for every source: host > package > NUMA node > root complex > PCIe
+switch* > GPU or NIC. A level that a source does not know is absent, and a PCIe switch is *one* node
+(its upstream and downstream ports are not nodes of their own; the port above a device is among the
+device's facts).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from topology.model.device import (
     PairFact,
     Relation,
     Value,
-    said_of,
     slot,
+    values_by_source,
 )
 
 DERIVED = "derived"
@@ -40,7 +40,7 @@ DERIVED = "derived"
 
 @dataclass(frozen=True)
 class Map:
-    """A machine, as its sources know it. Raises ProbeError when it does not hang together."""
+    """A machine, as its sources know it. Raises ProbeError for unknown or circular references."""
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
@@ -74,14 +74,14 @@ class Map:
         return {device.id: device for device in self.devices}
 
     def device(self, id: str) -> Device:
-        """The device of that id; ProbeError names those there are."""
+        """The device with this id. Raises ProbeError, with the known ids, if there is none."""
         if id not in self._by_id:
             known = ", ".join(d.id for d in (*self.gpus, *self.nics)) or "none"
             raise ProbeError("topology", f"no device {id!r}; GPUs and NICs here: {known}")
         return self._by_id[id]
 
     def of(self, kind: Kind) -> tuple[Device, ...]:
-        """All devices of a kind, by index and then by their place in the topology."""
+        """All devices of a kind, by index and then by their order in the topology."""
         devices = (device for device in self.devices if device.kind is kind)
         return tuple(sorted(devices, key=lambda d: -1 if d.index is None else d.index))
 
@@ -101,17 +101,17 @@ class Map:
         return (*self.gpus, *self.nics, *self.of(Kind.DIRECT))
 
     def get(self, name: str) -> Value | None:
-        """The most trusted statement about the machine as a whole."""
+        """The value of the most trusted fact about the machine as a whole, or None."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
 
     # -- tree
 
     def children(self, id: str) -> tuple[Device, ...]:
-        """The devices that hang directly on this one."""
+        """The devices whose parent is this one."""
         return tuple(device for device in self.devices if device.parent == id)
 
     def ancestors(self, id: str) -> Iterator[Device]:
-        """The device's parent, its parent, … ; at most one step per device even in a bad tree."""
+        """The device's parent, its parent, …; at most one step per device even in a broken tree."""
         parent = self._by_id[id].parent
         for _ in range(len(self.devices) + 1):
             if parent is None:
@@ -120,13 +120,13 @@ class Map:
             parent = self._by_id[parent].parent
 
     def ancestor(self, id: str, kind: Kind) -> Device | None:
-        """The nearest ancestor of a kind."""
+        """The nearest ancestor of a kind, or None."""
         return next((device for device in self.ancestors(id) if device.kind is kind), None)
 
     def of_one_host(self, source: str) -> None:
-        """Raise ProbeError where GPUs are of several hosts: their indices count from host to host.
+        """Raise ProbeError if there are GPUs of several hosts, whose indices count across hosts.
 
-        ``source``: who needs the indices of one.
+        ``source``: the name in the error of what needs the indices of one host.
         """
         homes = {host for gpu in self.gpus if (host := self.ancestor(gpu.id, Kind.HOST))}
         if len(homes) > 1:
@@ -147,15 +147,15 @@ class Map:
         return index
 
     def pair_statements(self, a: str, b: str, name: str) -> dict[str, Value]:
-        """All statements about a pair: ``{source: value}``, in order of trust."""
-        return said_of(self._pair_index.get((a, b), ()), name)
+        """The values of all facts about a pair with this name by source, in order of trust."""
+        return values_by_source(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
-        """The most trusted statement about a pair (directed from a to b), or None."""
+        """The most trusted value about a pair (directed from a to b), or None."""
         return next(iter(self.pair_statements(a, b, name).values()), None)
 
     def stated(self, devices: Iterable[Device], *names: str) -> list[tuple[str, str]]:
-        """The pairs among some devices of which a source states any of these, in their order."""
+        """The pairs among these devices for which a source states any of these facts, in order."""
         place = {device.id: n for n, device in enumerate(devices)}
         ids = list(place)
         levels = {
@@ -166,11 +166,11 @@ class Map:
         return [(ids[a], ids[b]) for a, b in sorted(levels)]
 
     def tree_level(self, a: str, b: str) -> Level | None:
-        """The PCIe ancestor as the tree has it, or None where the tree does not tell.
+        """The nearest common PCIe ancestor in the tree, or None if the tree does not tell.
 
-        Below one root complex the tree decides. Two devices of one NUMA node are NODE when their
-        root complexes are known and differ, and PHB otherwise (NCCL, which does not know root
-        complexes, calls them so too).
+        Below one root complex the tree decides. Two devices of one NUMA node are NODE if their root
+        complexes are known and differ, and PHB otherwise (like NCCL, which does not know root
+        complexes).
         """
         if a == b:
             return Level.LOC
@@ -193,7 +193,7 @@ class Map:
         if common.kind is Kind.NUMA:
             roots = all(self.ancestor(end, Kind.ROOT) for end in (a, b))
             return Level.NODE if roots else Level.PHB
-        # Whose memory is unknown may still be known to be on another package.
+        # Devices with an unknown NUMA node may still be known to be on different packages.
         kinds = (Kind.NUMA, Kind.PACKAGE) if common.kind is Kind.HOST else (Kind.NUMA,)
         apart = all(any(self.ancestor(end, kind) for kind in kinds) for end in (a, b))
         return Level.SYS if apart else None
@@ -209,10 +209,10 @@ class Map:
         return counts
 
     def wired_nvlinks(self, a: str, b: str) -> int | None:
-        """NVLinks between two devices by the links themselves; None where a has no links at all.
+        """NVLinks between two devices, counted from the links; None if either has no links.
 
-        Through switches it is the smaller of the two devices' link counts to those switches,
-        which is what nvidia-smi prints (18 on an H100 baseboard).
+        Through switches it is the smaller of the two devices' link counts to those switches, which
+        is what nvidia-smi prints (18 on an H100 baseboard).
         """
         mine, theirs = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
         if not mine or not theirs:
@@ -223,12 +223,12 @@ class Map:
         return min(sum(mine[s] for s in shared), sum(theirs[s] for s in shared))
 
     def nvlinks(self, a: str, b: str) -> int:
-        """NVLinks between two devices: as stated, else as wired, else 0."""
+        """NVLinks between two devices: the stated number, else from the links, else 0."""
         stated = self.pair(a, b, "nvlinks")
         return stated if isinstance(stated, int) else self.wired_nvlinks(a, b) or 0
 
     def relation(self, a: str, b: str) -> Relation:
-        """The relation of two devices: as stated, else by the tree."""
+        """The relation of two devices: as stated, else from the tree."""
         self.device(a), self.device(b)
         if a == b:
             return Relation(Level.LOC, 0, (DERIVED,))
@@ -238,26 +238,26 @@ class Map:
         return Relation(level, self.nvlinks(a, b), sources or (DERIVED,))
 
     def matrix(self, ids: Iterable[str] | None = None) -> tuple[tuple[str, ...], ...]:
-        """Cells as nvidia-smi prints them (X, NV4, PIX … or ?), for all GPUs and NICs or ids."""
+        """Cells as nvidia-smi prints them (X, NV4, PIX … or ?), of all GPUs and NICs or ``ids``."""
         rows = tuple(ids) if ids is not None else tuple(d.id for d in self.endpoints)
         return tuple(tuple(self.relation(a, b).text for b in rows) for a in rows)
 
     @property
     def lost(self) -> tuple[Gap, ...]:
-        """The gaps that are devices: in a source's text, and not in the map."""
+        """The gaps for devices that are in a source's text but not in the map."""
         return tuple(gap for gap in self.gaps if gap.call == COUNT)
 
 
-#: The source that is named for a count of NVLinks that were listed one by one.
+#: The source named for a number of NVLinks that was counted from single links.
 LINKS = "the links"
-#: Sources round sizes and clocks to units of their own.
+#: Sources round sizes and clocks to different units.
 _ROUNDING = 0.005
-#: NCCL's map has no root complexes, so it says PHB where NVML says NODE; both are right.
+#: NCCL's map has no root complexes, so it says PHB if NVML says NODE; both are right.
 _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
 
 def contradictions(topology: Map) -> tuple[Contradiction, ...]:
-    """Return facts that sources state differently, and pairs whose tree is not what was stated."""
+    """Facts that sources state differently, and pairs whose tree differs from the stated level."""
     conflicts = [
         Contradiction(device.id, name, values)
         for device in topology.devices
@@ -279,7 +279,7 @@ def _differing(facts: tuple[Fact, ...]) -> list[tuple[str, dict[str, Value]]]:
 
 
 def _agree(values: list[Value]) -> bool:
-    """Whether statements are the same but for rounding (MiB, MHz) and the maker's name."""
+    """True if values are equal except for rounding (MiB, MHz) and the vendor's name."""
     first = values[0]
     if all(isinstance(value, int | float) for value in values):
         numbers = [float(value) for value in values if isinstance(value, int | float)]

@@ -1,12 +1,12 @@
-"""What was measured between ranks: matrices of pairs, and sweeps over message sizes. Pure.
+"""Measurements between ranks: matrices of pairs, and sweeps over message sizes. Pure.
 
 Pairs are measured in rounds by the circle method of round-robin tournaments: all ranks but the last
-stand on a circle that rotates by one each round. So every pair meets once, and no rank is twice in
-a round.
+are on a circle that rotates by one each round. So every pair occurs once, and no rank is twice in a
+round.
 
-Cost models are fitted on sweeps. For each pair (a, b) with a < b, quantity and size, a map
-keeps the medians of several blocks. Each block goes through all sizes, so a drift of the machine
-appears as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …), …))``.
+Cost models are fitted to sweeps. For each pair (a, b) with a < b, quantity and size, a map keeps
+the medians of several blocks. Each block goes through all sizes, so a drift of the machine appears
+as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …), …))``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from busbar.statistics import interval
 from topology.model.topology import Fact, Kind, PairFact, Topology
 
 Pair = tuple[int, int]
-#: Below this a difference is of no consequence, however narrow the intervals are.
+#: Smaller relative differences do not matter, however narrow the intervals are.
 MARGIN = 0.05
-#: The measured quantities, as the facts of pairs are called, and whether more is better.
+#: The measured quantities, by the names of their pair facts, and whether more is better.
 QUANTITIES: dict[str, bool] = {"latency": False, "bandwidth": True, "bandwidth_both": True}
 
 
 def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
-    """Return the rounds, pairs as (lower, higher): size - 1 rounds if size is even, size if odd."""
+    """The rounds, with pairs as (lower, higher): size - 1 rounds if size is even, size if odd."""
     if size < 2:
         return ()
     seats = list(range(size)) + [-1] * (size % 2)
@@ -45,16 +45,16 @@ def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
 
 
 def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]:
-    """Return the same pairs, one at a time."""
+    """The same pairs, one at a time."""
     return tuple((pair,) for together in schedule for pair in together)
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node.
+    """Where a rank runs: host name, list of permitted CPUs, and the NUMA node if it is only one.
 
-    ``kernel``: what identifies the system whose CPUs these are, where hosts with names of their own
-    are one system (emulated ones, containers); empty: the host.
+    ``kernel``: identifies the system to which these CPUs belong, if hosts with different names are
+    one system (emulated hosts, containers); empty: the host.
     """
 
     host: str
@@ -64,19 +64,19 @@ class RankPlace:
 
     @property
     def system(self) -> str:
-        """What is the same for ranks whose CPUs are the same."""
+        """An identifier that is equal for ranks that share a system's CPUs."""
         return self.kernel or self.host
 
 
 def with_cpus(
     schedule: Sequence[Sequence[Pair]], places: Sequence[RankPlace]
 ) -> tuple[tuple[Pair, ...], ...]:
-    """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
+    """The same pairs in more rounds, so that each rank of a round can have its own CPU.
 
-    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose
-    two ranks have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as
-    it has CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each
-    other, as launchers make them; ranks of which no CPUs are known take none.
+    Pairs that share a CPU would each appear as slow as both together. A pair whose two ranks have
+    only one CPU is alone in a round. A set of CPUs has room for as many ranks as it has CPUs, which
+    is exact if ranks' sets are equal, disjoint or nested, as launchers make them. Ranks with
+    unknown CPUs count as using none.
     """
     sets = [(place.system, frozenset(members(place.cpus) or ())) for place in places]
     if _room(sets):
@@ -96,7 +96,7 @@ def with_cpus(
 
 
 def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
-    """Whether every rank can have a CPU: no set of CPUs is that of more ranks than it has CPUs."""
+    """True if every rank can have a CPU: no set of CPUs belongs to more ranks than it has CPUs."""
     ranks: dict[str, Counter[frozenset[int]]] = {}
     for host, cpus in sets:
         if cpus:
@@ -118,9 +118,10 @@ class Estimate:
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """Return the median and its 95 % interval by order statistics (Le Boudec 2010).
+    """The median and its 95 % interval by order statistics (Le Boudec 2010).
 
-    Of five or fewer the interval is from the least to the greatest. Raises ValueError without any.
+    For five or fewer samples the interval is from the least to the greatest. Raises ValueError
+    without samples.
     """
     if not samples:
         raise ValueError("no samples to take a median of")
@@ -132,9 +133,9 @@ Matrix = Mapping[tuple[str, str], Estimate]
 
 
 def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
-    """Return what a map holds of one quantity, by directed pair of device ids.
+    """The estimates of one quantity in a map, by directed pair of device ids.
 
-    Where no interval was saved (other programs' logs), the value is its own interval.
+    Without a saved interval (other programs' logs), the value is its own interval.
     """
     cells: dict[tuple[str, str], Estimate] = {}
     for fact in topology.pairs:
@@ -152,13 +153,13 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
 
 
 def ends(topology: Topology, cells: Matrix) -> tuple[str, ...]:
-    """The ids of the devices that a matrix is of, in their order."""
+    """The ids of the devices in a matrix, in the map's order."""
     inside = {id for pair in cells for id in pair}
     return tuple(device.id for device in topology.devices if device.id in inside)
 
 
 def kind_of_pair(topology: Topology, a: str, b: str) -> str:
-    """The class of a pair: of GPUs and NICs the matrix cell, of ranks what they share."""
+    """The class of a pair: for GPUs and NICs the matrix cell, for ranks what they share."""
     if Kind.RANK not in (topology.device(id).kind for id in (a, b)):
         return topology.relation(a, b).text
     for kind, word in _SHARED:
@@ -173,7 +174,7 @@ _SHARED = ((Kind.NUMA, "same NUMA node"), (Kind.PACKAGE, "same socket"), (Kind.H
 
 @dataclass(frozen=True)
 class Slow:
-    """A pair that is worse than its class by more than the noise; ``typical`` is the class's."""
+    """A pair that is worse than its class beyond noise; ``typical``: the class's median."""
 
     a: str
     b: str
@@ -183,11 +184,11 @@ class Slow:
 
 
 def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow, ...]:
-    """Return the pairs whose whole interval is worse than the typical interval of the others.
+    """The pairs whose whole interval is worse than the typical interval of the others.
 
-    That is: at its best the pair does not reach what the median of the other pairs of its class
-    does at their worst, and falls short of their median by more than MARGIN. A pair alone in its
-    class has nothing to be compared with.
+    That is: the best value in the pair's interval is worse than the typical worst value of the
+    other pairs of its class, and its median is worse than theirs by more than MARGIN. A pair that
+    is alone in its class cannot be compared.
     """
     classes = by_class(topology, cells)
     sign = 1 if more_is_better else -1
@@ -216,10 +217,10 @@ def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str
 
 
 def expected(topology: Topology, a: str, b: str) -> float | None:
-    """Bytes per second that link rates promise one flow from a to b; None for no promise.
+    """The bytes per second expected for one flow from a to b, by link rates; None if unknown.
 
-    Within a NUMA node data goes through memory, of which the map knows no rate; where no route is
-    known, as between hosts, there is none either.
+    Unknown are the rate of memory within a NUMA node, and pairs without a route, for example
+    between hosts.
     """
     try:
         hops = topology.route(a, b)
@@ -228,7 +229,7 @@ def expected(topology: Topology, a: str, b: str) -> float | None:
     return min((hop.bandwidth for hop in hops if hop.kind != "memory"), default=None)
 
 
-#: What is timed, in seconds. ``first`` is kept for the machine, not for a pair.
+#: The timed quantities, in seconds. ``first`` is stored for the machine, not for a pair.
 SWEPT: dict[str, str] = {
     "trip": "one way alone: half a round trip",
     "swap": "both ways at once, the next only when both have arrived, which is what it sends on",
@@ -238,15 +239,15 @@ SWEPT: dict[str, str] = {
     "sum": "as still, and what has arrived is added to such data, into another place (float32)",
     "first": "one swap of the smallest size behind a barrier, the slowest rank's time",
 }
-#: Messages each way of a burst.
+#: Messages in each direction of a burst.
 BURST = 4
 SMALLEST = 8
-#: Round trips, and swaps that follow one another, of one iteration over a transport of schedules:
-#: ranks leave the barrier before it one after the other, and share that.
+#: Number of consecutive round trips, or swaps, in one iteration: they share the cost of the barrier
+#: before it, which ranks leave one after the other.
 TRIPS = 8
-#: Times through all sizes; the medians of each are kept.
+#: Passes through all sizes; the median of each pass is kept.
 BLOCKS = 5
-#: The largest message of a burst: four of them each way are under way at once.
+#: The largest message of a burst, since four messages each way are in flight at once.
 LARGEST_BURST = 1 << 22
 _NAME = re.compile(r"(trip|swap|add|burst|still|sum)_([1-9][0-9]{0,11})")
 
@@ -278,7 +279,7 @@ Samples = Mapping[tuple[Pair, str, int], Sequence[float]]
 
 
 def facts(samples: Samples, source: str) -> tuple[tuple[PairFact, ...], tuple[Fact, ...]]:
-    """What was swept, by ((a, b), quantity, bytes), as facts of pairs and of the machine."""
+    """A sweep's samples, by ((a, b), quantity, bytes), as facts of pairs and of the machine."""
     pairs, machine = [], list[float]()
     for ((a, b), quantity, nbytes), seconds in sorted(samples.items()):
         if quantity == "first":
@@ -290,7 +291,7 @@ def facts(samples: Samples, source: str) -> tuple[tuple[PairFact, ...], tuple[Fa
 
 
 def swept(topology: Topology) -> list[Swept]:
-    """The sweep that a map holds, empty where it holds none."""
+    """The sweep in a map; empty if there is none."""
     sizes = []
     for pair in topology.pairs:
         match = _NAME.fullmatch(pair.fact.name)
@@ -301,12 +302,12 @@ def swept(topology: Topology) -> list[Swept]:
 
 
 def first(topology: Topology) -> tuple[float, ...]:
-    """The times of `SWEPT`'s ``first``, empty where a map holds none."""
+    """The times of a first swap (see `SWEPT`) in a map; empty if there are none."""
     return _times(topology.get("first"))
 
 
 def _times(value: object) -> tuple[float, ...]:
-    """The positive, finite numbers of a fact that is a list of them; else nothing."""
+    """The numbers of a fact if it is a list of positive, finite numbers; else empty."""
     if not isinstance(value, Iterable) or isinstance(value, str):
         return ()
     times = tuple(value)

@@ -1,8 +1,8 @@
 """Merges several sources' statements about one machine, keeping their provenance.
 
-Devices are joined on their canonical PCI bus id. Sources without bus ids (``topo -m``) number GPUs
+Devices are matched by their canonical PCI bus id. Sources without bus ids (``topo -m``) number GPUs
 as NVML does, in the order of bus ids, and know NICs by name. The arguments are in order of trust:
-the first source to state a fact is believed, the others are kept and compared (see
+the first statement of a fact is used; the others are kept and compared (see
 ``topology.model.map``).
 """
 
@@ -18,7 +18,7 @@ from topology.model.topology import Device, Kind, Link, PairFact, Topology
 
 
 def merge(topologies: Sequence[Topology]) -> Topology:
-    """Join topologies of one machine. Raises ProbeError when they cannot be of one machine."""
+    """Merge topologies of one machine. Raises ProbeError if they cannot be of one machine."""
     if len(topologies) == 1:
         return topologies[0]
     merger = _Merger()
@@ -39,7 +39,7 @@ class _Merger:
     topologies: list[Topology] = field(default_factory=list)
 
     def add(self, topology: Topology) -> None:
-        """Take in one more source."""
+        """Add one more source."""
         self.topologies.append(topology)
         names = self._names(topology)
         for device in topology.devices:
@@ -54,7 +54,7 @@ class _Merger:
         self.sources += [source for source in topology.sources if source not in self.sources]
 
     def build(self) -> Topology:
-        """The merged map. Stated relations stand before derived ones; devices keep their order."""
+        """The merged map. Stated relations come before derived ones; devices keep their order."""
         pairs = tuple(dict.fromkeys((*self.stated, *self.derived)))
         gaps = tuple(dict.fromkeys(gap for topology in self.topologies for gap in topology.gaps))
         return Topology(
@@ -66,7 +66,7 @@ class _Merger:
             tuple(self.sources),
         )
 
-    # -- which device is which
+    # -- matching devices
 
     def _names(self, topology: Topology) -> dict[str, str]:
         names: dict[str, str] = {}
@@ -79,7 +79,7 @@ class _Merger:
         return names
 
     def _gpu_ranks(self, topology: Topology) -> dict[str, str]:
-        """GPUs of a source without bus ids, or of one with, against those that have none."""
+        """Match GPUs by order, if this source or the earlier ones lack bus ids."""
         mine = [d for d in self.devices.values() if d.kind is Kind.GPU]
         theirs = topology.gpus
         if not mine or not theirs:
@@ -125,7 +125,7 @@ class _Merger:
 
     @staticmethod
     def _known_nic(device: Device, same: list[Device]) -> str | None:
-        """By any of its names; numbers mean nothing between sources that name or place NICs."""
+        """Match a NIC by any of its names; sources that name or place NICs number them apart."""
         names = {*device.net_names}
         if not names and not device.busid:
             return next(
@@ -143,7 +143,7 @@ class _Merger:
         stem = device.id.rstrip("0123456789")
         return next(id for n in range(len(taken) + 1) if (id := f"{stem}{n}") not in taken)
 
-    # -- what is said of it
+    # -- merging facts
 
     def _device(self, id: str, device: Device, topology: Topology, names: dict[str, str]) -> None:
         parent = names[device.parent] if device.parent is not None else None
@@ -160,7 +160,7 @@ class _Merger:
             before, now = getattr(old, name), getattr(device, name)
             if before and now and before != now:
                 facts += [Fact(name, before, self.sources[0]), Fact(name, now, topology.sources[0])]
-        # The deeper tree is the better informed one: sysfs knows root complexes, NCCL does not.
+        # The deeper tree has more information: sysfs knows root complexes, NCCL does not.
         deeper = parent is not None and (old.parent is None or depth > self.depth[id])
         if deeper:
             self.depth[id] = depth
@@ -175,7 +175,7 @@ class _Merger:
 
     @staticmethod
     def _levels(topology: Topology, names: dict[str, str]) -> list[PairFact]:
-        """What a source's tree implies, as its statements, so that they can be compared."""
+        """The levels that a source's tree implies, as its statements, for comparison."""
         source = topology.sources[0] if len(topology.sources) == 1 else "merged"
         levels = []
         for a, b in combinations([device.id for device in topology.endpoints], 2):

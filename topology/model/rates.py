@@ -1,14 +1,14 @@
-"""Rates of links that nobody measured: NVIDIA's published ones, and assumed ones.
+"""Rates of links that were not measured: published by NVIDIA, or assumed.
 
-The assumed figures are NCCL's (its ``topo.h``): close to the rate of a copy, and below the data
-sheet. A source's own statement, such as a NIC's speed, is used as it is.
+The assumed rates are NCCL's (its ``topo.h``): close to the rate of a copy, and below the data
+sheet. A rate that a source states, such as a NIC's speed, is used unchanged.
 
 The published PCIe rate is the card's own: a slot may give less. NVLinks are those of boards that
-are soldered to their neighbours (SXM); a card that takes an optional bridge has none to miss.
-Sources, all NVIDIA's: the architecture white papers of Pascal (WP-08019-001), Volta (WP-08608-001),
-Ampere A100 (2020) and Hopper H100 (2022); the data sheets of A800, H800, H20, H200 and B200; the
-product briefs of T4, A10, A30, A40, L4, L40 and L40S; the specification pages of GeForce 10 to 50
-and of RTX A and RTX PRO cards.
+are soldered to their neighbours (SXM); a card with an optional bridge may have none. Sources, all
+NVIDIA's: the architecture white papers of Pascal (WP-08019-001), Volta (WP-08608-001), Ampere A100
+(2020) and Hopper H100 (2022); the data sheets of A800, H800, H20, H200 and B200; the product briefs
+of T4, A10, A30, A40, L4, L40 and L40S; the specification pages of GeForce 10 to 50 and of RTX A and
+RTX PRO cards.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """``nvlinks`` that a board always has; the PCIe generation and lanes of the card."""
+    """The PCIe generation and lanes of a card; ``nvlinks``: the number that a board always has."""
 
     pcie_gen: int
     pcie_width: int = 16
     nvlinks: int = 0
 
 
-#: The first pattern that is found in the name counts.
+#: The first pattern that matches the name is used.
 _MODELS: tuple[tuple[str, Published], ...] = (
     (r"\bP100-SXM2", Published(3, nvlinks=4)),
     (r"\bV100-SXM[23]", Published(3, nvlinks=6)),
@@ -52,7 +52,7 @@ _MODELS: tuple[tuple[str, Published], ...] = (
 
 
 def published(model: object) -> Published | None:
-    """The row of a model, or None for one that the table does not have."""
+    """The published rates of a model, or None if the table does not have it."""
     name = str(model or "")
     return next((row for pattern, row in _MODELS if re.search(pattern, name)), None)
 
@@ -63,31 +63,31 @@ GB = 1e9
 PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: NCCL's rate of one PCIe lane in units of 100 Mbit/s, by generation.
 _LANE_RATE = {1: 15, 2: 30, 3: 60, 4: 120, 5: 240, 6: 480}
-#: What NCCL plans of the rate that an NVLink's version states: 20 of NVLink 2's and 3's 25 GB/s.
+#: NCCL's planned share of an NVLink's nominal rate: 20 of NVLink 2's and 3's 25 GB/s.
 NVLINK_PLANNED = 20 / 25
-#: One NVLink by compute capability, GB/s: the first row whose sm is at most the GPU's counts.
+#: GB/s of one NVLink by compute capability: the first row whose capability the GPU reaches is used.
 _NVLINK = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
-#: One NVLink by NVLink version, GB/s, for sources that know no compute capability.
+#: GB/s of one NVLink by its version, for sources that know no compute capability.
 _NVLINK_VERSION = {1: 18.0, 2: 20.0, 3: 20.0, 4: 20.6, 5: 40.1, 6: 40.1}
-#: One xGMI link of AMD's GPUs by architecture, GB/s, as RCCL's ``topo.h`` has it; 24 for others.
+#: GB/s of one xGMI link by architecture of AMD's GPUs, from RCCL's ``topo.h``; 24 for others.
 _XGMI = (("gfx90a", 36.0), ("910", 36.0), ("gfx94", 48.0), ("94", 48.0))
-#: NVLinks of one GPU at most, by compute capability.
+#: The most NVLinks of a GPU, by compute capability.
 _NVLINK_PORTS = ((100, 18), (90, 18), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
 MAX_NVLINKS = 18
 C2C_RATE = 450 * GB
-#: What NCCL plans of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
+#: NCCL's planned share of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
 PLANNED = 12 / (16 * 8 / 8 * 128 / 130)
-#: What is assumed where a source says nothing, so that a bare matrix can still be ranked. Gen3 x16
-#: PCIe, Skylake's link between sockets; every estimate that leans on them says so.
+#: Assumptions if a source states nothing, so that sets of a bare matrix can be ranked: gen3 x16
+#: PCIe and Skylake's link between sockets. Every estimate that depends on them says so.
 ASSUMED_PCIE = (3, 16)
 ASSUMED_SM = 70
 ASSUMED_CPU = 10 * GB
-#: Within a package nothing between NUMA nodes is slower than memory; NCCL plans 5000 GB/s.
+#: NUMA nodes of one package are limited only by memory; NCCL plans 5000 GB/s.
 LOCAL = 5000 * GB
 
 
 def generation(text: str) -> int | None:
-    """Return the PCIe generation of ``8 GT/s``, ``32.0 GT/s PCIe`` or ``2.5``, else None."""
+    """The PCIe generation of ``8 GT/s``, ``32.0 GT/s PCIe`` or ``2.5``, else None."""
     head = text.strip().split(" ")[0]
     try:
         return PCIE_GENERATIONS.get(float(head))
@@ -114,17 +114,16 @@ def xgmi(gcn: str) -> float:
 
 
 def nvlink_ports(sm: int | None) -> int:
-    """How many NVLinks a GPU of that compute capability can have."""
+    """The most NVLinks that a GPU of this compute capability can have."""
     if sm is None:
         return MAX_NVLINKS
     return next((ports for least, ports in _NVLINK_PORTS if sm >= least), 0)
 
 
 def between_cpus(arch: str, vendor: str, family: int | None, model: int | None) -> float | None:
-    """Bytes per second between two sockets, or None for a CPU that NCCL's table does not have.
+    """Bytes per second between two sockets, or None for a CPU that is not in NCCL's table.
 
-    Intel by model: Skylake 10, Sapphire Rapids 22, Emerald Rapids 40, older 6; AMD 16;
-    POWER9 32; ARM 6 GB/s.
+    Skylake 10, Sapphire Rapids 22, Emerald Rapids 40, older Intel 6; AMD 16; POWER9 32; ARM 6 GB/s.
     """
     arch, vendor = arch.lower(), vendor.lower()
     if arch.startswith("ppc"):

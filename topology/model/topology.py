@@ -1,14 +1,14 @@
 """The machine as data: devices in a tree, links across it, statements about pairs, and gaps.
 
-Everything here is immutable and knows no source, no file and no GPU library. Statements of sources
-are kept with their provenance. Relations, contradictions and routes are computed on demand and
-never stored. Placement, views, cost models and simulators use it::
+Everything here is immutable and independent of sources, files and GPU libraries. Statements of
+sources are kept with their provenance. Relations, contradictions and routes are computed on demand
+and never stored. Placement, views, cost models and simulators use it::
 
-    topology.gpus                       the GPUs, in index order
-    topology.relation("GPU0", "GPU3")   Relation(level=PHB, nvlinks=0, …); .text is topo -m's cell
-    topology.matrix()                   the cells, GPUs then NICs
-    topology.device("GPU0").get("clock_memory_hz")
-    topology.route("GPU0", "NIC1")      hops with bandwidths; see topology.model.graph
+  topology.gpus                       the GPUs, in index order
+  topology.relation("GPU0", "GPU3")   Relation(level=PHB, nvlinks=0, …); .text is topo -m's cell
+  topology.matrix()                   the cells, GPUs then NICs
+  topology.device("GPU0").get("clock_memory_hz")
+  topology.route("GPU0", "NIC1")      hops with bandwidths; see topology.model.graph
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Topology(Map):
-    """A `Map` with what follows from it: routes and contradictions."""
+    """A `Map` with the routes and contradictions that follow from it."""
 
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """Statements that cannot all be right; see topology.model.map."""
+        """Statements that cannot all be true; see topology.model.map."""
         return contradictions(self)
 
     @cached_property
@@ -63,13 +63,12 @@ class Topology(Map):
         return Graph(self)
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """The hops from a to b; empty from a device to itself. ProbeError if there is no way."""
+        """The hops from a to b; empty if a is b. Raises ProbeError if there is no route."""
         return self.graph.route(a, b)
 
 
-# What a machine is made of. Names, serial numbers, clocks, temperatures, free memory and what the
-# links have trained to just now are left out: they differ between equal nodes, or from hour to
-# hour.
+# The parts of a machine. Names, serial numbers, clocks, temperatures, free memory and the present
+# speed of links are left out: they differ between equal nodes, or change from hour to hour.
 _MACHINE = ("arch", "vendor", "model", "family", "cpu_model", "iommu")
 _DEVICE = (
     "model", "vendor", "cpu_model", "pci_class", "pci_device", "sm", "cpus", "size", "pcie_gen_max",
@@ -79,13 +78,13 @@ _LENGTH = 16
 
 
 def fingerprint(topology: Topology) -> str:
-    """Sixteen hex digits of the SHA-256 over devices, where they hang, and the links between them.
+    """16 hex digits of the SHA-256 over devices, their place in the tree, and their links.
 
-    Two sources that know different things give different fingerprints, so compare like with like.
+    Sources with different knowledge give different fingerprints, so compare maps of equal sources.
     """
     lines = [f"{name}={topology.get(name)}" for name in _MACHINE]
     for device in topology.devices:
-        if device.kind is Kind.MIG:  # made and unmade while the machine runs
+        if device.kind is Kind.MIG:  # created and removed while the machine runs
             continue
         facts = (f"{name}={device.get(name)}" for name in _DEVICE)
         where = f"{device.kind.value} {device.id} {device.busid} in {device.parent}"

@@ -1,1 +1,1 @@
-"""Choice and order of GPUs, and their expected bandwidth. Knows the model; prints nothing."""
+"""Choice and order of GPUs, and their expected bandwidth. Uses only the model; prints nothing."""

@@ -1,17 +1,17 @@
 """The best k GPUs for a job: ranked sets, each with its ring, bottleneck and expected bandwidth.
 
-Up to 16 GPUs to choose from, every set of k is looked at and its order is exact: Held and Karp's
-dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for
-all-to-all. Above, a beam search (`bounded_sets`). Sets rank by the bandwidth that
-link rates promise, with links shared as the pattern shares them; equal ones by the classes of
-routes they use (fewest of the worst), by the NUMA nodes they span, GPU models they mix, what
-``check`` has found about their GPUs, distance to a NIC, and index.
+With up to 16 GPUs, every set of k is examined and its order is exact: Held and Karp's dynamic
+programme over subsets for rings, enumeration of subsets for pairings, of pairs for all-to-all. With
+more, a beam search is used (`bounded_sets`). Sets are ranked by the bandwidth that link rates
+promise, with links shared as in the pattern. Ties are broken by the classes of routes (fewest of
+the worst), the number of NUMA nodes, the number of GPU models, the findings of ``check`` about
+their GPUs, the distance to a NIC, and the index.
 
 In the beam search sets are grown from every device, or from the ``SEEDS`` with the best neighbours,
-a beam at a time, always by the devices nearest to the set; rings are built by nearest neighbour
-from several starts and improved by 2-opt. Time is at most about SEEDS * n * k for the sets and
-LOOKS for a ring; on a tree of switches it finds the optimum in all our tests. In general it only
-promises a set that is no worse than its first draft.
+several sets at a time, always by the devices nearest to the set; rings are built by nearest
+neighbour from several starts and improved by 2-opt. Time is at most about SEEDS * n * k for the
+sets and LOOKS for a ring; on a tree of switches it finds the optimum in all our tests. In general
+it only guarantees a result that is no worse than its first draft.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ Ranks = Sequence[Sequence[int]]
 Members = tuple[int, ...]
 WIDTH = 48
 SEEDS = 256
-#: Above so many members fewer sets are kept, as each then costs more.
+#: For larger sets fewer are kept, because each then costs more.
 MANY_MEMBERS, FEW = 128, 8
 SWEEPS = 50
-#: Exchanges that are looked at for one ring: 2-opt's sweeps and starts together.
+#: The most exchanges examined for one ring: over all sweeps and starts of 2-opt.
 LOOKS = 4_000_000
 _STARTS = 8
 
 
 def bounded_sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
-    """Return up to ``width`` good sets of k devices, ascending inside, most compact first.
+    """Up to ``width`` good sets of k devices, ascending inside, most compact first.
 
-    Compact is what has the fewest pairs of the worst class of route, then of the second worst, ….
+    The most compact set has the fewest pairs of the worst class of route, then of the next, ….
     """
     table = np.array(ranks, np.int64)
     size, classes = len(table), int(table.max(initial=0)) + 1
     width = width if k <= MANY_MEMBERS else FEW
     most = max(width, min(size, SEEDS)) if k <= MANY_MEMBERS else FEW
     near = np.stack([table == c for c in reversed(range(classes))], axis=2).astype(np.int64)
-    # A set with its spread, and for every device how many of its members are how near.
+    # A set with its spread, and for every device how many of its members are in each class.
     none = (0,) * classes
     beam: dict[Members, tuple[Members, npt.NDArray[np.int64]]]
     beam = {(a,): (none, near[a]) for a in _seeds(near, k)[:most]}
@@ -95,15 +95,15 @@ def bounded_sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ..
 
 
 def _seeds(near: npt.NDArray[np.int64], k: int) -> list[int]:
-    """All devices, those first whose k - 1 nearest are nearest; at first the worst class counts."""
+    """All devices, sorted by their k - 1 nearest devices; the worst class is compared first."""
     total = np.cumsum(near.sum(axis=1)[:, ::-1], axis=1)
-    # Of the k nearest (itself among them), how many are of each class, best first.
+    # Of the k nearest (including itself), how many are of each class, best first.
     taken = np.diff(np.minimum(total, k), axis=1, prepend=0)
     return np.lexsort((np.arange(len(near)), *taken.T)).tolist()  # type: ignore[no-any-return]
 
 
 def _nearest_three(counts: npt.NDArray[np.int64], chosen: tuple[int, ...]) -> list[int]:
-    """The three devices nearest to a set, as counts by class (worst first) say; ties by number."""
+    """The three devices nearest to a set, by counts per class (worst first); ties by number."""
     left = np.ones(len(counts), np.bool_)
     left[list(chosen)] = False
     at = np.flatnonzero(left)
@@ -112,7 +112,7 @@ def _nearest_three(counts: npt.NDArray[np.int64], chosen: tuple[int, ...]) -> li
 
 
 def bounded_ring(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
-    """Return a good ring through the members, starting at the first."""
+    """A good ring through the members, starting at the first."""
     looks = max(1, len(members) ** 2 // 2)
     starts = min(_STARTS, max(1, LOOKS // (4 * looks)))
     sweeps = min(SWEEPS, max(1, LOOKS // (starts * looks)))
@@ -125,7 +125,7 @@ def bounded_ring(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
 
 
 def bounded_pairing(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
-    """Return the members in pairs, one after the other: the nearest two first, and so on."""
+    """The members in pairs, one after the other: the nearest two first, and so on."""
     left, pairs = list(members), []
     while left:
         a, b = min(
@@ -138,7 +138,7 @@ def bounded_pairing(ranks: Ranks, members: Sequence[int]) -> tuple[int, ...]:
 
 
 def _classes(ranks: Ranks, order: Sequence[int]) -> list[int]:
-    """The classes of a ring's hops, worst first: what is compared."""
+    """The classes of a ring's hops, worst first, for comparisons."""
     return sorted((ranks[order[at - 1]][order[at]] for at in range(len(order))), reverse=True)
 
 
@@ -152,7 +152,7 @@ def _nearest(ranks: Ranks, members: Sequence[int], start: int) -> list[int]:
 
 
 def _two_opt(ranks: Ranks, order: list[int], sweeps: int = SWEEPS) -> list[int]:
-    """Reverse stretches of the ring while that trades its hops for better ones."""
+    """Reverse sections of the ring while that replaces its hops by better ones."""
     size = len(order)
     for _ in range(sweeps):
         changed = False
@@ -161,7 +161,7 @@ def _two_opt(ranks: Ranks, order: list[int], sweeps: int = SWEEPS) -> list[int]:
                 a, b, c, d = order[i], order[i + 1], order[j], order[(j + 1) % size]
                 before, after = ranks[a][b], ranks[c][d]
                 if not before and not after:
-                    continue  # of the best class both
+                    continue  # both of the best class
                 x, y = ranks[a][c], ranks[b][d]
                 new = (x, y) if x > y else (y, x)
                 if new < ((before, after) if before > after else (after, before)):
@@ -182,9 +182,9 @@ class Objective(str, Enum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Some positions in the order that serves the objective; ``weight`` sorts, lighter is better.
+    """A set of GPUs (positions), in the order that is best for the objective.
 
-    ``weight`` lists how many routes of each class are used, worst class first.
+    ``weight`` has the number of used routes of each class, worst class first; less is better.
     """
 
     order: tuple[int, ...]
@@ -210,7 +210,7 @@ FLOWS: dict[Objective, Callable[[tuple[int, ...]], list[Flow]]] = {
 
 
 def candidates(routes: GpuRoutes, k: int, objective: Objective) -> list[Candidate]:
-    """Return every set of k (n <= 16), or the bounded search's, with its best order found."""
+    """Every set of k if n <= 16, else the bounded search's; each with the best order found."""
     size = len(routes.ids)
     if k == 1:
         return [Candidate((i,), ()) for i in range(size)]
@@ -227,7 +227,7 @@ def candidates(routes: GpuRoutes, k: int, objective: Objective) -> list[Candidat
 def best_order(
     routes: GpuRoutes, members: tuple[int, ...], objective: Objective
 ) -> tuple[int, ...]:
-    """Return the order of these members that serves the objective; exact up to 16 members."""
+    """The order of these members that is best for the objective; exact up to 16 members."""
     k = len(members)
     if k <= 2 or objective is Objective.ALL_TO_ALL:
         return members
@@ -249,7 +249,7 @@ def _candidate(routes: GpuRoutes, objective: Objective, order: tuple[int, ...]) 
 __all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
 
 MAX_TIERS = 10
-#: Above so many sets the rings side by side are searched for greedily only.
+#: With more sets than this, only the greedy search for rings side by side is used.
 MANY = 1000
 
 
@@ -257,12 +257,11 @@ MANY = 1000
 class Pick:
     """One set of GPUs. Rates are bytes per second.
 
-    ``gpus`` ascending, ``order`` the ring (also for other objectives, for their rank order),
-    ``pairs`` only for that objective. ``busbw`` is what all rings of ``rings`` together, or one
-    ring where that is more, promise an all-reduce; for pairs, the rate of a pair; for all-to-all,
-    bus bandwidth. ``bottleneck`` is that of one ring (or of the pattern), ``single`` its rate; None
-    and 0 for one GPU. ``routes`` are the hops of the pattern; ``tie`` is what ranked it besides
-    ``busbw``.
+    ``gpus``: ascending. ``order``: the ring, also for other objectives, as their rank order.
+    ``pairs``: only for that objective. ``busbw``: what all rings of ``rings`` together, or one ring
+    if that is more, promise for an all-reduce; for pairs, the rate of a pair; for all-to-all, bus
+    bandwidth. ``bottleneck``: of one ring (or of the pattern), ``single`` its rate; None and 0 for
+    one GPU. ``routes``: the hops of the pattern. ``tie``: the ranking criteria after ``busbw``.
     """
 
     gpus: tuple[str, ...]
@@ -279,13 +278,13 @@ class Pick:
 
     @property
     def assumed(self) -> bool:
-        """Whether a default stands in for the link that decides."""
+        """True if the rate of the bottleneck is an assumed default."""
         return self.bottleneck is not None and self.bottleneck.hop.assumed
 
 
 @dataclass(frozen=True)
 class Tier:
-    """All sets of the same bandwidth and the same classes of routes; ``best`` stands for them."""
+    """All sets of the same bandwidth and the same classes of routes; ``best`` represents them."""
 
     best: Pick
     sets: tuple[tuple[str, ...], ...]
@@ -293,7 +292,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The picks, best first; ``choices``: how many sets were rated; ``exact``: all there are.
+    """The picks, best first; ``choices``: the number of rated sets; ``exact``: all sets were rated.
 
     ``tiers`` partition the sets, best first.
     """
@@ -307,10 +306,11 @@ class Ranking:
 
 
 def available(topology: Topology, exclude: Iterable[str], busy: bool) -> tuple[Device, ...]:
-    """Return the GPUs that may be picked.
+    """The GPUs that may be picked.
 
     ``exclude`` has ids (GPU3), indices (3), UUIDs or bus ids; ``busy`` leaves out GPUs with compute
-    processes or utilisation. ProbeError for an unknown one, or when no source says who is busy.
+    processes or utilisation. Raises ProbeError for an unknown GPU, or if no source states which
+    GPUs are busy.
     """
     out: set[str] = set()
     for word in exclude:
@@ -342,8 +342,8 @@ def pick(
 ) -> Ranking:
     """Rank sets of k GPUs out of ``among`` (all GPUs by default); at most ``most`` are returned.
 
-    Raises ProbeError when there are fewer than k, k is not positive, pairs want an odd k, or
-    nothing connects any k of them.
+    Raises ProbeError if there are fewer than k, k is not positive, k is odd for pairs, or no k of
+    them are connected.
     """
     pool = tuple(topology.gpus if among is None else among)
     if not topology.gpus:
@@ -392,7 +392,7 @@ _NONE: _Rings = ()
 
 
 class _Rated(NamedTuple):
-    """A candidate with what ranks it, and its rings side by side as positions."""
+    """A candidate with its ranking criteria, and its rings side by side as positions."""
 
     busbw: float
     tie: _Tie
@@ -414,7 +414,7 @@ def _rated(
         return [_Rated(0.0, home.tie(candidate), candidate, ()) for candidate in sets]
     single = links.rates([FLOWS[objective](candidate.order) for candidate in sets])
     share = k - 1 if objective is Objective.ALL_TO_ALL else 1
-    # Like sets have like wires: most of many searches are answered by an earlier one.
+    # Equal sets have equal links, so most searches are answered from the cache.
     search = cache(partial(disjoint_rings, thorough=len(sets) <= MANY))
     rated = []
     for rate, candidate in zip(single.tolist(), sets, strict=True):
@@ -430,7 +430,7 @@ def _rated(
 def _packed(
     routes: GpuRoutes, members: tuple[int, ...], search: Callable[[Counts], _Rings]
 ) -> tuple[float, _Rings]:
-    """Bytes per second, and the positions, of rings over NVLinks that share no link."""
+    """Bytes per second and positions of rings over NVLinks that share no link."""
     counts = tuple(
         tuple(routes.direct_nvlinks(i, j) if i != j else 0 for j in members) for i in members
     )
@@ -447,7 +447,7 @@ def _packed(
 
 
 class _Homes:
-    """Tie-breakers: the GPUs' NUMA nodes, models, findings and distance to a NIC."""
+    """Criteria for ties: the GPUs' NUMA nodes, models, findings, and distance to a NIC."""
 
     def __init__(self, routes: GpuRoutes) -> None:
         topology = routes.topology
@@ -464,7 +464,7 @@ class _Homes:
         self._levels: dict[int, int] = {}
 
     def nic(self, at: int) -> int:
-        """The level of the nearest NIC; 0 where no source says."""
+        """The level of the nearest NIC; 0 if no source states one."""
         if at not in self._levels:
             nics = (self._topology.relation(self.ids[at], nic.id) for nic in self._topology.nics)
             levels = (int(relation.level) for relation in nics if relation.level is not None)
@@ -472,7 +472,7 @@ class _Homes:
         return self._levels[at]
 
     def tie(self, candidate: Candidate) -> _Tie:
-        """Classes of routes, NUMA nodes spanned, models mixed, harm found, levels to the NICs."""
+        """Route classes, number of NUMA nodes, number of models, harm found, levels to NICs."""
         members = candidate.order
         return (
             candidate.weight,

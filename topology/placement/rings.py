@@ -1,10 +1,10 @@
-"""Exact searches over all subsets of up to 16 devices at once. Knows integers, not devices.
+"""Exact searches over all subsets of up to 16 devices at once. Works on integers, not devices.
 
-Weights make a sum out of "fewest hops of the worst class, then fewest of the second worst, …": a
-hop of class c weighs base**c, where base exceeds the number of hops, so sums compare as the counts
-do from the worst class down. The narrowest hop is then as wide as it can be, and no wide link is
-left for a narrow one without need. On a tree of switches such a ring crosses every link once each
-way.
+Weights turn "fewest hops of the worst class, then fewest of the second worst, …" into a sum: a hop
+of class c weighs base**c, where base exceeds the number of hops, so sums compare like the counts
+from the worst class down. The narrowest hop is then as wide as possible, and no wide link is left
+for a narrow one without need. On a tree of switches such a ring crosses every link once in each
+direction.
 
 NCCL opens a channel for each such ring. So the links carry the number of rings times the rate of
 one link, in both directions. Switches do not need this: one ring through a switch uses a GPU's
@@ -29,9 +29,9 @@ _FAR = np.int64(1) << 62
 
 
 def weights(ranks: Sequence[Sequence[int]], hops: int) -> Masks:
-    """Return int64 weights, shape (n, n), for sums of at most ``hops`` entries of class ranks.
+    """Weights of class ranks as int64, shape (n, n), for sums of at most ``hops`` entries.
 
-    Where 62 bits do not hold the classes apart (15 classes for rings of 16), the best ones are one.
+    If 62 bits cannot separate the classes (15 classes for rings of 16), the best ones are merged.
     """
     base = hops + 1
     fit = 1
@@ -44,7 +44,7 @@ def weights(ranks: Sequence[Sequence[int]], hops: int) -> Masks:
 
 
 def by_size(n: int, k: int) -> list[Masks]:
-    """Return the bit masks of n devices by number of members, 0 to k; each list ascending."""
+    """The bit masks of n devices by number of members, 0 to k; each list ascending."""
     masks = np.arange(1 << n, dtype=np.int64)
     sizes = np.zeros(1 << n, dtype=np.int64)
     for bit in range(n):
@@ -55,9 +55,9 @@ def by_size(n: int, k: int) -> list[Masks]:
 def rings(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]:
     """Find the lightest ring through every subset of k of the n devices (Held and Karp, 1962).
 
-    State (subset, last): the lightest path from the subset's lowest member over all of it to last.
-    All subsets of one size are extended together; 2**n x n states, n <= 16, k >= 2. Returns masks
-    (m,), weights (m,) and orders (m, k) that start at the lowest member. Symmetric weights, > 0.
+    State (subset, last): the lightest path from the subset's lowest member through all of it to
+    last. All subsets of one size are extended together; 2**n x n states, n <= 16, k >= 2. Returns
+    masks (m,), weights (m,) and orders (m, k) from the lowest member on. Weights: symmetric, > 0.
     """
     n = len(weight)
     layers = by_size(n, k)
@@ -95,16 +95,16 @@ def _trace(masks: Masks, last: Masks, back: npt.NDArray[np.int8], k: int) -> npt
         before = back[left, here].astype(np.int64)
         left ^= np.int64(1) << here
         here = before
-    # Of the two directions of a ring, the one whose second member is the lower.
+    # Of a ring's two directions, take the one whose second member is the lower.
     turned = orders[:, 1] > orders[:, -1]
     orders[turned, 1:] = orders[turned, :0:-1]
     return orders
 
 
 def count_rings(linked: npt.NDArray[np.bool_], k: int) -> tuple[Masks, Masks]:
-    """Count, for every subset of k >= 3 devices, the distinct rings that use linked pairs only.
+    """Count, for every subset of k >= 3 devices, the distinct rings over linked pairs only.
 
-    Rings that differ by where they start or by direction are one. Returns masks and counts, (m,).
+    Rings that differ only in start or direction count as one. Returns masks and counts, (m,).
     """
     n = len(linked)
     layers, low = by_size(n, k), _lowest(n)
@@ -122,7 +122,7 @@ def count_rings(linked: npt.NDArray[np.bool_], k: int) -> tuple[Masks, Masks]:
 def pairings(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]:
     """Find the lightest pairing of every subset of k devices, k even, by subset enumeration.
 
-    The lowest member of a subset takes each partner in turn. Returns as ``rings`` does; orders hold
+    The lowest member of a subset is tried with each partner. Returns like ``rings``; orders hold
     the pairs one after the other.
     """
     n = len(weight)
@@ -149,7 +149,7 @@ def pairings(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]
 
 
 def cliques(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]:
-    """Weigh all pairs of every subset of k devices. Returns as ``rings``; orders are ascending."""
+    """Weigh all pairs of every subset of k devices. Returns like ``rings``; ascending orders."""
     n = len(weight)
     low = _lowest(n)
     masks = by_size(n, k)[k]
@@ -167,17 +167,17 @@ def cliques(weight: Masks, k: int) -> tuple[Masks, Masks, npt.NDArray[np.int8]]:
 
 Counts = tuple[tuple[int, ...], ...]
 Ring = tuple[int, ...]
-#: Rings looked at per set of GPUs; a DGX-1V has 30.
+#: The most rings examined per set of GPUs; a DGX-1V has 30.
 MAX_RINGS = 3000
 
 
 def most_rings(counts: Sequence[Sequence[int]]) -> int:
-    """An upper bound on the rings: every ring takes two links at every GPU."""
+    """An upper bound on the number of rings: every ring takes two links at every GPU."""
     return min((sum(row) // 2 for row in counts), default=0)
 
 
 def ring_orders(counts: Sequence[Sequence[int]]) -> Iterator[Ring]:
-    """Yield every distinct ring (direction and start do not matter) over pairs with links."""
+    """Yield every distinct ring (without regard to direction and start) over pairs with links."""
     size = len(counts)
 
     def walk(path: list[int], left: frozenset[int]) -> Iterator[Ring]:
@@ -202,7 +202,7 @@ class _Search:
     steps: int = 0
 
     def ring(self, at: int) -> Ring | None:
-        """The ring of that number, made when first asked for; None past the last."""
+        """Ring number ``at``, made at its first use; None past the last."""
         while len(self.rings) <= at < MAX_RINGS:
             ring = next(self.coming, None)
             if ring is None:
@@ -211,7 +211,7 @@ class _Search:
         return self.rings[at] if at < len(self.rings) else None
 
     def run(self, left: list[list[int]], taken: tuple[Ring, ...], start: int) -> None:
-        """Take rings in order, with repetition, while links are left; keep the largest set."""
+        """Add rings in order, with repetition, while links are left; the largest set is kept."""
         if len(taken) > len(self.best):
             self.best = taken
         at = start
@@ -223,31 +223,31 @@ class _Search:
                 return
             edges = list(pairwise((*ring, ring[0])))
             if all(left[a][b] for a, b in edges):
-                _take(left, edges, -1)
+                _change_edges(left, edges, -1)
                 self.run(left, (*taken, ring), at)
-                _take(left, edges, 1)
+                _change_edges(left, edges, 1)
             at += 1
 
 
-def _take(left: list[list[int]], edges: list[tuple[int, int]], change: int) -> None:
+def _change_edges(left: list[list[int]], edges: list[tuple[int, int]], change: int) -> None:
     for a, b in edges:
         left[a][b] += change
         left[b][a] += change
 
 
 def disjoint_rings(counts: Counts, thorough: bool = True) -> tuple[Ring, ...]:
-    """Return the largest set of rings that share no link; counts[i][j] links between i and j.
+    """Find a largest set of rings that share no link; counts[i][j]: links between i and j.
 
-    First greedily: the first ring of what is left, again and again. Where that misses the bound of
-    ``most_rings`` and ``thorough`` is asked for, all sets are searched; exact where there are fewer
-    than MAX_RINGS rings and the search ends within ten times as many steps, or meets the bound.
-    Empty for fewer than three GPUs and where no ring exists.
+    First greedily: the first ring of the remaining links, repeatedly. If that is below the bound of
+    ``most_rings`` and ``thorough`` is set, all sets are searched. The result is exact if there are
+    fewer than MAX_RINGS rings and the search ends within ten times as many steps, or reaches the
+    bound. Empty for fewer than three GPUs and if no ring exists.
     """
     left = [list(row) for row in counts]
     greedy: list[Ring] = []
     while (ring := next(ring_orders(left), None)) is not None:
         greedy.append(ring)
-        _take(left, list(pairwise((*ring, ring[0]))), -1)
+        _change_edges(left, list(pairwise((*ring, ring[0]))), -1)
     goal = most_rings(counts)
     if len(greedy) == goal or not (greedy and thorough):
         return tuple(greedy)
@@ -257,13 +257,13 @@ def disjoint_rings(counts: Counts, thorough: bool = True) -> tuple[Ring, ...]:
 
 
 Rows = tuple[tuple[int, ...], ...]
-#: Above so many members a grid is drafted from one stretch of the ring for each shape.
+#: For more members, only one section of the ring is tried for each shape of a grid.
 MANY = 128
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows of ids, all of one length; ``row_rate`` and ``column_rate`` are bytes per second a ring.
+    """Rows of ids, all of one length; ``row_rate`` and ``column_rate``: bytes per second per ring.
 
     ``busbw`` is that of an all-reduce: reduce-scatter in all rows at once, all-reduce of the shares
     in all columns, all-gather in the rows; one ring each.
@@ -276,11 +276,11 @@ class Grid:
 
 
 def best_grid(routes: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Grid | None:
-    """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
+    """The fastest r x c grid, r and c at least 2, from a ring order; None if k allows no grid.
 
-    Rows are stretches of the ring; each further row is turned and mirrored so that its columns
-    fit the row above. All stretches and shapes are tried, k**2 drafts at most, but of orders of
-    more than ``MANY`` only the first stretch of each shape.
+    Rows are sections of the ring; each further row is rotated and mirrored so that its columns fit
+    the row above. All sections and shapes are tried, k**2 drafts at most, but for orders of more
+    than ``MANY`` only the first section of each shape.
     """
     k, grids = len(order), []
     ranks = np.array([[routes.rank[a][b] for b in order] for a in order])
@@ -303,7 +303,7 @@ def best_grid(routes: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> 
 
 
 def _aligned(ranks: npt.NDArray[np.int64], rows: list[list[int]]) -> Rows:
-    """Turn and mirror each row to fit the one above: fewest hops of the worst class, and so on."""
+    """Rotate and mirror each row to fit the one above: fewest hops of the worst class first."""
     done = [tuple(rows[0])]
     size = len(rows[0])
     turns = (np.arange(size)[:, None] + np.arange(size)) % size
@@ -311,7 +311,7 @@ def _aligned(ranks: npt.NDArray[np.int64], rows: list[list[int]]) -> Rows:
     for row in rows[1:]:
         choices = np.array(row)[turns]
         hops = np.sort(ranks[np.array(done[-1]), choices], axis=1)
-        # By the worst hop, then the second worst, …; among equals by the members themselves.
+        # Compare the worst hop, then the second worst, …; then the members themselves.
         keys = (*choices.T[::-1], *hops.T)
         done.append(tuple(choices[np.lexsort(keys)[0]].tolist()))
     return tuple(done)
@@ -325,7 +325,7 @@ def _rates(links: DirectedLinks, rows: Rows) -> tuple[float, float]:
 
 
 def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
-    """Bus bandwidth of the two-dimensional all-reduce per byte of the vector; latency left out."""
+    """Bus bandwidth of the two-dimensional all-reduce per byte of the vector, without latency."""
     down = k // across
     seconds = 2 * (across - 1) / across / row_rate
     seconds += 2 * (down - 1) / down / across / column_rate
@@ -335,7 +335,7 @@ def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
 def groups(routes: GpuRoutes, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Split an order by host, else by NUMA node, else by root complex or switch.
 
-    A level that leaves everyone alone groups nothing and is passed over; one group if none splits.
+    A level that separates every GPU is skipped; one group if no level splits the order.
     """
     topology = routes.topology.graph.topology
     for kind in (Kind.HOST, Kind.NUMA, Kind.ROOT, Kind.BRIDGE):

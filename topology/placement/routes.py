@@ -23,9 +23,10 @@ from topology.model.map import Map
 from topology.model.measured import matrix
 from topology.model.topology import Level, Topology
 
-#: Measured rates within this share of the greatest of them are equal, so that noise ranks no sets.
+#: Measured rates within this share of the greatest of them count as equal, so that noise does not
+#: rank sets.
 ALIKE = 0.1
-#: Answers of P2P queries that say nothing against it: allowed, and unknown.
+#: P2P states that permit access, or are unknown.
 _P2P_FINE = frozenset({"OK", "U"})
 _WORDS = {
     Level.PIX: "at most one PCIe bridge",
@@ -38,13 +39,12 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class GpuRoute:
-    """The route between two GPUs, both directions alike.
+    """The route between two GPUs, equal in both directions.
 
-    ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing
-    connects the two, and what was measured where that is less or the link is assumed; ``hops`` is
-    the route from the lower to the higher index; ``p2p`` is False where a source says that peer
-    access does not work, so that data goes through host memory. ``measured``: whether a measurement
-    decides.
+    ``bandwidth``: bytes per second of its narrowest hop in one direction; 0 if nothing connects the
+    two; the measured rate if that is less or the link is assumed. ``hops``: the route from the
+    lower to the higher index. ``p2p``: False if a source states that peer access does not work, so
+    that data goes through host memory. ``measured``: the bandwidth is from a measurement.
     """
 
     text: str
@@ -74,7 +74,7 @@ class GpuRoute:
 
     @property
     def assumed(self) -> bool:
-        """Whether the bandwidth leans on a default because no source knew the link."""
+        """True if the bandwidth is a default because no source knew the link."""
         narrow = [hop for hop in self.hops if hop.bandwidth == self.bandwidth]
         return not self.measured and any(hop.assumed for hop in narrow)
 
@@ -82,7 +82,7 @@ class GpuRoute:
 class GpuRoutes:
     """The routes between some GPUs of a topology, by their positions in ``ids``.
 
-    ``rank[i][j]`` numbers the classes of routes, 0 the best, out of ``classes``. The diagonal is
+    ``rank[i][j]``: the class of a route, 0 for the best, of ``classes`` in total. The diagonal is
     rank 0 and never used.
     """
 
@@ -105,7 +105,7 @@ class GpuRoutes:
         self.rank: list[list[int]] = (table + table.T).tolist()
 
     def between(self, i: int, j: int) -> GpuRoute:
-        """The route between two positions, whichever comes first."""
+        """The route between two positions, in either order."""
         pair = (min(i, j), max(i, j))
         if pair not in self._routes:
             a, b = self.ids[pair[0]], self.ids[pair[1]]
@@ -118,7 +118,7 @@ class GpuRoutes:
         return hops if i < j else tuple(hop.reversed() for hop in reversed(hops))
 
     def direct_nvlinks(self, i: int, j: int) -> int:
-        """NVLinks that lead from one to the other with no switch in between."""
+        """The number of NVLinks between two positions without a switch in between."""
         hops = self.between(i, j).hops
         return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
 
@@ -145,7 +145,7 @@ def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRou
 
 
 def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
-    """Bytes/s of measured pairs by positions (lower, higher); alike rates are their median."""
+    """Bytes/s of measured pairs by positions (lower, higher); similar rates become their median."""
     at = {id: n for n, id in enumerate(ids)}
     rates: dict[tuple[int, int], float] = {}
     for (a, b), cell in matrix(topology, "bandwidth").items():
@@ -171,9 +171,9 @@ _CPU = ("arch", "vendor", "family", "cpu_model")
 def codes(
     topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float] | None = None
 ) -> Codes:
-    """A number for each pair, shape (n, n), valid above the diagonal: alike pairs share it.
+    """A number for each pair, shape (n, n), valid above the diagonal; similar pairs have the same.
 
-    ``measured``: what was measured of pairs of positions.
+    ``measured``: measured rates by pairs of positions.
     """
     graph = topology.graph
     climbs = [graph.climb(id) for id in ids]
@@ -190,7 +190,7 @@ def codes(
     pairs = places[:, None] * len(ids) + places[None, :]
     for tops in ([[h.b for h in climb][::-1] for climb in climbs], above, [[c] for c in cards]):
         depth = max(map(len, tops), default=0)
-        pairs = pairs * (depth + 1) + _met(tops, depth)
+        pairs = pairs * (depth + 1) + _common_depth(tops, depth)
     kinds = np.unique(pairs, return_inverse=True)[1].reshape(pairs.shape)
     both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids, measured or {})
     return both
@@ -201,7 +201,7 @@ def _hop(hop: Hop) -> Hashable:
 
 
 def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
-    """What the devices above are; of NUMA nodes also the CPU, which decides about the way."""
+    """The kinds of the devices above; of NUMA nodes also the CPU, which affects the route."""
     for hop in climb:
         device = topology.device(hop.b)
         numa = device.kind is Kind.NUMA
@@ -209,7 +209,7 @@ def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
 
 
 def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
-    """GPUs' links to what is no GPU, what decides about their rate, and who has NVLinks."""
+    """Each GPU's links to non-GPUs, the facts that set their rate, and whether it has NVLinks."""
     links: dict[str, set[Hashable]] = {id: set() for id in ids}
     linked: set[str] = set()
     for link in topology.links:
@@ -225,13 +225,13 @@ def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
     ]
 
 
-def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
-    """How many names two lists have in common from their beginning, shape (n, n)."""
+def _common_depth(tops: Sequence[Sequence[str]], depth: int) -> Codes:
+    """The length of the common beginning of each two lists, shape (n, n)."""
     number = {name: n for n, name in enumerate({name for names in tops for name in names})}
     same = np.ones((len(tops), len(tops)), np.bool_)
     counts = np.zeros(same.shape, np.int64)
     for level in range(depth):
-        # A device without a name at a level shares it with no other.
+        # A device without a name at a level has nothing in common with others there.
         here = [
             number[names[level]] if level < len(names) else -1 - n for n, names in enumerate(tops)
         ]
@@ -243,7 +243,7 @@ def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
 def _of_pairs(
     topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float]
 ) -> Codes:
-    """A number for what was stated of a pair, and for direct links; 0 where there is neither."""
+    """A number for the statements about a pair and its direct links; 0 if there are none."""
     at = {id: n for n, id in enumerate(ids)}
     facts: dict[tuple[int, int], list[Hashable]] = {at: [rate] for at, rate in measured.items()}
     for pair in topology.pairs:
@@ -266,7 +266,7 @@ def _of_pairs(
 
 
 def _numbers(things: Iterable[Hashable]) -> Codes:
-    """A number for each thing; equal ones share it."""
+    """Numbers for hashable objects; equal objects have the same number."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(thing, len(known)) for thing in things], np.int64)
 
@@ -276,7 +276,7 @@ Flow = tuple[int, int]
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The link that decides: ``flows`` share it in that direction, each gets ``rate`` bytes/s."""
+    """The limiting link: ``flows`` share it in that direction, each with ``rate`` bytes/s."""
 
     hop: Hop
     flows: int
@@ -284,12 +284,12 @@ class Bottleneck:
 
 
 class DirectedLinks:
-    """The directed links that flows use, the flows that cross each, and the limits of pairs.
+    """The directed links that flows use, the flows over each link, and the limits of pairs.
 
-    A measured pair gets no more than was measured. An assumed link carries at least what was
-    measured over it. Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two
-    flows over one link get half of it each; the two directions of a link do not disturb each other.
-    Routes are computed when a flow first takes them.
+    A measured pair gets at most its measured rate. An assumed link carries at least the rate that
+    was measured over it. Links inside a NUMA node ("memory") are left out: they are no bottleneck.
+    Two flows over one link get half of it each; the two directions of a link are independent.
+    Routes are computed at the first use by a flow.
     """
 
     def __init__(self, routes: GpuRoutes) -> None:
@@ -305,14 +305,14 @@ class DirectedLinks:
                     self._least[key] = max(rate, self._least.get(key, 0.0))
 
     def rates(self, patterns: Sequence[Sequence[Flow]]) -> npt.NDArray[np.float64]:
-        """Return bytes per second that every flow of a pattern gets at least, shape (patterns,).
+        """The bytes per second that every flow of a pattern gets at least, shape (patterns,).
 
-        0 where a flow has no route, infinite where no flow leaves its NUMA node.
+        0 if a flow has no route, infinite if no flow leaves its NUMA node.
         """
         return np.array([self._rate(flows) for flows in patterns], np.float64)
 
     def bottleneck(self, flows: Sequence[Flow]) -> Bottleneck | None:
-        """The link that decides for these flows, the first of equals; None where there is none."""
+        """The link that limits these flows, the first of equals; None if there is none."""
         load = self._load(flows)
         if not load:
             return None
@@ -336,7 +336,7 @@ class DirectedLinks:
         return min(shared, *map(self._most, flows))
 
     def _load(self, flows: Iterable[Flow]) -> dict[int, int] | None:
-        """How many flows cross each link that is crossed; None where a flow has no route."""
+        """The number of flows over each used link; None if a flow has no route."""
         load: dict[int, int] = {}
         for flow in flows:
             crossed = self._crossed[flow] if flow in self._crossed else self._cross(flow)
@@ -361,7 +361,7 @@ class DirectedLinks:
 
 
 def ring_flows(order: Sequence[int]) -> list[Flow]:
-    """Everyone to the next, the last to the first; two members send to each other."""
+    """Flows from each member to the next, and from the last to the first."""
     return [(a, b) for a, b in zip(order, [*order[1:], *order[:1]], strict=True) if a != b]
 
 
@@ -372,5 +372,5 @@ def pair_flows(order: Sequence[int]) -> list[Flow]:
 
 
 def all_flows(order: Sequence[int]) -> list[Flow]:
-    """Everyone to everyone else."""
+    """Flows from each member to all others."""
     return [(a, b) for a in order for b in order if a != b]

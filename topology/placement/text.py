@@ -1,4 +1,4 @@
-"""A ranking for people (text) and for programs (JSON)."""
+"""A ranking as text for people, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _PATTERN = {
 
 
 def short(ids: Iterable[str]) -> str:
-    """``[0,1,4]`` for GPUs that are called GPU0, GPU1, GPU4; their ids otherwise."""
+    """``[0,1,4]`` for GPU0, GPU1, GPU4; other ids unchanged."""
     ids = tuple(ids)
     numbered = all(id.startswith("GPU") and id[3:].isdecimal() for id in ids)
     return f"[{','.join(id[3:] if numbered else id for id in ids)}]"
 
 
 def rate(value: float) -> str:
-    """Return bytes per second as text: ``12.0 GB/s``, ``0.0250 GB/s`` of a slow network port."""
+    """Bytes per second as text: ``12.0 GB/s``, ``0.0250 GB/s`` for a slow network port."""
     return f"{format_rate(value, one_decimal)} GB/s"
 
 
 def hop_words(hop: Hop) -> str:
-    """``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
+    """A hop as text: ``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
     names = {"cpu": "between CPUs", "c2c": "chip to chip", "measured": "as measured"}
     kind = {**names, "pcie": f"PCIe x{hop.count}"}.get(
         hop.kind, f"{hop.count} NVLink{'s' if hop.count > 1 else ''}"
@@ -46,7 +46,7 @@ def hop_words(hop: Hop) -> str:
 
 
 def reasons(ranking: Ranking) -> tuple[str, ...]:
-    """The reasons why the first pick is first, its bound, and the loss by the next best tier."""
+    """Why the first pick is first: its routes, its bottleneck, the loss by the next best tier."""
     best = ranking.picks[0]
     if len(best.gpus) == 1:
         return (
@@ -68,7 +68,7 @@ def _counted(pick: Pick) -> Counter[GpuRoute]:
 
 
 def _class(route: GpuRoute) -> GpuRoute:
-    """The route without what the pattern does not care about, so that alike ones count as one."""
+    """The route without what does not matter to the pattern, so that similar ones are equal."""
     level = None if route.nvlinks else route.level
     return GpuRoute(route.text, route.bandwidth, level, route.nvlinks, route.p2p, ())
 
@@ -102,7 +102,7 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
 
 
 def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
-    """The rarity of rings of NVLinks: among the sets, and among the orders of this set."""
+    """How rare rings of NVLinks are: among the sets, and among the orders of this set."""
     size, k = len(routes.ids), len(best.gpus)
     if size > EXACT_LIMIT:
         return []
@@ -134,7 +134,6 @@ def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
 
 
 def _versus(best: Pick, other: Pick) -> str:
-    """The disadvantage of the next tier."""
     lead = f"{short(best.gpus)} beats {short(other.gpus)}"
     ours, theirs = _counted(best), _counted(other)
     more = sorted(
@@ -210,7 +209,7 @@ def text(ranking: Ranking, width: int = 80) -> str:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """Continue below the text of a bullet, two columns further in elsewhere."""
+    """Wrap a line; continued lines are indented by two more columns."""
     return wrap_line(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
 
 
@@ -243,7 +242,7 @@ def _details(pick: Pick, objective: Objective) -> list[str]:
 
 
 def _rings(pick: Pick) -> str:
-    """``[0,1,2,3] x3 [0,2,1,3]``: repeated rings, each on links of its own, named once."""
+    """``[0,1,2,3] x3 [0,2,1,3]``: each distinct ring once, with its number of repetitions."""
     counts: dict[tuple[str, ...], int] = {}
     for ring in pick.rings:
         counts[ring] = counts.get(ring, 0) + 1

@@ -1,1 +1,1 @@
-"""One file a source, each with `read()`, which touches the machine, and a pure `parse(text)`."""
+"""One file per source, each with `read()`, which reads the machine, and a pure `parse(text)`."""

@@ -1,8 +1,8 @@
 """AMD's link tables: ``rocm-smi --showtopo`` and ``amd-smi topology``, as text or JSON.
 
-Both print what the kernel's KFD says of pairs of GPUs: whether they may access each other's memory,
-weight, hops and kind of link. An xGMI link of one hop is a direct one. PCIe of two hops meets at a
-CPU, anywhere between a switch and the NUMA node; of more hops it crosses CPUs.
+Both print what the kernel's KFD knows about pairs of GPUs: whether they may access each other's
+memory, weight, hops and kind of link. An xGMI link of one hop is a direct link. PCIe of two hops
+meets at a CPU, anywhere between a switch and the NUMA node; of more hops it crosses CPUs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CARD = re.compile(r"card([0-9]{1,4})")
 _LABEL = re.compile(r"GPU([0-9]{1,4})|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
 _NOTHING = ("N/A", "XXXX", "UNKNOWN", "None")
 _RANGE = re.compile(r"[0-9]{1,9}-([0-9]{1,9})")
-#: What amd-smi's JSON calls the same.
+#: The same tables in amd-smi's JSON.
 _KEYS = {
     "weight": "weight", "link_status": "access", "link_type": "type", "num_hops": "hops",
     "bandwidth": "rate",
@@ -61,7 +61,7 @@ def _kind(word: str) -> str:
 
 
 def _rate(word: str) -> float | None:
-    """Bytes per second of ``least-most`` in MB/s; None for 0-0, which states nothing."""
+    """Bytes per second from ``least-most`` in MB/s; None for 0-0, which states nothing."""
     most = _RANGE.fullmatch(word)
     if most is None:
         raise ValueError(word)
@@ -75,18 +75,18 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass
 class _Tables:
-    """What was stated of pairs, by table and label: ``cells["hops"]["GPU0", "GPU1"]``."""
+    """Stated values of pairs, by table and labels: ``cells["hops"]["GPU0", "GPU1"]``."""
 
     labels: list[str] = field(default_factory=list)
     cells: dict[str, dict[tuple[str, str], Any]] = field(default_factory=dict)
     numa: dict[str, str] = field(default_factory=dict)
 
     def of(self, what: str, a: str, b: str) -> Any:
-        """The value of two GPUs in a table; None where it has none."""
+        """The value of a table for two GPUs, or None."""
         return self.cells.get(what, {}).get((a, b))
 
     def take(self, what: str, a: str, b: str, word: str, line: int | None) -> None:
-        """Take a cell of two GPUs. Raises ProbeError for a word that it cannot have."""
+        """Store a cell of two GPUs. Raises ProbeError for a word that this table cannot have."""
         if a == b or word in _NOTHING:
             return
         try:
@@ -99,7 +99,7 @@ class _Tables:
 
 
 def parse(text: str) -> Topology:
-    """Read the text or JSON of one machine; ProbeError, with the line, for what is not whole."""
+    """Parse text or JSON of one machine. Raises ProbeError, with the line, if incomplete."""
     tables = _Tables()
     if re.match(r"\s*[\[{]", bounded(NAME, text)):
         _json(tables, loaded(NAME, text))
@@ -126,7 +126,7 @@ def _text(tables: _Tables, rows: list[str]) -> None:
 
 
 def _table(tables: _Tables, what: str, rows: list[str], at: int) -> int:
-    """Read a header of labels and a row for each; return the line behind the table."""
+    """Read a header of labels and a row for each; returns the line after the table."""
     at = next((n for n in range(at, len(rows)) if rows[n].strip()), at)
     header = rows[at].split() if at < len(rows) else []
     place = min(at, len(rows) - 1) + 1
@@ -153,7 +153,7 @@ def _table(tables: _Tables, what: str, rows: list[str], at: int) -> int:
 
 
 def _plain(label: str) -> str:
-    """A label as it is compared: ``GPU0``, or a bus id in its canonical form."""
+    """A label in its canonical form: ``GPU0``, or a canonical bus id."""
     number = re.fullmatch(r"GPU([0-9]{1,4})", label)
     return f"GPU{int(number[1])}" if number else canonical(label) or label
 
@@ -210,7 +210,7 @@ def _amd(tables: _Tables, document: Any) -> None:
 
 
 def _map(tables: _Tables) -> Topology:
-    """The map of what the tables state. Raises ProbeError for a pair that contradicts itself."""
+    """The map that the tables describe. Raises ProbeError for a pair that contradicts itself."""
     draft = Draft(NAME)
     for place, label in enumerate(tables.labels):
         index = int(label[3:]) if label.startswith("GPU") else place
@@ -242,7 +242,7 @@ def _map(tables: _Tables) -> Topology:
 
 
 def _link(draft: Draft, tables: _Tables, labels: tuple[str, str], ends: tuple[str, str]) -> None:
-    """Add a direct xGMI link, or say that two GPUs have none and where PCIe joins them."""
+    """Add a direct xGMI link, or state that two GPUs have none, and where PCIe connects them."""
     kind, hops = tables.of("type", *labels), tables.of("hops", *labels)
     if kind == _PCIE:
         draft.pair(*ends, nvlinks=0, level="SYS" if hops is not None and hops > 2 else None)

@@ -1,6 +1,6 @@
-"""Measured matrices out of logs: CUDA's p2pBandwidthLatencyTest, nvbandwidth (text, JSON).
+"""Measured matrices in logs of CUDA's p2pBandwidthLatencyTest and nvbandwidth (text, JSON).
 
-Devices are numbered in CUDA's order there; bus ids, where the log has them, join them to the map.
+The logs number devices in CUDA's order; bus ids, if a log has them, connect them to the map.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Matrix:
 
 
 def parse(text: str) -> Topology:
-    """Read a log. Raises ProbeError, with the line, for a matrix without title or not square."""
+    """Parse a log. Raises ProbeError, with the line, for a matrix without title or not square."""
     draft = Draft(NAME)
     start = re.search(r"^\s*\{", bounded(NAME, text), re.M)
     if start and '"nvbandwidth"' in text:
@@ -96,7 +96,7 @@ def _title(line: str) -> _Matrix | None:
 
 
 def _table(draft: Draft, matrix: _Matrix, rows: list[str], at: int) -> int:
-    """Read a header of column numbers and the rows below it; return the line after the table."""
+    """Read a header of column numbers and the rows below it; returns the line after the table."""
     words = rows[at].split() if at < len(rows) else []
     numbers = words if not words or words[0].isdecimal() else words[1:]
     if not numbers or not all(re.fullmatch("[0-9]{1,4}", word) for word in numbers):

@@ -45,7 +45,7 @@ class Draft:
         return id
 
     def gpu(self, index: int, name: str = "", **known: str | None) -> str:
-        """The id of the GPU of that number, which is added when it is first told of."""
+        """The id of the GPU with this index. The GPU is added at its first mention."""
         id = f"GPU{index}"
         if id not in self.devices:
             busid, uuid = known.get("busid"), known.get("uuid")
@@ -58,7 +58,7 @@ class Draft:
         self.devices[id] = replace(device, facts=(*device.facts, *self._statements(facts)))
 
     def host(self, id: str) -> str:
-        """The id of the host above a device, or of the last device above where there is none."""
+        """The id of the host above a device, or of its topmost ancestor if there is no host."""
         while (device := self.devices[id]).parent is not None:
             id = device.parent
         return id
@@ -90,17 +90,17 @@ class Draft:
         self.links.append(Link(kind, a, b, self.source, count, version, rate))
 
     def gap(self, subject: str, call: str, reason: str) -> None:
-        """Record something that the source could not say."""
+        """Record something that the source could not state."""
         self.gaps.append(Gap(self.source, subject, call, reason))
 
     def count(self, kind: Kind, number: int) -> None:
-        """State how many devices of a kind the text has, counted apart from how they are read."""
+        """State how many devices of a kind the text has, counted independently of their parsing."""
         self.counts[kind] = number
 
     def build(self) -> Topology:
-        """Freeze what was said; what was counted and is not there is a gap.
+        """Freeze the statements; a difference from the stated counts becomes a gap.
 
-        Raises ProbeError when it does not hang together.
+        Raises ProbeError if devices, links and pairs are inconsistent.
         """
         for kind, number in self.counts.items():
             count = sum(1 for device in self.devices.values() if device.kind is kind)
@@ -136,11 +136,11 @@ class Function:
 
     @property
     def kind(self) -> Kind | None:
-        """GPU, NIC, NVSWITCH or None for everything else.
+        """GPU, NIC or SWITCH (an NVSwitch); None for everything else.
 
         A display controller (0300) of NVIDIA or AMD is a GPU; Intel's is graphics inside the CPU,
-        unless it has no display (0380). Server management chips draw screens but are no GPUs. What
-        has a network interface is a NIC, as InfiniBand adapters of the class 0c06.
+        unless it has no display (0380). Display controllers of server management chips are no GPUs.
+        A function with a network interface is a NIC, even an InfiniBand adapter of class 0c06.
         """
         code = self.pci_class.removeprefix("0x")[:4]
         if code.startswith("02") or self.names:
@@ -157,9 +157,9 @@ class Function:
 def place(
     draft: Draft, functions: Mapping[str, Function], homes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Add root complexes, switches, GPUs, NICs and NVSwitches; return device ids by bus id.
+    """Add root complexes, switches, GPUs, NICs and NVSwitches; returns device ids by bus id.
 
-    ``homes`` gives for each root complex the NUMA node (or host) it belongs to.
+    ``homes``: the NUMA node (or host) of each root complex.
     """
     ids: dict[str, str] = {}
     counts: dict[Kind, int] = {}
@@ -202,10 +202,10 @@ def _switches(
 
 
 def _link_facts(functions: Mapping[str, Function], function: Function) -> dict[str, Value | None]:
-    """A function's facts beside those of the port that it plugs into.
+    """A function's facts, combined with those of the port above it.
 
-    The kernel states what the device itself can do; what it and the port agree on is the lower of
-    the two. Devices inside the root complex have no port.
+    The kernel states the device's own maximum; the maximum of the link is the lower of the device's
+    and the port's. Devices inside the root complex have no port.
     """
     facts = dict(function.facts)
     port = functions.get(function.bridges[-1]) if function.bridges else None

@@ -21,7 +21,7 @@ _CONFIGURATION: Mapping[int, str] = {
     5: "insufficient nvlinks", 6: "incompatible gpu firmware", 7: "invalid location",
     8: "invalid gpu state",
 }  # fmt: skip
-#: The value of an element that is a problem, and how the problem is called.
+#: The value of an element that is a problem, and the name of the problem.
 _PROBLEMS: Mapping[str, tuple[str, str]] = {
     "bandwidth": ("degraded", "bandwidth degraded"),
     "route_recovery_in_progress": ("true", "route recovery in progress"),
@@ -32,9 +32,9 @@ _PROBLEMS: Mapping[str, tuple[str, str]] = {
 
 
 def problems(value: Callable[[str], str | None]) -> tuple[str, ...] | None:
-    """Name what is wrong, from the text of each element of ``<health>`` (None: not stated).
+    """Name the problems, from the text of each element of ``<health>`` (None: not stated).
 
-    Returns None where no element states anything, which is neither healthy nor unhealthy.
+    Returns None if no element states anything: that is neither healthy nor unhealthy.
     """
     states = {name: text.lower() for name in _FIELDS if (text := value(name)) is not None}
     if not states:
@@ -47,7 +47,7 @@ def problems(value: Callable[[str], str | None]) -> tuple[str, ...] | None:
 
 
 def problems_of_mask(mask: int) -> tuple[str, ...] | None:
-    """Name what is wrong, from NVML's ``healthMask``. None where it states nothing."""
+    """Name the problems in NVML's ``healthMask``. None if it states nothing."""
 
     def text(name: str) -> str | None:
         shift, width = _FIELDS[name]

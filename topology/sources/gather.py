@@ -18,8 +18,8 @@ from topology.model.topology import Topology
 from topology.sources.matrix_text import plain
 from topology.sources.text import MAX_BYTES, bounded, lines
 
-#: Sources of the machine at hand, most trusted first: the command whose output the module parses;
-#: without one the module reads the machine by itself.
+#: Sources on this machine, most trusted first, with the command whose output the module parses. A
+#: module without a command reads the machine itself.
 LIVE: Mapping[str, Sequence[str]] = {
     "nvml": (),
     "sysfs": (),
@@ -29,7 +29,7 @@ LIVE: Mapping[str, Sequence[str]] = {
     "smi_nvlink": ("nvidia-smi", "nvlink", "-s"),
     "smi_p2p": ("nvidia-smi", "topo", "-p2p", "r"),
 }
-#: Formats that are the whole document, by what only they contain.
+#: Formats that are a whole document, with a pattern that only they contain.
 _DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("own_json", r'"busbar_topology"\s*:'),
     ("bandwidth", r'"nvbandwidth"\s*:'),
@@ -39,7 +39,7 @@ _DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("hwloc", r"<topology[\s>]"),
     ("sysfs", r"devices/pci[0-9a-f]{4,8}:[0-9a-f]{2}/|devices/system/(?:node|cpu)/"),
 )
-#: Formats that are lines of text, several of which may stand in one report.
+#: Formats of lines of text; a report may contain several of them.
 _SECTIONS: tuple[tuple[str, str], ...] = (
     ("smi_topo", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC|PSB)"),
     ("smi_p2p", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:OK|CNS|GNS|TNS|DR|NS|U)(?!\w)"),
@@ -51,7 +51,7 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
     ),
     ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
 )
-#: Texts of programs that are recognised and not read: by what only they print, and the remedy.
+#: Output of programs that is recognised but not read: pattern, program and remedy.
 _UNREAD: tuple[tuple[str, str, str], ...] = (
     (r"ROCm System Management Interface|^=+ ROCm SMI", "rocm-smi", "give rocm-smi --showtopo"),
     (r"\bAMD-?SMI\b|^GPU: \d+\s*$", "amd-smi", "give amd-smi topology"),
@@ -69,23 +69,23 @@ _UNREAD: tuple[tuple[str, str, str], ...] = (
     (r"^available: \d+ nodes", "numactl -H", "give lstopo --of xml"),
     (r"^Architecture:\s+\S+$", "lscpu", "give lstopo --of xml"),
 )  # fmt: skip
-#: What benchmarks print and keep: ours, nccl-tests, OSU's, Intel's, perftest's and others.
+#: Output and files of benchmarks: Busbar, nccl-tests, OSU, Intel, perftest and others.
 _MEASURED = (
     r'"bus_factor"\s*:|^collective,algorithm,|^# *(?:Collective test starting|nThread \d)|^# OSU |'
     r"^# *Intel\(R\) MPI Benchmarks|out-of-place +in-place|\"out_of_place\"\s*:|"
     r"#bytes +#iterations|COMMS-RES|alg_bandwidth\(GB/s\)|^# *Benchmarking: |payload \| +busbw"
 )
-#: A row of one GPU alone, or of a damaged matrix, which its parser refuses with the reason.
+#: A row of a single GPU, or of a damaged matrix, whose parser reports the reason.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
-#: Above such a GPU, what only ``topo -m`` prints.
+#: A header that only ``topo -m`` prints above such a row.
 _ALONE_HEADER = r"\bGPU ?0\b.*CPU ?Affinity"
 
 
 def recognise(text: str) -> tuple[str, ...]:
-    """Return the modules in topology.sources that read this text, as ``("smi_topo",)``.
+    """The modules in topology.sources that can parse this text, as ``("smi_topo",)``.
 
     A report may hold several sections (``nvidia-smi -L``, ``topo -m``, ``topo -p2p r`` one after
-    the other), hence several names. Raises ProbeError, naming the formats, when it is none of them.
+    the other), hence several names. Raises ProbeError, with a list of formats, for other text.
     """
     bounded("text", text)
     for name, mark in _DOCUMENTS:
@@ -117,23 +117,23 @@ def recognise(text: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> Topology:
-    """Recognise a text and read it, all of its sections. Raises ProbeError when it cannot be."""
+    """Recognise a text and parse all of its sections. Raises ProbeError if that fails."""
     modules = [importlib.import_module(f"topology.sources.{name}") for name in recognise(text)]
     maps: list[Topology] = [module.parse(text) for module in modules]
     return merge(maps)
 
 
 TIMEOUT_S = 60
-#: nvidia-smi's sources, which know less: they are asked only if NVML does not answer.
+#: nvidia-smi's sources, which know less: they are used only if NVML does not answer.
 _INSTEAD_OF_NVML = ("smi_topo", "smi_xml", "smi_nvlink", "smi_p2p")
 
 
 def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
-    """Return the map of the named files, or of this machine if there are none, and notes for users.
+    """The map of the named files, or of this machine without files; also notes for users.
 
-    ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. The first file to state
-    a fact is believed. Raises ProbeError naming the file that cannot be read or understood, or when
-    no source of this machine answers.
+    ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. Of several statements of
+    a fact the first file's is used. Raises ProbeError, with the file, if it cannot be read or
+    parsed, or if no source of this machine answers.
     """
     names = list(files)
     return (merge([_file(name) for name in names]), ()) if names else _machine()
@@ -154,7 +154,7 @@ def _file(name: str) -> Topology:
 
 
 def _text(name: str) -> str:
-    """The file's text. Raises ProbeError above the limit, where no more is read than one byte."""
+    """The file's text. Raises ProbeError if it exceeds the limit; reads at most one byte more."""
     limit = MAX_BYTES
     raw = sys.stdin.buffer.read(limit + 1) if name == "-" else read_some(Path(name), limit)
     if len(raw) > MAX_BYTES:
@@ -168,7 +168,7 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
     tried = [name for name in LIVE if name not in _INSTEAD_OF_NVML]
     for name in tried:
         if name == "hwloc" and shutil.which(LIVE[name][0]) is None:
-            continue  # sysfs has said the same; its absence is no news
+            continue  # sysfs has stated the same, so its absence needs no note
         _ask(name, maps, notes)
     if not any("nvml" in topology.sources for topology in maps) and shutil.which("nvidia-smi"):
         for name in _INSTEAD_OF_NVML:
@@ -187,7 +187,7 @@ def _ask(name: str, maps: list[Topology], notes: list[str]) -> None:
 
 
 def _printed(source: str, command: Sequence[str]) -> str:
-    """Return what a command prints. Raises ProbeError when it is absent, fails or hangs."""
+    """The output of a command. Raises ProbeError if the command is missing, fails or hangs."""
     path = shutil.which(command[0])
     if path is None:
         raise ProbeError(source, f"{command[0]} is not installed here; give its output with --from")

@@ -28,7 +28,7 @@ _VERSIONS = {_NVLINK_1: 1, _NVLINK_5: 5}
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A matrix with the key of each row (as in ``ends``) and the line that it starts on."""
+    """A matrix with the key of each row (as in ``ends``) and the line at which it starts."""
 
     name: str
     kind: int
@@ -37,15 +37,15 @@ class _Matrix:
     line: int
 
     def pairs(self) -> Iterator[tuple[str, str, int, int]]:
-        """Each pair of rows with its value both ways."""
+        """Each pair of rows with its values in both directions."""
         for (n, a), (m, b) in combinations(enumerate(self.keys), 2):
             yield a, b, self.values[n][m], self.values[m][n]
 
 
 def add_links(draft: Draft, root: Node, ends: Mapping[str, str]) -> None:
-    """Add what the matrices state; ProbeError, with the line, for one that is not square.
+    """Add the links in the matrices. Raises ProbeError, with the line, if one is not square.
 
-    ``ends`` has the device of ``OSDev:802`` (by gp) or ``NUMANode@0`` (by os).
+    ``ends``: the device of ``OSDev:802`` (by gp index) or ``NUMANode@0`` (by os index).
     """
     matrices = [_read(draft, node) for node in root.all("distances2", "distances2hetero")]
     hops = next((m for m in matrices if m.name == "XGMIHops"), None)
@@ -81,7 +81,7 @@ def _read(draft: Draft, node: Node) -> _Matrix:
 def _linked(
     draft: Draft, matrix: _Matrix, ends: Mapping[str, str]
 ) -> Iterator[tuple[str, str, int]]:
-    """The ends and the lower value of each pair that has one; the others become gaps."""
+    """The ends and lower value of each pair that has one; pairs of other objects become gaps."""
     lost: list[str] = []
     for a, b, there, back in matrix.pairs():
         if not (there or back):
@@ -114,7 +114,7 @@ def _nvlinks(draft: Draft, matrix: _Matrix, ends: Mapping[str, str]) -> None:
 
 
 def _planes(draft: Draft, matrix: _Matrix) -> None:
-    """Tell where NVSwitches stand in several groups: hwloc knows no links from switch to switch."""
+    """Record a gap if NVSwitches are in several groups: hwloc has no links between switches."""
     switches: list[set[str]] = []
     for gpu in (device.id for device in draft.devices.values() if device.kind is Kind.GPU):
         ends = {end for link in draft.links if gpu in (link.a, link.b) for end in (link.a, link.b)}
@@ -128,7 +128,7 @@ def _planes(draft: Draft, matrix: _Matrix) -> None:
 
 
 def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:
-    """MB/s of one link: by what divides all values, and by what a GPU can have at most."""
+    """MB/s of one NVLink: the rate that divides all values and fits the number of a GPU's ports."""
     values = [value for *_, there, back in matrix.pairs() for value in (there, back)]
     if any(value % _NVLINK_2_TO_4 for value in values):
         return _NVLINK_1
@@ -142,7 +142,7 @@ def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:
 
 
 def _xgmi(draft: Draft, matrix: _Matrix, hops: _Matrix | None, ends: Mapping[str, str]) -> None:
-    """One link a pair: hwloc writes the same figure for every pair, however many links it has."""
+    """Add one link per pair: hwloc writes the same rate for every pair, whatever its links."""
     far = set()
     if hops is not None:
         far = {frozenset((a, b)) for a, b, *counts in hops.pairs() if max(counts) > 1}
@@ -170,14 +170,14 @@ _PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.I)
 _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-", re.I)
 
 
-#: Bits of ``osdev_type`` since hwloc 3, and what they are of the numbers before.
+#: Bits of ``osdev_type`` since hwloc 3, and their meaning for the numbers in older versions.
 _PROCESSOR, _NETWORK, _RDMA = 1 << 3, 1 << 4, 1 << 5
 _BEFORE_3 = {2: _NETWORK, 3: _RDMA, 5: _PROCESSOR}
 
 
 @dataclass
 class Pci:
-    """Functions by bus id, and the home (NUMA node, package or host) of each root complex."""
+    """PCI functions by bus id, and the home (NUMA node, package or host) of each root complex."""
 
     draft: Draft
     before_3: bool
@@ -186,7 +186,7 @@ class Pci:
     unnamed: int = 0
 
     def top(self, node: Node, home: str) -> None:
-        """Take a host bridge with what it holds, or a function without its host bridge.
+        """Read a host bridge with its contents, or a function without a host bridge.
 
         Raises ProbeError, with the line, for a function without a bus id.
         """
@@ -204,10 +204,10 @@ class Pci:
         if host:
             self._below(node, root, ())
         else:
-            self._take(node, root, ())
+            self._add_function(node, root, ())
 
     def account(self, nodes: list[Node]) -> None:
-        """Count the file's devices, whatever their place; loose interfaces are gaps."""
+        """Count the file's devices, wherever they are; interfaces on no device become gaps."""
         functions = [n for n in nodes if n.get("type") in ("PCIDev", "Bridge")]
         placed = Counter(self._function(n, "", ()).kind for n in functions if n.get("pci_busid"))
         for kind in (Kind.GPU, Kind.NIC, Kind.SWITCH):
@@ -221,7 +221,6 @@ class Pci:
                 self.draft.gap(what, "OSDev", f"from line {fitting[0].line}: {why}")
 
     def _kinds(self, node: Node) -> int:
-        """What an OSDev is, in bits."""
         mask = node.number("osdev_type", self.draft.source) or 0
         return _BEFORE_3.get(mask, 0) if self.before_3 else mask
 
@@ -232,9 +231,9 @@ class Pci:
     def _below(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
         for child in node.all("object"):
             if child.get("type") in ("Bridge", "PCIDev"):
-                self._take(child, root, bridges)
+                self._add_function(child, root, bridges)
 
-    def _take(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
+    def _add_function(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
         function = self._function(node, root, bridges)
         busid = function.busid
         if busid in self.functions:
@@ -256,13 +255,13 @@ class Pci:
             function.pci_class, function.vendor = f"0x{match[1].lower()}00", f"0x{match[2].lower()}"
             function.facts["pci_device"] = f"0x{match[3].lower()}"
         if node.get("subtype") == "NVSwitch":
-            # NVML says so where hwloc could not see the function's class.
+            # NVML states this if hwloc could not read the function's class.
             function.pci_class, function.vendor = NVSWITCH
         self._names(node, function)
         return function
 
     def _names(self, node: Node, function: Function) -> None:
-        """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""
+        """Set names and facts: RDMA names first, because NCCL and topo -m use these for NICs."""
         devices = _os_devices(node)
         rdma, net = ([d for d in devices if self._kinds(d) & kind] for kind in (_RDMA, _NETWORK))
         names = (d.get("name") for d in (*rdma, *net) if d.get("name"))
@@ -278,7 +277,7 @@ class Pci:
 
 
 def infos(node: Node) -> dict[str, str]:
-    """The values of an object's <info> children, by name, without empty ones."""
+    """The values of an object's <info> children by name, without empty ones."""
     return {info.get("name"): info.get("value") for info in node.all("info") if info.get("value")}
 
 
@@ -293,16 +292,16 @@ _DOCUMENT = re.compile(r"^[ \t]*<\?xml\s", re.M)
 _CACHE = re.compile(r"L[1-5](?:Cache)?|Cache")
 _SHARED, _DATA = "0", "1"
 _MEMORY = ("NUMANode", "MemCache")
-#: Objects that hold CPUs; packages, cores and caches of data become devices, the others do not.
+#: Objects that hold CPUs. Packages, cores and data caches become devices, others do not.
 _CPUS = re.compile(r"Package|Socket|Die|Core|PU|L[1-5]i?(?:Cache)?|Cache")
 _OTHERS = {"Machine", "System", "Group", "Misc", *_MEMORY, "Bridge", "PCIDev", "OSDev"}
 
 
 def parse(text: str) -> Topology:
-    """Read the XML of hwloc 1, 2 or 3, of one machine or several, which become hosts of one map.
+    """Parse XML of hwloc 1, 2 or 3, of one machine or several, which become hosts of one map.
 
-    Several machines are below one System object, as hwloc-assembler writes them, or documents one
-    behind the other. Raises ProbeError, with the line, for another XML.
+    Several machines are below one System object, as hwloc-assembler writes them, or are documents
+    one after the other. Raises ProbeError, with the line, for other XML.
     """
     starts = [match.start() for match in _DOCUMENT.finditer(bounded(NAME, text))]
     parts = [text]
@@ -319,7 +318,7 @@ def parse(text: str) -> Topology:
 
 
 def _document(text: str, above: int) -> list[Topology]:
-    """The map of each machine of a document, which ``above`` lines stand before."""
+    """The map of each machine of a document; ``above``: the number of lines before it."""
     root = tree(NAME, text, above)
     if root.tag != "topology":
         raise ProbeError(NAME, f"the root is <{root.tag}>, not <topology>", root.line)
@@ -335,14 +334,14 @@ def _document(text: str, above: int) -> list[Topology]:
     bare = replace(root, children=[])
     maps = [_Reader(before_3, machine).read(bare, machine) for machine in machines]
     if lost := [node for node in root.children if node.tag.startswith("distances")]:
-        # Their rows are numbers of objects, which machines have in common.
+        # Rows of these matrices are object numbers, which are not unique across machines.
         why = f"line {lost[0].line}: {len(lost)} matrices over several machines are not read"
         maps[0] = replace(maps[0], gaps=(*maps[0].gaps, Gap(NAME, "links", "distances", why)))
     return maps
 
 
 def _together(maps: list[Topology]) -> Topology:
-    """One map of several hosts: GPUs and NICs are numbered from host to host."""
+    """Join hosts into one map: GPUs and NICs are numbered across all hosts."""
     draft = Draft(NAME)
     counts = dict.fromkeys((Kind.GPU, Kind.NIC), 0)
     for n, one in enumerate(maps):
@@ -387,17 +386,17 @@ class _Reader:
             homes = dict.fromkeys(homes, numas[0])
         placed = place(self.draft, self.pci.functions, homes)
         nodes = [node for node in machine.walk() if node.tag == "object"]
-        add_links(self.draft, root, self._ends(nodes, placed))
+        add_links(self.draft, root, self._devices_by_name(nodes, placed))
         self._account(nodes)
         self.pci.account(nodes)
         return self.draft.build()
 
     def _objects(self, node: Node, parent: str, home: str) -> None:
-        """Visit every object; its type says whether it becomes a device.
+        """Visit all objects; its type decides whether an object becomes a device.
 
-        hwloc 1 has memory above the CPUs that it serves, hwloc 2 beside them. Memory beside CPUs is
-        above them in the map where it is theirs; memory of a GPU, of CXL or of a larger part of the
-        machine, whose CPUs have some of their own, is a leaf.
+        hwloc 1 has memory above the CPUs that it serves, hwloc 2 beside them. In the map, memory of
+        the CPUs beside it is above them. Memory of a GPU, of CXL, or of a larger part of the
+        machine whose CPUs have memory of their own, is a leaf.
         """
         children = node.all("object")
         memory = [inner for child in children for inner in _memory(child)]
@@ -440,7 +439,7 @@ class _Reader:
         self._objects(node, parent, home)
 
     def _add(self, kind: Kind, stem: str, parent: str, node: Node, **facts: Value | None) -> str:
-        """Add a device, numbered as in the file where that counts them once."""
+        """Add a device, with the file's number if that is unique."""
         numbered = kind in (Kind.NUMA, Kind.PACKAGE)
         number = node.number("os_index", NAME) if numbered else None
         count = self.counts.get(stem, 0)
@@ -468,8 +467,8 @@ class _Reader:
         self.draft.state(id, **facts)
         return id
 
-    def _ends(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
-        """Devices as matrices call them: ``OSDev:802`` by gp index, ``NUMANode@0`` by os index."""
+    def _devices_by_name(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
+        """Devices by names in matrices: ``OSDev:802`` (by gp index), ``NUMANode@0`` (os index)."""
         ends: dict[str, str] = {}
         for node in nodes:
             device = self.ids.get(id(node)) or placed.get(canonical(node.get("pci_busid")) or "")
@@ -481,7 +480,6 @@ class _Reader:
         return ends
 
     def _account(self, nodes: list[Node]) -> None:
-        """Count the file's devices, whatever their place in the tree."""
         types = Counter(node.get("type") for node in nodes)
         self.draft.count(Kind.PACKAGE, types["Package"] + types["Socket"])
         self.draft.count(Kind.NUMA, types["NUMANode"])
@@ -492,7 +490,7 @@ class _Reader:
 
 
 def _contents(machine: Node) -> tuple[set[int], set[int]]:
-    """The ids of the nodes that have memory in them, and of those that have CPUs."""
+    """The Python ids of the nodes that contain memory, and of those that contain CPUs."""
     memory: set[int] = set()
     cpus: set[int] = set()
     for node in reversed(list(machine.walk())):
@@ -506,7 +504,7 @@ def _contents(machine: Node) -> tuple[set[int], set[int]]:
 
 
 def _memory(node: Node) -> list[Node]:
-    """The NUMA nodes that an object is: itself, or what a memory-side cache caches."""
+    """The NUMA nodes of an object: itself, or those behind a memory-side cache."""
     if node.get("type") == "NUMANode":
         return [node]
     if node.get("type") == "MemCache":
@@ -515,7 +513,7 @@ def _memory(node: Node) -> list[Node]:
 
 
 def _near(memory: Node) -> bool:
-    """Whether this memory belongs to CPUs: a GPU's does not, nor in hwloc 1 an NVDIMM's."""
+    """True if this memory belongs to CPUs: not a GPU's, nor in hwloc 1 an NVDIMM's."""
     cpus = memory.get("cpuset")
     return memory.get("subtype") != "GPUMemory" and (not cpus or bool(from_mask(cpus)))
 

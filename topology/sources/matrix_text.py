@@ -1,4 +1,4 @@
-"""Find a device matrix in a text: the part that ``topo -m`` and ``topo -p2p`` have in common.
+"""Find a device matrix in a text: the common part of ``topo -m`` and ``topo -p2p``.
 
 A header names the devices. Each row repeats a device's name and has one word for each of them. Text
 before the names in a line (a prompt, a time stamp, a quotation mark, markdown's bars) is skipped,
@@ -34,9 +34,9 @@ _FUSED = re.compile(
 
 
 def readings(lines: list[str]) -> Iterator[list[str]]:
-    """Yield repaired lines, the likeliest first: the first that can be read counts.
+    """Yield repaired lines, the most likely repair first; the first that can be parsed is used.
 
-    Lines keep their numbers except where a whole matrix stands on one line.
+    Lines keep their numbers unless a whole matrix is on one line.
     """
     yield from unwrapped(lines)
     begun = [part for line in lines for part in _BEGINS.sub("\n", line).split("\n")]
@@ -48,10 +48,10 @@ def readings(lines: list[str]) -> Iterator[list[str]]:
 
 
 def unwrapped(lines: list[str]) -> Iterator[list[str]]:
-    """Yield readings of the text with every wrapped row on its first line; nothing if none is.
+    """Yield the text with every wrapped row joined on its first line; nothing if no row is wrapped.
 
-    Lines keep their numbers: what was taken up leaves a blank line. A terminal cuts words where it
-    is full, so the first reading joins lines of the full width without a gap, the second none.
+    Lines keep their numbers: joined lines become blank. A terminal cuts words at its width, so the
+    first version joins lines of the full width without a space, the second joins none so.
     """
     head = next((n for n, line in enumerate(lines) if _HEAD.match(line)), None)
     if head is None:
@@ -75,7 +75,7 @@ def unwrapped(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _parts(lines: list[str], head: int, first: int) -> list[list[int]]:
-    """The line numbers that make the header and each row, as far as the matrix goes."""
+    """The line numbers of the header and of each row of the matrix."""
     parts = [list(range(head, first))]
     labels = set(re.findall(r"[A-Za-z][\w.:-]*", " ".join(lines[head:first])))
     labels |= set(re.findall(r"[A-Za-z][\w.:-]*", "".join(lines[head:first])))
@@ -102,7 +102,7 @@ _SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
 _COLUMNS = re.compile(
     r"(?P<cpu>CPU\s*Affinity)|(?P<numa>NUMA\s*Affinity)|(?P<gpu>GPU\s*NUMA\s*ID)", re.I
 )
-#: The rest of the first such column's name where the text is cut on the right.
+#: The rest of the first such column's name if the text is cut on the right.
 _FRAGMENT = re.compile(r"[ \t]C(?:P(?:U(?: ?A\w*)?)?)?[ \t]*$")
 _TAG = re.compile(r"</?[a-z]{1,10}>|\*\*|`")
 _DRAWN = str.maketrans(
@@ -112,12 +112,12 @@ _DRAWN = str.maketrans(
 
 @dataclass(frozen=True)
 class Matrix:
-    """``cells[row][column]`` holds the word, by label.
+    """A matrix in a text; ``cells[row][column]`` is a word, by labels.
 
-    ``rest[row]`` is what stands before the label and after the words, ``rows[row]`` the line's
-    number; ``columns`` are the further columns (cpu, numa, gpu) and ``before`` whether they stand
-    before the labels; ``end`` is the 0-based line after the matrix. ``beyond`` are the labels of
-    rows that have no column, as the text was cut on the right.
+    ``rest[row]``: the texts before the label and after the words. ``rows[row]``: the line's number.
+    ``columns``: the additional columns (cpu, numa, gpu). ``before``: whether these are before the
+    labels. ``end``: the 0-based line after the matrix. ``beyond``: labels of rows without a column,
+    because the text was cut on the right.
     """
 
     line: int
@@ -132,23 +132,22 @@ class Matrix:
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
-    """Return every matrix whose cells are ``words``, LEVELS or STATUSES; others are skipped.
+    """Find every matrix whose cells are ``words``, LEVELS or STATUSES; others are skipped.
 
-    Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the
-    line, for a matrix that starts and then breaks off or has a foreign word, and when there is none
-    at all.
+    Rows that were wrapped by a terminal or fused by a document are repaired. Raises ProbeError,
+    with the line, for a matrix that is incomplete or has another word, and if there is no matrix.
     """
     lines = [plain(line) for line in lines]
     try:
-        return _found(source, lines, words)
+        return _find_matrices(source, lines, words)
     except ProbeError as error:
         for attempt in readings(lines):
             with suppress(ProbeError):
-                return _found(source, attempt, words)
+                return _find_matrices(source, attempt, words)
         raise error from None
 
 
-def _found(source: str, lines: list[str], words: str) -> list[Matrix]:
+def _find_matrices(source: str, lines: list[str], words: str) -> list[Matrix]:
     cells, at = [], 0
     while at < len(lines):
         header = _header(lines, at, words)
@@ -164,7 +163,7 @@ def _found(source: str, lines: list[str], words: str) -> list[Matrix]:
 
 
 def check_symmetric(source: str, matrix: Matrix) -> None:
-    """Raise ProbeError, with the line, if a pair has one word one way and another the other way."""
+    """Raise ProbeError, with the line, if a pair has different words in its two directions."""
     for a, row in matrix.cells.items():
         for b, word in row.items():
             back = matrix.cells.get(b, {}).get(a, word)
@@ -176,7 +175,7 @@ def check_symmetric(source: str, matrix: Matrix) -> None:
 
 
 def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str] | None:
-    """The labels and the line, its affinity columns marked, if the next line is the first row."""
+    """The labels, and the line with marked affinity columns, if the next line is the first row."""
     line = _SPACED.sub(r"\1\2", lines[at])
     line = _FRAGMENT.sub("", _COLUMNS.sub(lambda match: f" \0{match.lastgroup} ", line))
     first = _FIRST.search(line)
@@ -194,23 +193,23 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
 
 
 def plain(line: str) -> str:
-    """The line without what documents put around words: emphasis, tags, drawn tables."""
+    """The line without a document's markup: emphasis, tags, drawn tables."""
     return _TAG.sub(" ", line).translate(_DRAWN)
 
 
 def _rule(line: str) -> bool:
-    """Whether a line holds nothing but blanks and a table's rules."""
+    """True if a line has only blanks and a table's rules."""
     return not line.strip(" \t|-:+=")
 
 
 def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None:
-    """The text before the label, the words after it, and the rest; None if it is no row."""
+    """The text before the label, the words after it, and the rest; None for any other line."""
     line = _SPACED.sub(r"\1\2", line)
     cell = re.compile(rf"[\s|,;]+((?:{words})+)(?=[\s|,;]|$)")
     for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):
         cells, at = [], start.end()
         while match := cell.match(line, at):
-            # Pastes fuse neighbours (NODENODE); words split in one way only, and cells are counted.
+            # Pasted text may fuse words (NODENODE); they split in one way only; cells are counted.
             cells += re.findall(words, match[1])
             at = match.end()
         if cells:
@@ -255,7 +254,7 @@ def _read(
 
 
 def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, ...]:
-    """Labels of rows below the last column's. ProbeError for a GPU's, which must not be lost."""
+    """Labels of rows after the last column's. Raises ProbeError if one is a GPU's."""
     further: list[str] = []
     for number in range(end, len(lines)):
         if _rule(lines[number]):

@@ -1,7 +1,7 @@
-"""NCCL's topology XML: what NCCL_TOPO_DUMP_FILE writes, clouds ship, NCCL_TOPO_FILE reads.
+"""NCCL's topology XML: written to NCCL_TOPO_DUMP_FILE, shipped by clouds, read as NCCL_TOPO_FILE.
 
-A ``net`` is a NIC here, as it is a device for RDMA and a column of ``nvidia-smi topo -m``; a
-network card without one is a NIC as well. ``topology.sources.nccl_xml`` writes the format.
+A ``net`` becomes a NIC, because it is a device for RDMA and a column of ``nvidia-smi topo -m``; a
+network card without a ``net`` is a NIC as well. ``dump`` writes the format.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ def add_links(
 ) -> None:
     """Add the links that GPUs state: (<pci>, id); ``by_bus`` has devices by host and bus id.
 
-    Two GPUs state the links between them both; where they differ, the lower number is taken and the
-    difference told. Raises ProbeError, with the line, for a count that is none.
+    Two GPUs both state the links between them. If they differ, the lower number is used and the
+    difference becomes a gap. Raises ProbeError, with the line, for an invalid count.
     """
     switches: dict[str, str] = {}
     counts: dict[tuple[str, str], int] = {}
     lines: dict[tuple[str, str], int] = {}
     for pci, id in gpus:
-        # Ranks that share a GPU, and the parts of a split one, all state the links of the whole.
+        # Ranks that share a GPU, and the parts of a split GPU, state the whole GPU's links.
         for gpu in pci.all("gpu")[:1]:
             for node, end, count in _stated(draft, gpu, id, by_bus, switches):
-                # Like NCCL, add up what is said of one pair in several elements.
+                # Like NCCL, add up the counts that several elements state for a pair.
                 counts[id, end] = counts.get((id, end), 0) + count
                 lines.setdefault((id, end), node.line)
             _chip_to_chip(draft, gpu, id)
     for (a, b), count in counts.items():
         back = counts.get((b, a))
         if back is not None and (b, a) < (a, b):
-            continue  # the pair's turn was the other way round
+            continue  # this pair is handled in the other order
         if draft.devices[b].kind is Kind.GPU and back != count:
             why = f"line {lines[a, b]}: {a} states {count} to {b}, which states {back or 0}"
             draft.gap(f"{a} and {b}", "nvlink", why)
@@ -61,7 +61,7 @@ def _stated(
     by_bus: Mapping[tuple[str, str], str],
     switches: dict[str, str],
 ) -> Iterator[tuple[Node, str, int]]:
-    """Each <nvlink> or <xgmi> of a GPU with its other end; switches are added as they are met.
+    """Yield each <nvlink> or <xgmi> of a GPU with its other end; new switches are added.
 
     Hosts share the switches of their NVLink domain.
     """
@@ -101,7 +101,7 @@ def _switch(draft: Draft, target: str) -> str:
 
 
 def _numa(draft: Draft, id: str) -> str | None:
-    """The NUMA node above a device."""
+    """The NUMA node above a device, or None."""
     here = draft.devices[id].parent
     while here is not None and draft.devices[here].kind is not Kind.NUMA:
         here = draft.devices[here].parent
@@ -113,7 +113,7 @@ UNKNOWN = "?"
 
 
 def parse(text: str) -> Topology:
-    """Read the XML; ProbeError, with the line, for what NCCL would not accept either."""
+    """Parse the XML. Raises ProbeError, with the line, for XML that NCCL would not accept."""
     root = tree(NAME, text)
     if root.tag == "graphs":
         reason = (
@@ -140,7 +140,7 @@ class _Reader:
         self.gpus: list[tuple[Node, str, str]] = []
         self.screens: list[tuple[Node, str, str]] = []
         self.nets: list[tuple[Node | None, Node | None, str]] = []
-        #: Devices by host and bus id: the nodes of an NVLink domain may have the same ones.
+        #: Devices by host and bus id, because hosts of an NVLink domain may have equal bus ids.
         self.by_bus: dict[tuple[str, str], str] = {}
         self.hosts: dict[str, str] = {}
         self.repeated = 0
@@ -173,7 +173,7 @@ class _Reader:
         if host not in self.draft.devices:
             self.draft.add(host, Kind.HOST)
         numa = cpu.number("numaid", NAME)
-        # The kernel may know no NUMA node: then there is no number, and ours would look like one.
+        # The kernel knows no NUMA node here; an invented number would look like a real one.
         index = numa if numa is not None and numa >= 0 else None
         name, suffix = f"NUMA{UNKNOWN if index is None else index}", host.removeprefix("HOST")
         id = f"{name}@{host}" if suffix else name
@@ -203,7 +203,7 @@ class _Reader:
             self._virtual(net, parent)
 
     def _virtual(self, net: Node, parent: str) -> None:
-        """A net without a card; one that stands below several CPUs belongs to none of them."""
+        """Add a net without a card; one below several CPUs belongs to their host."""
         for n, (pci, other, above) in enumerate(self.nets):
             if pci is None and other is not None and other.attributes == net.attributes:
                 host = self.draft.devices[parent].parent or parent
@@ -253,10 +253,10 @@ class _Reader:
             self.screens.append((pci, busid, parent))
 
     def _screens(self) -> None:
-        """Display controllers of unknown make: GPUs, unless the file has those that are certain.
+        """Sort display controllers of unknown vendor: GPUs, unless the file has certain ones.
 
-        Cloud providers' files say no more than a class. A server's management chip draws a screen
-        (0300) beside GPUs that do not (0302), or beside those that NCCL has looked into.
+        Cloud providers' files state only a class. A server's management chip has a display (0300),
+        beside GPUs that have none (0302), or beside GPUs that NCCL has examined.
         """
         compute = [one for one in self.screens if not one[0].get("class").startswith("0x0300")]
         certain = self.gpus or compute
@@ -267,7 +267,7 @@ class _Reader:
                 self.draft.gap(one[1], "class", "a display controller of unknown make beside GPUs")
 
     def _bridge(self, pci: Node, busid: str, parent: str) -> str:
-        """Like NCCL, take a bus id that some models give to several bridges for as many bridges."""
+        """Add a bridge. As in NCCL, several bridges may have the same bus id."""
         host = self.draft.host(parent)
         id = f"PCI:{busid}" if host == "HOST" else f"PCI:{busid}@{host}"
         first = id not in self.draft.devices
@@ -284,9 +284,9 @@ class _Reader:
         return id
 
     def _gpus(self) -> None:
-        """Index GPUs by NCCL's dev where every GPU has one of its own, else in order of bus ids.
+        """Index GPUs by NCCL's dev if every GPU has a different one, else in order of bus ids.
 
-        Of several hosts, one host's come after the other's.
+        GPUs of several hosts are numbered host by host.
         """
         devs = [
             gpu[0].number("dev", NAME) if (gpu := pci.all("gpu")) else None
@@ -313,7 +313,7 @@ class _Reader:
             self.by_bus[hosts[at], busid] = id
 
     def _nics(self) -> None:
-        """Number NICs by NCCL's dev where each has one; the others come after them."""
+        """Number NICs by NCCL's dev if these are all different; NICs without one come last."""
         devs = [net.number("dev", NAME) if net else None for _, net, _ in self.nets]
         numbers = [dev for dev in devs if dev is not None and dev >= 0]
         if len(set(numbers)) < len(numbers):
@@ -350,7 +350,7 @@ def _nets(node: Node) -> list[Node]:
 
 
 def _gpu(gpu: Node) -> dict[str, Value | None]:
-    """In RCCL's files ``sm`` is the number of compute units, beside the architecture."""
+    """A GPU's facts. In RCCL's files ``sm`` is the number of compute units."""
     number, gcn = gpu.number("sm", NAME), gpu.get("gcn")
     return {
         "gcn": gcn or None,
@@ -370,7 +370,7 @@ def _net(net: Node) -> dict[str, Value | None]:
 
 
 def _pcie(pci: Node) -> dict[str, Value | None]:
-    """NCCL reads the most that link and port can do, so these are the maximum."""
+    """NCCL states the maximum of link and port, so these facts are maxima."""
     width = pci.number("link_width", NAME)
     return {
         "pci_class": pci.get("class") or None,
@@ -387,7 +387,7 @@ _CPU_NAMES = {"arch": "arch", "vendor": "vendor", "familyid": "family", "modelid
 
 
 def dump(topology: Topology) -> str:
-    """Return the XML. Raises ProbeError for a GPU without a bus id: NCCL finds GPUs by it."""
+    """The XML of a topology. Raises ProbeError for a GPU without a bus id, which NCCL needs."""
     lost = [gpu.id for gpu in topology.gpus if gpu.busid is None]
     if lost:
         reason = (
@@ -413,7 +413,7 @@ class _Writer:
         return [*out, "</system>"]
 
     def _homes(self) -> tuple[Device, ...]:
-        """NUMA nodes, and any host that has devices outside of every NUMA node."""
+        """Every NUMA node, and every host with devices that are in no NUMA node."""
         orphans = {
             device.id
             for end in self.topology.endpoints
@@ -452,8 +452,8 @@ class _Writer:
         gen = device.get("pcie_gen_max") or device.get("pcie_gen")
         width = device.get("pcie_width_max") or device.get("pcie_width")
         vendor = str(device.get("vendor"))
-        # NCCL looks up what a GPU or NIC lacks, but wants both attributes of a switch; it takes the
-        # empty speed for gen3 and width 0 for 16, as in cloud providers' files.
+        # NCCL looks up missing attributes of a GPU or NIC, but needs both of a switch. It reads an
+        # empty speed as gen3 and width 0 as 16, as in cloud providers' files.
         speed = "" if device.kind is Kind.BRIDGE else None
         lanes = 0 if device.kind is Kind.BRIDGE else None
         return {
@@ -485,7 +485,7 @@ class _Writer:
         return _element("gpu", head, depth, out)
 
     def _nic(self, nic: Device, depth: int) -> list[str]:
-        """A network card with all of its ports; a port without a bus id of its own has no turn."""
+        """A network card with all of its ports; nothing for a port that belongs to another card."""
         if nic.get("card") is not None:
             return []
         if nic.busid is None:
@@ -505,7 +505,7 @@ class _Writer:
 
 
 def _numbers(homes: tuple[Device, ...]) -> list[int]:
-    """NUMA node numbers; -1, NCCL's unknown, for the first that has none, then unused ones."""
+    """NUMA node numbers; the first missing one is -1 (NCCL's "unknown"), others unused numbers."""
     known = [home.index if home.kind is Kind.NUMA else None for home in homes]
     free = iter(n for n in range(-1, len(known)) if n not in known)
     return [next(free) if number is None else number for number in known]
@@ -530,7 +530,7 @@ def _flag(value: object) -> int | None:
 def _element(
     tag: str, attributes: Mapping[str, object], depth: int, inner: list[str] | None = None
 ) -> list[str]:
-    """The lines of an element, as NCCL dumps them; one without ``inner`` is closed at once."""
+    """The lines of an element, as NCCL dumps them; without ``inner`` the element is empty."""
     text = "".join(f" {k}={quoteattr(str(v))}" for k, v in attributes.items() if v is not None)
     head, indent = f"<{tag}{text}", "  " * depth
     if inner is None:

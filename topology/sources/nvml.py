@@ -1,6 +1,6 @@
 """NVML through nvidia-ml-py: GPUs and the links between them.
 
-A query without an answer is a gap. Only this module loads pynvml.
+A query without an answer becomes a gap. Only this module loads pynvml.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "nvml"
 _CPU_WORDS, _NODE_WORDS = 128, 16
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _IDLE = 0x1
-#: Bits of the clock event reasons that mean a GPU slower than it could be.
+#: Clock event reasons that slow a GPU down.
 _REASONS = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -36,12 +36,12 @@ _REASONS = {
 
 
 def _set(words: Iterable[int]) -> str | None:
-    """The list of a bit set in words of 64 bits, lowest first; None for the empty set."""
+    """The list of a bit set in 64-bit words, lowest first; None for the empty set."""
     bits = (64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1)
     return listed(bits) or None
 
 
-#: A fact, the NVML call, its arguments after the handle, and what to make of the answer.
+#: A fact, the NVML call, its arguments after the handle, and the conversion of the answer.
 Query = tuple[str, str, tuple[int, ...], Callable[[Any], Any]]
 CALLS: tuple[Query, ...] = (
     ("pci_device", "nvmlDeviceGetPciInfo", (), lambda pci: f"0x{pci.pciDeviceId >> 16:04x}"),
@@ -87,7 +87,7 @@ MIG_CALLS: tuple[Query, ...] = (
     ("memory", "nvmlDeviceGetMemoryInfo", (), lambda memory: memory.total),
     ("multiprocessors", "nvmlDeviceGetAttributes", (), lambda what: what.multiprocessorCount),
 )
-#: What cards for consumers do not have; that they say so is an answer.
+#: Consumer cards do not support these; that answer is no gap.
 _LACKING = frozenset({
     "nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode",
     "nvmlDeviceGetRemappedRows", "nvmlDeviceGetTotalEccErrors",
@@ -95,9 +95,9 @@ _LACKING = frozenset({
 
 
 def opened() -> Any:
-    """Return nvidia-ml-py with NVML started; whoever asks shuts it down.
+    """Start NVML and return nvidia-ml-py; the caller shuts NVML down.
 
-    Raises ProbeError without nvidia-ml-py, without driver, or when NVML does not start.
+    Raises ProbeError without nvidia-ml-py, without a driver, or if NVML does not start.
     """
     try:
         import pynvml
@@ -113,16 +113,16 @@ def opened() -> Any:
 
 
 class Asker:
-    """Asks NVML; what it does not answer becomes a gap of ``draft``."""
+    """Calls NVML; calls without an answer become gaps of ``draft``."""
 
     def __init__(self, library: Any, draft: Draft) -> None:
         self.nvml, self.draft = library, draft
-        # An old driver below a new pynvml raises this one, which is no NVMLError.
+        # An old driver with a new pynvml raises this error, which is no NVMLError.
         mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
         self.errors: tuple[type[Exception], ...] = (library.NVMLError, mismatch)
 
     def call(self, subject: str, name: str, *arguments: Any) -> Any:
-        """The answer, or None and a gap."""
+        """Call NVML. Returns the answer, or None after recording a gap."""
         function = getattr(self.nvml, name, None)
         if function is None:
             self.gap(subject, name, "this nvidia-ml-py does not have the call")
@@ -136,12 +136,12 @@ class Asker:
             return None
 
     def gap(self, subject: str, call: str, reason: str) -> None:
-        """Record a gap once."""
+        """Record a gap, unless it is already recorded."""
         if Gap(NAME, subject, call, reason) not in self.draft.gaps:
             self.draft.gap(subject, call, reason)
 
     def facts(self, subject: str, handle: Any, queries: Iterable[Query]) -> dict[str, Value | None]:
-        """What the queries that are answered state, by fact."""
+        """The facts of all queries that are answered, by name."""
         answers = (
             (fact, make, self.call(subject, name, handle, *arguments))
             for fact, name, arguments, make in queries
@@ -149,7 +149,7 @@ class Asker:
         return {fact: make(answer) for fact, make, answer in answers if answer is not None}
 
     def field(self, handle: Any, field: int, scope: int) -> float | None:
-        """A field's value; None, without a gap, as drivers differ in the fields they have."""
+        """A field's value, or None. None is no gap, because drivers differ in their fields."""
         try:
             value = self.nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])[0]
         except self.errors:
@@ -161,10 +161,10 @@ class Asker:
 
 @dataclass(frozen=True)
 class State:
-    """The state of a GPU at one moment; None where the GPU does not answer.
+    """The state of a GPU at one moment; None for values that the GPU does not report.
 
-    ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring
-    up to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
+    ``at``: seconds of a monotonic clock. ``energy_j``: a counter that drivers update every 20 to
+    100 ms. ``throttle``: the reasons that slow the clocks, except idleness.
     """
 
     at: float
@@ -189,26 +189,26 @@ class Gauge:
         self.busid, self.uuid, self.name = names["busid"], names["uuid"], names["name"]
 
     def look(self) -> State:
-        """The GPU's state now; some 100 microseconds."""
+        """Read the GPU's present state, which takes about 100 microseconds."""
         reading: dict[str, Any] = {}
         for call in self._calls:
             fact, name, arguments, make = call
             try:
                 reading[fact] = make(getattr(self._library, name)(self._handle, *arguments))
             except self._library.NVMLError:
-                # Another thread may have found the same, at the same time.
+                # Another thread may have found the same at the same time.
                 self._calls = [other for other in self._calls if other is not call]
         return State(time.monotonic(), **reading)
 
     def close(self) -> None:
-        """End the use of NVML."""
+        """Shut NVML down."""
         self._library.nvmlShutdown()
 
 
 def gauge(busid: str | None, uuid: str | None) -> Gauge:
-    """The GPU with that PCI address, or else that UUID; either may be None.
+    """Open the GPU with this PCI address, or else this UUID; either may be None.
 
-    Raises ProbeError without nvidia-ml-py or driver, or when there is no such GPU.
+    Raises ProbeError without nvidia-ml-py or a driver, or if there is no such GPU.
     """
     library = opened()
     try:
@@ -245,7 +245,7 @@ _LAST = ("Invalid Argument", "Not Supported")
 
 
 def read() -> Topology:
-    """Ask NVML. Raises ProbeError without nvidia-ml-py or driver, or if it does not start."""
+    """Query NVML. Raises ProbeError without nvidia-ml-py or a driver, or if NVML does not start."""
     library = opened()
     try:
         return _Reader(library).topology()
@@ -346,7 +346,7 @@ class _Reader:
             self.draft.state(id, **facts)
 
     def _links(self, id: str, handle: Any) -> None:
-        """All NVLinks, up or down; the scan ends where NVML says that there are no more."""
+        """State all NVLinks, up or down; the scan ends when NVML reports no more links."""
         up, down = list[int](), list[int]()
         for link in range(MAX_LINKS):
             try:
@@ -370,20 +370,20 @@ class _Reader:
                 self.draft.link(LinkKind.NVLINK, id, end, count, version=version, rate=rate)
 
     def _peer(self, id: str, handle: Any, link: int) -> str | None:
-        """The device at the other end; a switch is added when it is first met."""
+        """The device at the other end of a link; a switch is added at its first link."""
         kind = self.ask.call(id, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
         pci = self.ask.call(id, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         busid = canonical(str(pci.busId)) if pci else None
         if busid in self.buses and busid is not None:
             return self.buses[busid]
         if kind == _SWITCH_PEER:
-            # Guests see switches without a bus id; then one stands for all of them.
+            # Guests see switches without a bus id; then one device stands for all of them.
             if busid is None:
                 return "NVS" if "NVS" in self.draft.devices else self.draft.add("NVS", Kind.SWITCH)
             index = sum(device.kind is Kind.SWITCH for device in self.draft.devices.values())
             self.buses[busid] = self.draft.add(f"NVS{index}", Kind.SWITCH, index, busid=busid)
             return self.buses[busid]
-        if kind != _NPU_PEER:  # POWER9's NVLinks to the CPU are counted among those that are up
+        if kind != _NPU_PEER:  # POWER9's NVLinks to the CPU count among those that are up
             where = pci.busId if pci else None
             self.ask.gap(id, "nvlink", f"link {link} leads to {where}, not seen here")
         return None

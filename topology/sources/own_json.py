@@ -1,4 +1,4 @@
-"""Our own JSON: the whole model with provenance, versioned; it reads back equal."""
+"""Busbar's own JSON format: the whole model with provenance, versioned; it reads back equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "busbar_topology"
 
 
 def dump(topology: Topology) -> str:
-    """Return the topology as JSON text; equal topologies give equal text."""
+    """The topology as JSON text; equal topologies give equal text."""
     document = {
         KEY: VERSION,
         "sources": list(topology.sources),
@@ -33,7 +33,7 @@ def dump(topology: Topology) -> str:
 
 
 def parse(text: str) -> Topology:
-    """Read our JSON. Raises ProbeError naming the line, or the entry and what is wrong with it."""
+    """Parse Busbar's JSON. Raises ProbeError with the line, or with the entry and its problem."""
     document = loaded(NAME, text)
     if not isinstance(document, dict) or KEY not in document:
         raise ProbeError(NAME, f"no {KEY!r} key: this is not a topology that Busbar wrote")
@@ -54,7 +54,6 @@ def _facts_out(facts: tuple[Fact, ...]) -> list[list[Any]]:
 
 
 def _out(thing: Device | Link) -> dict[str, Any]:
-    """The facts of a device or link, by field name."""
     values = {field.name: getattr(thing, field.name) for field in fields(thing)}
     values["kind"] = thing.kind.value
     if isinstance(thing, Device):
@@ -79,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def _checked(entry: dict[str, Any], kinds: dict[str, type | UnionType]) -> dict[str, Any]:
-    """The members of an entry that are there, each of its kind."""
+    """The members that an entry has, each checked for its type."""
     values = {name: entry[name] for name in kinds if entry.get(name) is not None}
     for name, value in values.items():
         if not isinstance(value, kinds[name]) or isinstance(value, bool):

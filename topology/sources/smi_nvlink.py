@@ -1,4 +1,4 @@
-"""``nvidia-smi nvlink -s``: how many NVLinks of each GPU are up and how fast.
+"""``nvidia-smi nvlink -s``: how many NVLinks of each GPU are up, and their rates.
 
 ``-e``: their errors.
 """
@@ -14,7 +14,7 @@ from topology.sources.text import lines
 
 NAME = "nvlink"
 _GPU = re.compile(r"\bGPU ([0-9]{1,4}): (.+?) \(UUID: ([^)\s]+)\)")
-#: Some paste without the UUID; such a line counts only where a link or its absence follows.
+#: Some texts lack the UUID; such a line counts only if a link or its absence follows.
 _BARE_GPU = re.compile(r"\bGPU ([0-9]{1,4}): ([^:]+?)()\s*")
 _LINK = re.compile(r"\bLink ([0-9]{1,3})\s*[:,]\s*(\S.*?)\s*$")
 _SPEED = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s")
@@ -35,9 +35,9 @@ class _Gpu:
 
 
 def parse(text: str) -> Topology:
-    """Read the text; lines that are neither a GPU nor a link are passed over.
+    """Parse the text; lines that are neither a GPU nor a link are skipped.
 
-    Raises ProbeError, with the line, for a link without a GPU or in a state unknown here.
+    Raises ProbeError, with the line, for a link without a GPU or in an unknown state.
     """
     draft = Draft(NAME)
     gpus: dict[str, _Gpu] = {}
@@ -94,6 +94,6 @@ def _conclude(draft: Draft, gpu: _Gpu) -> None:
     if gpu.up or gpu.down or gpu.stated:
         draft.state(gpu.id, nvlinks=len(gpu.up), nvlinks_down=tuple(sorted(gpu.down)) or None)
     if any(gpu.up.values()):
-        # The slowest stands for all; a link that trained lower is what matters.
+        # The slowest link is stated for all, because a link with a low rate is what matters.
         draft.state(gpu.id, nvlink_rate=min(rate for rate in gpu.up.values() if rate))
     draft.state(gpu.id, nvlink_errors=gpu.errors)

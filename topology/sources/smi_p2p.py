@@ -11,7 +11,7 @@ from topology.sources.matrix_text import STATUSES, find
 from topology.sources.text import lines
 
 NAME = "topo -p2p"
-#: The capability letters of the command line and what they state.
+#: The capability letters of the command line, and the facts that they state.
 CAPABILITIES = {
     "r": "p2p_read",
     "w": "p2p_write",
@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"topo\s+(?:-p2p|--p2pstatus)[\s=]+([rwnap])\b")
 
 
 def parse(text: str) -> Topology:
-    """Read P2P matrices; each is of the command line above it, else of ``-p2p r``."""
+    """Parse P2P matrices; each has the letter of the command line above it, else ``r``."""
     rows = lines(NAME, text)
     draft = Draft(NAME)
     start, seen = 0, set()

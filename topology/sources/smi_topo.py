@@ -1,7 +1,7 @@
 """``nvidia-smi topo -m`` (and ``-mp``) in its dialects: relations and affinities, no bus ids.
 
-Tabs or spaces, markdown, NIC names in the header or in a legend, affinity columns or not, SOC for
-SYS, terminal escapes, prompts and log prefixes; see docs/topology.md.
+It accepts tabs or spaces, markdown, NIC names in the header or in a legend, texts with or without
+affinity columns, SOC for SYS, terminal escapes, prompts and log prefixes; see docs/topology.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
 
 
 def parse(text: str) -> Topology:
-    """Read the text of one machine; ProbeError, with the line, for anything that is not whole."""
+    """Parse the text of one machine. Raises ProbeError, with the line, if it is incomplete."""
     rows = lines(NAME, text)
     matrices = find(NAME, rows, LEVELS)
     matrix = matrices[0]
@@ -33,11 +33,11 @@ def parse(text: str) -> Topology:
             )
             raise ProbeError(NAME, reason, other.line)
     check_symmetric(NAME, matrix)
-    # Where all stood on one line, so does the legend.
+    # If the whole text was on one line, so is the legend.
     legend = dict(_LEGEND.findall("\n".join(rows[matrix.end :] or rows)))
     draft = Draft(NAME)
     ids = _devices(draft, matrix, legend)
-    # `-mp` prints no NVLinks, so a PCIe word means "no NVLink" only where some pair has one.
+    # `-mp` prints no NVLinks, so a PCIe word means "no NVLink" only if some pair has one.
     none = (
         0
         if any(w.startswith("NV") for row in matrix.cells.values() for w in row.values())
@@ -83,8 +83,8 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
     if "|" in text:
         values = [cell.strip() for cell in text.strip().strip("|").split("|")]
     elif "\t" in text.lstrip(" "):
-        # nvidia-smi sets its last column off by an empty one: the GPU's NUMA id, or before there
-        # was such a column the NUMA affinity.
+        # nvidia-smi puts an empty column before its last one: the GPU's NUMA id, or in older
+        # versions the NUMA affinity.
         values = [cell.strip() for cell in text.lstrip(" ").removeprefix("\t").split("\t")]
         last = len(matrix.columns) - 1
         values = [*values[:last], next((v for v in values[last:] if v), "")]
@@ -108,7 +108,7 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
 
 
 def _sparse(draft: Draft, id: str, columns: tuple[str, ...], values: list[str]) -> list[str]:
-    """Columns for fewer values than columns: N/A is the GPU's NUMA id; the rest is not guessed."""
+    """Assign fewer values than columns: N/A is the GPU's NUMA id; ambiguous ones become a gap."""
     if values == ["N/A"]:
         return []
     if columns[-1] == "gpu" and values[-1] == "N/A":

@@ -13,7 +13,7 @@ from topology.sources.draft import Draft
 from topology.sources.text import Node, tree
 
 NAME = "nvidia-smi -q"
-#: The words of nvidia-smi for "no value".
+#: nvidia-smi's words for "no value".
 _NOTHING = re.compile(
     r"(?:\[?N/?A\]?|\[?Not Supported\]?|Unknown Error|None|.*deprecated|Insufficient Permissions|)",
     re.I,
@@ -23,11 +23,11 @@ _UNITS = {
     "": 1.0, "MiB": 2.0**20, "KiB": 2.0**10, "GiB": 2.0**30, "MHz": 1e6, "W": 1.0, "C": 1.0,
     "%": 1.0, "x": 1.0, "mJ": 1e-3, "J": 1.0,
 }  # fmt: skip
-#: Compute capability of the architectures that have a single one with NVLink.
+#: Compute capability of architectures with NVLink that have only one.
 _ARCHITECTURE_SM = {"Volta": 70, "Turing": 75, "Ada Lovelace": 89, "Hopper": 90}
 _IDLE = ("gpu_idle",)
 _NOT_THROTTLE = (*_IDLE, "applications_clocks_setting", "display_clocks_setting")
-#: Fact, where it stands (the first of several that has a value), and how to read it.
+#: A fact, its paths (the first one with a value is used), and the function that reads it.
 _Row = tuple[str, tuple[str, ...], Callable[[str], Value | None]]
 
 
@@ -90,12 +90,12 @@ _ROWS: tuple[_Row, ...] = (
     ("fabric_state", ("fabric/state",), str.lower),
     ("fabric_health", ("fabric/health/summary",), str.lower),
 )  # fmt: skip
-#: Facts whose absence is worth knowing: not application clocks and ECC, which many cards lack.
+#: Facts whose absence becomes a gap. Many cards lack application clocks and ECC.
 _WANTED = frozenset({"pcie_gen", "pcie_width", "power_w", "temperature_c"})
 
 
 def parse(text: str) -> Topology:
-    """Read the XML. Raises ProbeError, with the line, for another XML or a GPU without bus id."""
+    """Parse the XML. Raises ProbeError, with the line, for other XML or a GPU without bus id."""
     root = tree(NAME, text)
     if root.tag != "nvidia_smi_log":
         raise ProbeError(NAME, f"the root is <{root.tag}>, not <nvidia_smi_log>", root.line)
@@ -160,7 +160,7 @@ def _device_id(draft: Draft, id: str, node: Node) -> None:
 
 
 def _fabric(draft: Draft, id: str, node: Node) -> None:
-    """State the registration and what is wrong; an unknown error of it is an error, not a gap."""
+    """State the fabric's registration and problems; an unknown error is an error, not a gap."""
     status = (node.at("fabric/status") or "").lower()
     unknown = "unknown error" if status == "unknown error" else None
     draft.state(
@@ -184,7 +184,7 @@ def _throttle(draft: Draft, id: str, node: Node) -> None:
 
 
 def _errors(draft: Draft, id: str, node: Node) -> None:
-    """Sum the counters; names changed with Turing and again with Hopper's split of SRAM errors."""
+    """Sum error counters; names changed with Turing and with Hopper's split of SRAM errors."""
     for scope, ending in (("volatile", ""), ("aggregate", "_lifetime")):
         by_name: dict[str, int] = {}
         counts = next((c for e in node.all("ecc_errors") for c in e.all(scope)), None)

@@ -1,7 +1,7 @@
-"""Linux's own view: the PCI tree, link speeds, NUMA, NICs, CPUs, caches, ACS and IOMMU.
+"""Linux's sysfs: the PCI tree, link speeds, NUMA, NICs, CPUs, caches, ACS and IOMMU.
 
-``snapshot`` writes the few attributes that matter as lines of ``path:value``, which is what
-``grep -rH . /sys/devices/pci* …`` prints as well; ``parse`` reads such lines, from any machine.
+``snapshot`` writes the relevant attributes as lines of ``path:value``, like ``grep -rH .
+/sys/devices/pci* …``; ``parse`` reads such lines, from any machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ARM, _POWER = "arm64", "ppc64"
 
 @dataclass
 class Cpus:
-    """The attributes in lines below devices/system and of /proc/cpuinfo."""
+    """The attributes below devices/system, and of /proc/cpuinfo."""
 
     info: dict[str, str] = field(default_factory=dict)
     nodes: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Cpus:
     caches: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def line(self, path: list[str], name: str, value: str, number: int) -> None:
-        """Take a line, its path from below devices/system."""
+        """Read a line; ``path`` begins below devices/system."""
         match = re.fullmatch(r"(node|cpu)([0-9]{1,6})", path[1]) if len(path) > 1 else None
         if match is None:
             return
@@ -48,7 +48,7 @@ class Cpus:
             self.caches.setdefault((index, path[3]), {})[name] = value
 
     def add(self, draft: Draft) -> list[int]:
-        """Add packages, NUMA nodes, caches and cores; return the numbers of the NUMA nodes."""
+        """Add packages, NUMA nodes, caches and cores; returns the numbers of the NUMA nodes."""
         self._machine(draft)
         owners = self._packages(draft)
         home: dict[int, str] = {}
@@ -102,7 +102,7 @@ class Cpus:
                         draft.pair(f"NUMA{a}", f"NUMA{b}", numa_distance=int(item[:6]))
 
     def _caches(self, draft: Draft, home: dict[int, str], owners: dict[int, str]) -> dict[int, str]:
-        """Last-level caches (the deepest level there is); nearer ones are a matter of the core."""
+        """Add caches of the last level only; nearer ones are a detail of the core."""
         data = [
             c
             for c in self.caches.values()
@@ -149,7 +149,7 @@ _REDIRECT = 0x04 | 0x08 | 0x10
 
 
 def function_facts(values: dict[str, str], names: tuple[str, ...]) -> dict[str, Value | None]:
-    """The facts of one function by its attributes; unknown speeds and zero widths are none."""
+    """The facts of a function from its attributes; unknown speeds and zero widths are left out."""
     acs = _integer(values.get("acs_control"), 16)
     return {
         "pci_device": values.get("device"),
@@ -167,9 +167,9 @@ def function_facts(values: dict[str, str], names: tuple[str, ...]) -> dict[str, 
 
 
 def acs_control(config: Path) -> int | None:
-    """The ACS control register of a port, or None where it has none or may not be read.
+    """The ACS control register of a port, or None if it has none or it may not be read.
 
-    Extended capabilities start at 0x100 and chain by offsets; only root may read that far.
+    Extended capabilities start at 0x100 and are chained by offsets; only root may read that far.
     """
     try:
         data = config.read_bytes()[:4096]
@@ -194,12 +194,12 @@ def _integer(text: str | None, base: int = 10) -> int | None:
 
 def _width(text: str | None) -> int | None:
     width = _integer(text)
-    # 255 and 0 are sysfs's words for "no link".
+    # sysfs writes 255 or 0 for "no link".
     return width if width is not None and 0 < width <= 32 else None
 
 
 def _net_rate(values: dict[str, str]) -> float | None:
-    """Bytes per second: ``200 Gb/sec (4X HDR)`` of RDMA, else Mbit/s of the network interface."""
+    """Bytes per second: from RDMA's ``200 Gb/sec (4X HDR)``, else from the interface's Mbit/s."""
     match = re.match(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec", values.get("infiniband/rate", ""))
     if match:
         return float(match[1]) * 1e9 / 8
@@ -222,12 +222,12 @@ _LINE = re.compile(
 
 
 def read(root: Path = Path("/")) -> Topology:
-    """Look at the machine, or at a copy of its sys and proc below ``root``. ProbeError if none."""
+    """Read this machine, or a copy of its sys and proc below ``root``. Raises ProbeError."""
     return parse(snapshot(root))
 
 
 def snapshot(root: Path = Path("/")) -> str:
-    """Return the attributes of ``root/sys`` and ``root/proc`` that ``parse`` reads, as text."""
+    """The attributes of ``root/sys`` and ``root/proc`` that ``parse`` reads, as text."""
     sys = root / "sys"
     if not (sys / "devices").is_dir():
         raise ProbeError(NAME, f"no {sys / 'devices'}: this is no Linux, or sysfs is not mounted")
@@ -236,7 +236,7 @@ def snapshot(root: Path = Path("/")) -> str:
 
 
 def parse(text: str) -> Topology:
-    """Read the lines of a snapshot. Raises ProbeError when not one of them is sysfs's."""
+    """Parse the lines of a snapshot. Raises ProbeError if no line is from sysfs."""
     reader = _Reader()
     count = 0
     for number, line in enumerate(lines(NAME, text), 1):
@@ -255,9 +255,9 @@ def parse(text: str) -> Topology:
 
 
 def _value(path: Path) -> str | None:
-    """An attribute's text, or None where it is missing or may not be read (both are ordinary)."""
+    """An attribute's text, or None if it is missing or may not be read (both are common)."""
     try:
-        if not path.is_file():  # a pipe in a copied tree would be waited for
+        if not path.is_file():  # reading a pipe in a copied tree would block
             return None
         with path.open("rb") as file:
             return file.read(MAX_VALUE).decode("utf-8", "replace").strip().replace("\n", " ")
@@ -284,7 +284,7 @@ def _pci_lines(sys: Path) -> Iterator[tuple[str, str]]:
     for root in _entries(sys / "devices"):
         if root_of(root.name):
             yield from _pci_folder(root, base)
-    # The folder may be empty: then the kernel has no IOMMU, which is worth a line.
+    # The folder may be empty if the kernel has no IOMMU, which is worth a line.
     yield "sys/class/iommu/count", str(len(_entries(sys / "class/iommu")))
 
 
@@ -370,7 +370,7 @@ class _Reader:
         if at is None:
             return
         chain: list[str] = []
-        # VMD opens another root complex inside a device; what is below belongs to the last one.
+        # VMD opens another root complex inside a device; functions belong to the last one above.
         root = path[at]
         rest = path[at + 1 :]
         for part in list(rest):
@@ -411,7 +411,7 @@ class _Reader:
             values = self.values.get(busid, {})
             names = self.names.get(busid, {})
             function.pci_class, function.vendor = values.get("class", ""), values.get("vendor", "")
-            # RDMA names first: NCCL and topo -m know NICs by them.
+            # RDMA names first, because NCCL and topo -m use these for NICs.
             function.names = (*names.get("infiniband", ()), *names.get("net", ()))
             function.facts = function_facts(values, function.names)
         place(self.draft, self.functions, self._homes(numas))
@@ -422,7 +422,7 @@ class _Reader:
         return self.draft.build()
 
     def _homes(self, numas: list[int]) -> dict[str, str]:
-        """The NUMA node of each root complex, by its devices; one node leaves no question."""
+        """The NUMA node of each root complex, from its devices; a single node has them all."""
         homes: dict[str, str] = {}
         for function in self.functions.values():
             node = self.values.get(function.busid, {}).get("numa_node", "-1")

@@ -1,7 +1,7 @@
-"""Shared by the parsers: bounds on sizes, and clean-up of pasted text.
+"""Shared by the parsers: limits on sizes, and clean-up of pasted text.
 
 ``nvidia-smi`` and ``lstopo`` name an external DTD in their DOCTYPE; it is never fetched. A DOCTYPE
-that brings declarations of its own, and any entity, is refused.
+with declarations of its own, and any entity, is refused.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MAX_LINE = 16384
 
 
 def bounded(source: str, text: str) -> str:
-    """Return the text, or raise ProbeError when it is longer than any machine's could be."""
+    """The text itself. Raises ProbeError if it is longer than any machine's map could be."""
     if len(text) > MAX_BYTES:
         raise ProbeError(source, f"{len(text)} characters; no machine's map is above {MAX_BYTES}")
     return text
 
 
 def lines(source: str, text: str) -> list[str]:
-    """Return the lines without terminal escapes, carriage returns, byte order mark or hard spaces.
+    """The lines without terminal escapes, carriage returns, byte order mark and hard spaces.
 
     Raises ProbeError for a text or a line that is longer than any machine's.
     """
@@ -44,9 +44,9 @@ def lines(source: str, text: str) -> list[str]:
 
 
 def loaded(source: str, text: str, skipped: int = 0) -> Any:
-    """Return what a JSON text holds. Raises ProbeError; ``skipped`` lines stand before the text.
+    """Parse JSON. Raises ProbeError; ``skipped``: the number of lines before the text.
 
-    Whole numbers have 64 bits: no count, size or index of a machine needs more.
+    Integers have 64 bits: no count, size or index of a machine needs more.
     """
     try:
         return json.loads(bounded(source, text), parse_int=_whole)
@@ -69,7 +69,7 @@ MAX_NODES = 500_000
 
 @dataclass
 class Node:
-    """One element: its attributes, children and text, and the line it starts on."""
+    """An XML element: its attributes, children and text, and the line at which it starts."""
 
     tag: str
     attributes: dict[str, str]
@@ -78,15 +78,15 @@ class Node:
     text: str = ""
 
     def get(self, name: str, default: str = "") -> str:
-        """An attribute without blanks around it."""
+        """An attribute without surrounding blanks."""
         return self.attributes.get(name, default).strip()
 
     def all(self, *tags: str) -> list[Node]:
-        """The children of those tags."""
+        """The children with one of these tags."""
         return [child for child in self.children if child.tag in tags]
 
     def at(self, path: str) -> str | None:
-        """The text of the descendant at a/b/c, or None."""
+        """The text of the descendant at a path like a/b/c, or None."""
         here: Node | None = self
         for tag in path.split("/"):
             here = (
@@ -95,7 +95,7 @@ class Node:
         return None if here is None else here.text.strip()
 
     def walk(self) -> Iterator[Node]:
-        """The element and everything below it."""
+        """The element and all its descendants."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -103,9 +103,9 @@ class Node:
             stack.extend(reversed(node.children))
 
     def number(self, name: str, source: str) -> int | None:
-        """An attribute as an integer (0x allowed); None where empty.
+        """An attribute as an integer (0x allowed); None if it is empty.
 
-        Raises ProbeError for anything else, and beyond the 63 bits that our JSON reads back.
+        Raises ProbeError for other text, and for numbers beyond 64 bits.
         """
         value = self.get(name)
         if not value:
@@ -120,18 +120,18 @@ class Node:
 
 
 def tree(source: str, text: str, above: int = 0) -> Node:
-    """Return the root element. Raises ProbeError, with the line, for anything but plain XML.
+    """Parse plain XML; returns the root element. Raises ProbeError, with the line.
 
-    ``above`` lines stand before the text and are counted.
+    ``above``: the number of lines before the text, for line numbers.
     """
-    # Prompts, log lines or blank lines may stand before and after it; lines keep their numbers.
+    # Prompts, log lines or blank lines may be before and after it; lines keep their numbers.
     start, end = bounded(source, text).find("<"), text.rfind(">") + 1
     if start < 0:
         raise ProbeError(source, "no XML element")
     skipped = above + text.count("\n", 0, start)
     builder = _Builder(source, skipped)
     try:
-        # expat counts a carriage return alone as a line, which nobody else does.
+        # expat counts a single carriage return as a line, unlike other programs.
         plain = _RETURN.sub(" ", text[start : end or len(text)])
         builder.parser.Parse(plain.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:

@@ -39,8 +39,8 @@ def _starts(n: int, partner: Ranks) -> Ranks:
     start = np.zeros((steps + 1, n), np.int64)
     for s in range(steps):
         for r in range(n):
-            mine, theirs = reach[s + 1][r], reach[s + 1][partner[s, r]]
-            start[s + 1, r] = start[s, r] + (len(mine) if min(theirs) < min(mine) else 0)
+            own, theirs = reach[s + 1][r], reach[s + 1][partner[s, r]]
+            start[s + 1, r] = start[s, r] + (len(own) if min(theirs) < min(own) else 0)
     return start
 
 

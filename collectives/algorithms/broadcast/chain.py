@@ -36,11 +36,11 @@ def chain(
     Without ``segments``: `best_segments` where ``nbytes``, ``alpha`` and ``beta`` are all given, 16
     where none of them is. Raises Unsupported for fewer than one segment or values of no meaning.
     """
-    given = [value for value in (nbytes, alpha, beta) if value is not None]
-    if segments is None and given:
-        if len(given) < 3 or not all(0 < value < math.inf for value in given):
+    costs = [value for value in (nbytes, alpha, beta) if value is not None]
+    if segments is None and costs:
+        if len(costs) < 3 or not all(0 < value < math.inf for value in costs):
             raise Unsupported("chain: nbytes, alpha and beta go together, each finite and above 0")
-        segments = best_segments(n, *given)
+        segments = best_segments(n, *costs)
     if segments is None:
         segments = SEGMENTS
     if segments < 1:

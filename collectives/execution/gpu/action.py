@@ -27,24 +27,14 @@ QUEUE = 512
 
 
 def turns(nbytes: int, cache: int) -> int:
-    """Sets of buffers that together are twice the cache, but at most TURNS."""
+    """The number of sets of buffers that together fill the cache twice; at most TURNS."""
     return max(1, min(TURNS, -(-2 * cache // nbytes))) if nbytes and cache else 1
 
 
-def rotated(
-    device: GpuDevice,
-    buffers: DeviceBuffers,
-    sets: int,
-    allocate: Callable[[int], DeviceArray],
-) -> list[dict[Buffer, DeviceArray]]:
-    """The buffers, and ``sets - 1`` copies of them. Overlapping buffers overlap in each copy."""
-    copies = (_copied(device, buffers, allocate) for _ in range(1, sets))
-    return [dict(buffers), *copies]
-
-
-def _copied(
+def copied(
     device: GpuDevice, buffers: DeviceBuffers, allocate: Callable[[int], DeviceArray]
 ) -> dict[Buffer, DeviceArray]:
+    """Copies of buffers, content included; what shares memory does so in the copies."""
     result: dict[Buffer, DeviceArray] = {}
     for block in _blocks(buffers):
         low = min(array.address for _, array in block)
@@ -159,6 +149,7 @@ class StreamAction(Counted):
         return QUEUE // (self._entries + queue_entries(self._meet) + 2)
 
     def _iteration(self, i: int) -> list[Call]:
+        """The calls that enqueue iteration number i."""
         turn = i % len(self._bound)
         if self._graphs is None or self._eager:
             return self._bound[turn]
@@ -233,6 +224,7 @@ class StreamAction(Counted):
         self._lane.open_gate()
 
     def _finish(self, n: int) -> None:
+        """Wait for n iterations."""
         self._lane.wait(n * self._each)
         self._runs += n
 

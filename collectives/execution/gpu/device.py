@@ -11,12 +11,12 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
@@ -24,46 +24,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from busbar.errors import Unavailable, Unsupported
 
-
-class CudaEvent(Protocol):
-    """A ``cupy.cuda.Event``."""
-
-    def record(self, stream: Any = None) -> None:
-        """Put the event into a stream's queue."""
-
-
-class Stream(AbstractContextManager[Any], Protocol):
-    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one.
-
-    Its ``done`` is not used: it takes an error for "not yet" (see `GpuDevice.idle`).
-    """
-
-    ptr: int
-
-    def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
-
-
-class CudaGraph(Protocol):
-    """A ``cupy.cuda.Graph``: captured work, launched as one."""
-
-    def launch(self, stream: Any = None) -> None:
-        """Enqueue the whole graph."""
-
-    def upload(self, stream: Any = None) -> None:
-        """Copy the graph to the device without running it."""
-
-
-class Kernel(Protocol):
-    """A ``cupy.cuda.Function``; it runs on the thread's current stream."""
-
-    ptr: int
-
-    def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
-    ) -> None:
-        """Enqueue a launch."""
-
+# CuPy's own objects: cupy.cuda.Event, Graph, Function and Stream. Of a stream ``done`` is not used:
+# it takes an error for "not yet" (see `GpuDevice.idle`).
+CudaEvent: TypeAlias = Any
+CudaGraph: TypeAlias = Any
+Kernel: TypeAlias = Any
+Stream: TypeAlias = Any
 
 _LIBRARY = "libcuda.so.1"
 _UUID_BYTES = 16
@@ -287,23 +253,23 @@ class Compiler:
             return self._binaries[key]
 
     def _compiled(self, source: str, options: tuple[str, ...], capability: Capability) -> bytes:
-        nvrtc, mine = self._nvrtc, 10 * capability[0] + capability[1]
+        nvrtc, own = self._nvrtc, 10 * capability[0] + capability[1]
         try:
-            known = [arch for arch in nvrtc.getSupportedArchs() if arch <= mine]
+            known = [arch for arch in nvrtc.getSupportedArchs() if arch <= own]
             program = nvrtc.createProgram(source, "busbar.cu", (), ())
         except (RuntimeError, ImportError, OSError) as error:
             raise Unavailable(f"NVRTC cannot be used: {_error_line(str(error))}") from None
         try:
             if not known:
-                raise Unavailable(f"this NVRTC compiles nothing for compute capability {mine / 10}")
-            if mine in known:
-                nvrtc.compileProgram(program, (*options, f"-arch=sm_{mine}"))
+                raise Unavailable(f"this NVRTC compiles nothing for compute capability {own / 10}")
+            if own in known:
+                nvrtc.compileProgram(program, (*options, f"-arch=sm_{own}"))
                 return bytes(nvrtc.getCUBIN(program))
             nvrtc.compileProgram(program, (*options, f"-arch=compute_{max(known)}"))
             return bytes(nvrtc.getPTX(program))
         except RuntimeError as error:
             reason = _error_line(nvrtc.getProgramLog(program)) or str(error)
-            raise Unavailable(f"our CUDA kernels do not compile for sm_{mine}: {reason}") from None
+            raise Unavailable(f"our CUDA kernels do not compile for sm_{own}: {reason}") from None
         finally:
             nvrtc.destroyProgram(program)
 
@@ -497,8 +463,7 @@ class GpuDevice:
 
     def stream(self) -> Stream:
         """A stream that does not synchronise with the default stream."""
-        stream: Stream = self.xp.cuda.Stream(non_blocking=True)
-        return stream
+        return self.xp.cuda.Stream(non_blocking=True)
 
     def idle(self, stream: Stream) -> bool:
         """True if nothing is left in the stream's queue. Raises CUDARuntimeError if work failed."""
@@ -510,8 +475,7 @@ class GpuDevice:
 
     def event(self) -> CudaEvent:
         """A new event that records the time."""
-        event: CudaEvent = self.xp.cuda.Event()
-        return event
+        return self.xp.cuda.Event()
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Seconds between two recorded, completed events."""
@@ -522,16 +486,15 @@ class GpuDevice:
 
         If ``work`` fails, capturing ends and the error is raised.
         """
-        capturing: Any = stream
-        capturing.begin_capture()
+        stream.begin_capture()
         try:
             work()
         except BaseException:
             # A capture that the failure broke complains too; the failure itself is reported.
             with suppress(self._runtime.CUDARuntimeError):
-                capturing.end_capture()
+                stream.end_capture()
             raise
-        graph: CudaGraph = capturing.end_capture()
+        graph = stream.end_capture()
         graph.upload(stream)  # so that the first launch is no slower than the next
         return graph
 

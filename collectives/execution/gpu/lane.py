@@ -104,14 +104,14 @@ class Lane:
         return event
 
     def close_gate(self) -> None:
-        """Hold back all work enqueued from now on until `open_gate`. All ranks call this alike."""
+        """Close the gate: work enqueued from now on waits for `open_gate`; all ranks close it."""
         self._gates += 1
         word, late = self._word.ctypes.data, self._expired.ctypes.data
         with self.stream:
             self.kernels.gate(word, self._gates, self.deadline, late)
 
     def open_gate(self) -> None:
-        """Let the work behind the gate run."""
+        """Open the gate: work that was enqueued behind it may start."""
         if self._word[0] < self._gates:  # another thread may be further already
             self._word[0] = self._gates
 
@@ -129,7 +129,7 @@ class Lane:
                 self._check()
             except RuntimeError as error:  # CUDA's and NCCL's errors both are
                 self.fail(str(error))
-            self._listen()
+            self._check_alarms()
             waited = time.monotonic() - start
             if waited > self.deadline + _PATIENCE * expected:
                 self._late()
@@ -142,37 +142,37 @@ class Lane:
             )
 
     def fail(self, reason: str) -> NoReturn:
-        """Send an alarm to all ranks, give up, and raise RankFailure with this rank's number."""
+        """Report the failure to the other ranks, abort pending work, and raise RankFailure."""
         self.world.alarm({"failed": reason})
-        self._let_go()
+        self._abort()
         raise RankFailure(f"rank {self.world.rank}: {reason}")
 
-    def _listen(self) -> None:
-        """Raise RankFailure if another rank has reported that it failed or waits too long."""
-        for rank, said in self.world.alarms():
-            self._heard(rank, said)
+    def _check_alarms(self) -> None:
+        """Raise RankFailure if another rank has reported a failure."""
+        for rank, message in self.world.alarms():
+            self._raise_alarm(rank, message)
 
-    def _heard(self, rank: int, said: Any) -> None:
-        if "failed" in said:
-            self._let_go()
+    def _raise_alarm(self, rank: int, message: Any) -> None:
+        if "failed" in message:
+            self._abort()
             raise RankFailure(
-                f"rank {self.world.rank} stopped because rank {rank} failed: {said['failed']}"
+                f"rank {self.world.rank} stopped because rank {rank} failed: {message['failed']}"
             )
         # Another rank has given up waiting, so this rank's deadline has passed as well.
         self._late({rank})
 
-    def _late(self, heard: set[int] | None = None) -> NoReturn:
-        """After the deadline: find the ranks that do not even wait, and name them in the error."""
-        world, waiting = self.world, {self.world.rank} | (heard or set())
+    def _late(self, late: set[int] | None = None) -> NoReturn:
+        """The deadline has passed: raise RankFailure, naming ranks that do not even wait."""
+        world, waiting = self.world, {self.world.rank} | (late or set())
         world.alarm({"late": True})
         stop = time.monotonic() + GRACE_S
         while len(waiting) < world.size and time.monotonic() < stop:
-            for rank, said in world.alarms():
-                if "failed" in said:
-                    self._heard(rank, said)
+            for rank, message in world.alarms():
+                if "failed" in message:
+                    self._raise_alarm(rank, message)
                 waiting.add(rank)
             time.sleep(_NAP_S)
-        self._let_go()
+        self._abort()
         missing = [rank for rank in range(world.size) if rank not in waiting]
         whom = ", ".join(map(str, missing))
         who = (
@@ -182,6 +182,6 @@ class Lane:
         )
         raise RankFailure(f"rank {world.rank} waited {self.deadline:g} s {who}")
 
-    def _let_go(self) -> None:
+    def _abort(self) -> None:
         self.open_gate()
         self._give_up()

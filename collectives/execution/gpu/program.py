@@ -35,7 +35,7 @@ def _waits(receive: Receive) -> bool:
 
 
 def _room(nbytes: int) -> int:
-    """A message's bytes in staging, rounded up, with room to keep its alignment within 16 bytes."""
+    """Bytes of the staging for a message: rounded up, with room for any alignment in 16 bytes."""
     return -(-nbytes // _ALIGN) * _ALIGN + _ALIGN
 
 
@@ -64,6 +64,8 @@ class _Join:
 
 
 class _Binder:
+    """Makes a program's calls on one set of buffers."""
+
     def __init__(
         self, port: Port, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
     ) -> None:

@@ -14,7 +14,7 @@ from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.host import hostname
 from busbar.installation import extra
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.registry import Wishes
+from collectives.execution.registry import TransportRequest
 from collectives.execution.world import World
 from topology.model.device import canonical
 
@@ -146,8 +146,8 @@ class NoGpu(Unavailable):
     """No GPU, or no library for it; raised on all ranks alike."""
 
 
-class Taken(NamedTuple):
-    """A rank's GPU, the GPUs of all ranks (UUIDs), and remarks for the table.
+class RankGpu(NamedTuple):
+    """A rank's GPU, the GPUs of all ranks, and remarks on them for the table.
 
     ``nccl``: NCCL's module, if it was requested.
     """
@@ -164,7 +164,7 @@ class Taken(NamedTuple):
 
 
 def driver_here() -> bool:
-    """True if an NVIDIA driver seems to be loaded. Imports nothing large."""
+    """Whether an NVIDIA driver seems to be loaded; a cheap test before CuPy is imported."""
     return any(Path(sign).exists() for sign in _SIGNS)
 
 
@@ -184,7 +184,7 @@ def visible() -> tuple[Any, int]:
         ) from None
 
 
-def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
+def take(world: World, request: TransportRequest, *, library: bool) -> RankGpu:
     """Choose this rank's GPU by its place among the ranks of its node.
 
     ``library``: NCCL is needed, too. Raises NoGpu if a rank has no GPU, and Unsupported if ranks
@@ -196,12 +196,12 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
         # Streams of several ranks on one GPU must not share a hardware queue: a kernel could stand
         # behind the kernel that waits for it. To be set before CUDA starts, as in `visible`.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    chosen = _picked(world, local, wishes) if wishes.gpus is None else []
+    chosen = _picked(world, local, request) if request.gpus is None else []
     device, nccl, problem, unsupported = None, None, "", False
     try:
         cupy, count = visible()
         here = local.index(world.rank)
-        wanted = [_numbered(cupy, count, bus) for bus in chosen] or wishes.gpus or ()
+        wanted = [_numbered(cupy, count, bus) for bus in chosen] or request.gpus or ()
         device = GpuDevice(cupy, gpu_number(here, count, wanted))
         device.use()
         nccl = load_nccl() if library else None
@@ -213,7 +213,7 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
     _agree(everyone)
     assert device is not None
     uuids = [f"{uuid} of {host}" for _, _, uuid, host, _ in everyone]
-    if not wishes.oversubscribe_gpu and (refusal := sharing_refusal(uuids)):
+    if not request.oversubscribe_gpu and (refusal := sharing_refusal(uuids)):
         raise Unsupported(refusal)
     remarks = _remarks(world, uuids)
     if len(set(uuids)) == 1:
@@ -223,27 +223,27 @@ def take(world: World, wishes: Wishes, *, library: bool) -> Taken:
         )
     if chosen:
         remarks.append(f"GPUs as topology pick ranks them: {' '.join(chosen)}")
-    return Taken(device, uuids, remarks, nccl)
+    return RankGpu(device, uuids, remarks, nccl)
 
 
-def _picked(world: World, local: list[int], wishes: Wishes) -> list[str]:
+def _picked(world: World, local: list[int], request: TransportRequest) -> list[str]:
     """PCI addresses of the best GPUs for the ranks of this node, in the order of their ring.
 
-    One rank per node chooses. Raises Unsupported on all ranks if a node cannot choose.
+    One rank of each node looks. Raises Unsupported on all ranks if a node finds none.
     """
-    mine: list[str] | str | None = None
+    answer: list[str] | str | None = None
     if world.rank == local[0]:
         try:
             visible()
-            mine = wishes.best_gpus(len(local))
+            answer = request.best_gpus(len(local))
         except Unavailable:
-            mine = []  # reported, with its exit status, when the GPU is opened
+            answer = []  # said, with the status for it, when the GPU is taken
         except ProbeError as error:
-            mine = f"--gpus pick on {hostname()}: {error}"
-    everyone = world.gather(mine)
-    for answer in everyone:
-        if isinstance(answer, str):
-            raise Unsupported(answer)
+            answer = f"--gpus pick on {hostname()}: {error}"
+    everyone = world.gather(answer)
+    for picked in everyone:
+        if isinstance(picked, str):
+            raise Unsupported(picked)
     return list(everyone[local[0]])
 
 
@@ -259,7 +259,7 @@ def _numbered(cupy: Any, visible: int, bus: str) -> int:
 
 
 def _agree(everyone: list[list[Any]]) -> None:
-    """Raise the error of the first rank that has one."""
+    """Raise, on all ranks, the problem of the first rank that has one."""
     for rank, (problem, unsupported, _, host, _) in enumerate(everyone):
         if problem:
             alone = any(not other[0] for other in everyone)
@@ -268,6 +268,7 @@ def _agree(everyone: list[list[Any]]) -> None:
 
 
 def _remarks(world: World, uuids: list[str]) -> list[str]:
+    """The table's remark on ranks that share a GPU."""
     remarks = []
     if world.size == 1:
         remarks.append(

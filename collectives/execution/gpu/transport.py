@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.execution.gpu.action import DeviceBuffers, StreamAction, copied, turns
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import least, typical
@@ -47,7 +47,7 @@ class GpuTransport(Transport):
 
     @property
     def meet(self) -> list[Call] | None:
-        """Calls that make each stream wait for all ranks' streams; None if there is no such way."""
+        """Calls that let all ranks' streams wait for each other; None where they cannot."""
         return None
 
     def allocate(self, nbytes: int) -> Any:
@@ -65,7 +65,8 @@ class GpuTransport(Transport):
         """
         own = sum(array.nbytes for array in buffers.values())
         most = max(self.world.gather(own))
-        return [*rotated(self.device, buffers, self.turns(most), self.allocate)]
+        further = range(1, self.turns(most))
+        return [buffers, *(copied(self.device, buffers, self.allocate) for _ in further)]
 
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies in rotation need in addition to ``nbytes`` bytes of buffers."""

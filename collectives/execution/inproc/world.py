@@ -40,7 +40,7 @@ class Mailbox:
     def get(self, src: int, dst: int, rank: int) -> object:
         """Take the next item as ``rank``. Raises RankFailure after the deadline or an abort."""
         queue = self._queue(src, dst)
-        if self.failed.is_set():  # queues created after the abort lack its item
+        if self.failed.is_set():  # a queue that was created later has no abort in it
             queue.put(_ABORT)
         try:
             item = queue.get(timeout=self.deadline)
@@ -137,14 +137,14 @@ class InprocWorld:
 
     def once(self, make: Callable[[], T]) -> T:
         """See `World.once`. All ranks raise what rank 0 raises."""
-        made: list[T] = []
+        results: list[T] = []
         error: BusbarError | None = None
         if self.rank == 0:
             try:
-                made.append(make())
+                results.append(make())
             except BusbarError as refused:
                 error = refused
-        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((made, error)))
+        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((results, error)))
         result, refusal = everyone[0]
         if refusal is not None:
             raise refusal
@@ -156,14 +156,14 @@ class InprocWorld:
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""
         everyone = self.gather([color, key])
-        mine = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
-        first = mine[0][1]
+        members = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
+        first = members[0][1]
         shared = self.shared
         # Created by the group's first rank and passed to the others.
-        made = _Shared(len(mine), shared.deadline, shared) if self.rank == first else None
-        group = self.exchange(made)[first]
+        fresh = _Shared(len(members), shared.deadline, shared) if self.rank == first else None
+        group = self.exchange(fresh)[first]
         assert isinstance(group, _Shared)
-        return InprocWorld([rank for _, rank in mine].index(self.rank), group)
+        return InprocWorld([rank for _, rank in members].index(self.rank), group)
 
     def abort(self, status: int) -> None:
         """See `World.abort`: the other threads end at their next exchange."""
@@ -231,7 +231,7 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
 
 
 def _first_cause(errors: dict[int, BaseException]) -> BaseException:
-    """The error that caused the others, which are RankFailures."""
+    """The error that caused the others."""
     causes = [e for e in errors.values() if not isinstance(e, RankFailure)]
     if causes:
         return causes[0]

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.options import CACHE, GRAPH
-from collectives.execution.registry import Both, Entry, Option, Wishes, transports
+from collectives.execution.registry import (
+    Entry,
+    OpenTransports,
+    Option,
+    TransportRequest,
+    transports,
+)
 
 if TYPE_CHECKING:
     from collectives.execution.world import World
@@ -27,7 +33,7 @@ _ORDER = Option(
 )
 
 
-def _open(world: World, wishes: Wishes) -> Both:
+def _open(world: World, request: TransportRequest) -> OpenTransports:
     """The transport on this rank's GPU, with NCCL on it as the baseline.
 
     Raises as `collectives.execution.gpu.take.take` does. If NCCL cannot be used, the ipc transport
@@ -36,24 +42,24 @@ def _open(world: World, wishes: Wishes) -> Both:
     from collectives.execution.gpu.take import take
     from collectives.execution.ipc.transport import IpcTransport
 
-    taken = take(world, wishes, library=False)
+    taken = take(world, request, library=False)
     transport = IpcTransport(
         world,
         taken.device,
-        graph=GRAPH.of(wishes.chosen) != "off",
-        cold=CACHE.of(wishes.chosen) == "cold",
-        blocks=0 if (blocks := _BLOCKS.of(wishes.chosen)) == "all" else int(blocks),
-        rotated=_ORDER.of(wishes.chosen) == "rotated",
-        deadline=wishes.deadline,
+        graph=GRAPH.of(request.chosen) != "off",
+        cold=CACHE.of(request.chosen) == "cold",
+        blocks=0 if (blocks := _BLOCKS.of(request.chosen)) == "all" else int(blocks),
+        rotated=_ORDER.of(request.chosen) == "rotated",
+        deadline=request.deadline,
     )
     transport.remarks += taken.remarks
     try:
-        baseline = transports()["nccl"].open(world, wishes).transport
+        baseline = transports()["nccl"].open(world, request).transport
     except (Unsupported, Unavailable) as error:  # the same on every rank
         transport.remarks.append(f"without NCCL to compare with: {error}")
-        return Both(transport, transport)
+        return OpenTransports(transport, transport)
     transport.remarks += [r for r in baseline.remarks if r not in transport.remarks]
-    return Both(transport, baseline)
+    return OpenTransports(transport, baseline)
 
 
 ENTRY = Entry("ipc", worlds=("mpi", "inproc"), open=_open, on_gpu=True, options=(_BLOCKS, _ORDER))

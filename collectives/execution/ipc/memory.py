@@ -41,8 +41,8 @@ class PeerMemory:
     def allocate(self, nbytes: int) -> DeviceArray:
         """Allocate GPU memory. Raises Unavailable if the device has too little left.
 
-        Memory that was described to another process is freed only by `forget`, because other ranks
-        may have it mapped longer than this rank needs it.
+        Once it was described to another process, only `forget` frees it, since others may still
+        map it.
         """
         room = -(-max(nbytes, 1) // PAGE) * PAGE
         array = self._device.allocate(room)
@@ -59,12 +59,12 @@ class PeerMemory:
             self._retired.append(array)
 
     def unmap(self) -> None:
-        """Unmap other ranks' memory that nothing here uses. Call it before those ranks `forget`."""
+        """Close unused mappings of other ranks' memory; the owners call `forget` afterwards."""
         while self._unmapped:
             self._device.ipc_close(self._unmapped.pop())
 
     def forget(self) -> None:
-        """Free memory that other ranks had mapped. Call it after all ranks have called `unmap`."""
+        """Free allocations that other ranks had mapped; all of them must have called `unmap`."""
         self._retired.clear()
 
     def locate(self, array: DeviceArray) -> tuple[int, int]:
@@ -87,7 +87,7 @@ class PeerMemory:
         return self._own[key][0]
 
     def keeper(self, key: int) -> object:
-        """What keeps an allocation of this rank alive, for other threads of the process."""
+        """An object that keeps an allocation of this rank alive, for threads of the process."""
         return self._tokens[key]
 
     def describe(self, key: int, shared: bool) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class PeerMemory:
         return {**description, "handle": self._device.ipc_handle(address).hex()}
 
     def attach(self, rank: int, key: int, where: Mapping[str, Any]) -> tuple[int, object]:
-        """Map another rank's allocation. Returns its address, and the object that keeps it mapped.
+        """Map another rank's allocation; gives its address here, and what keeps it mapped.
 
         The object is None for ranks that are threads (see `keeper`). Raises Unavailable, with the
         remedy, if the memory cannot be mapped.

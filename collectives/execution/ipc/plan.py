@@ -12,11 +12,9 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,22 +29,12 @@ from collectives.execution.gpu.device import (
     cuda_source,
 )
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.ipc.memory import PeerMemory
-from collectives.execution.program import Program
-from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph
 from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import (
-    EMPTY,
     Place,
-    ordered,
-    placed_program_json,
-    places_of,
-    read_placed_program,
 )
-from collectives.execution.shm.worksharing import ends, shared_out
-from collectives.execution.transport import Buffers, LibraryCall
-from collectives.execution.world import DIED, LATE, LEFT, Json, World, lost
-from collectives.schedule.moves import Buffer
+from collectives.execution.world import DIED, LATE, LEFT, World, lost
 from collectives.schedule.ops import Op
 
 #: Threads of a block, and the number of blocks that a multiprocessor must hold at once. The
@@ -111,8 +99,8 @@ def compile_kernels(
     kernels.require(device, dtype)
     threads, name = THREADS, "busbar_program"
     while threads >= _FEWEST_THREADS:
-        given = options(dtype, op, threads, average=average)
-        kernel = device.compile(source(), [name], given)[name]
+        arguments = options(dtype, op, threads, average=average)
+        kernel = device.compile(source(), [name], arguments)[name]
         if device.resident(kernel, threads) >= BLOCKS:
             return PassKernels(kernel, threads)
         threads //= 2
@@ -124,7 +112,7 @@ def compile_kernels(
 
 @dataclass(frozen=True)
 class Addresses:
-    """Addresses in a rank's plan that are not in buffers; see the header in plan.cuh.
+    """Addresses that a rank's plan needs beside the buffers; see plan.cuh's header.
 
     ``words[r]``: the words that receive signals to rank r. ``tell[r]``: the word of rank r that
     says that this rank has left; 0 for itself. ``gone``, ``claim``, ``status``: this rank's words
@@ -270,9 +258,9 @@ def _laid_out(
     index = tell + nranks
     first = index + len(records)
     starts = np.cumsum([first, *(len(record) for record in records)])[:-1].tolist()
-    mine = to.words[rank]
-    iterations = mine + WORD * nranks * nteams
-    header = [len(records), nranks, stride, iterations, mine, to.gone, to.claim, to.status]
+    words = to.words[rank]
+    iterations = words + WORD * nranks * nteams
+    header = [len(records), nranks, stride, iterations, words, to.gone, to.claim, to.status]
     header += [int(deadline * 1e9), tell, index]
     flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
     return np.array(flat, np.uint64)
@@ -296,7 +284,7 @@ class _Process:
             self._fd = os.pidfd_open(pid)
 
     def ended(self) -> bool:
-        """True if it has ended. Without a pidfd a new process with its number hides this."""
+        """Whether it has ended. Without a pidfd, a later process of the same number hides that."""
         if self._fd >= 0:
             return bool(select.select([self._fd], [], [], 0)[0])
         try:
@@ -330,7 +318,7 @@ class PeerWatch:
         self._looked = 0.0
 
     def look(self) -> None:
-        """Stop the executor if another rank's process has ended. Cheap, for use in loops."""
+        """Stop the executor if a rank's process has ended. Cheap, as it is called repeatedly."""
         now = time.monotonic()
         if now - self._looked < PATIENCE:
             return
@@ -342,7 +330,7 @@ class PeerWatch:
             self.stop()
 
     def stop(self) -> None:
-        """End every wait on the GPU with an error."""
+        """End every wait on the GPU; the executor reports it as failed."""
         self.status[_STOP] = 1
 
     def settle(self) -> None:
@@ -375,199 +363,3 @@ class WatchedLane(Lane):
         """See `Lane.wait`; also raises if a plan gave up."""
         super().wait(expected)
         self._watched.settle()
-
-
-class Peers(Protocol):
-    """The parts of the transport that binding uses: GPU, memory, and world."""
-
-    world: World
-    device: GpuDevice
-    memory: PeerMemory
-    lane: Lane
-    deadline: float
-    #: Whether a pass reads the next rank's data first; otherwise rank 0's.
-    rotated: bool
-    #: Whether ranks are separate processes, and how many teams fit on this rank's GPU.
-    shared: bool
-    most_teams: int
-
-    def allocate(self, nbytes: int) -> Any:
-        """Allocate memory on this rank's GPU."""
-
-    def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
-        """Every rank's value; ``kept`` gains the objects that keep the named allocations mapped."""
-
-    def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
-        """The addresses of a plan's words and places in this rank's address space."""
-
-    def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
-        """The executor for a type and an operation, compiled once.
-
-        ``average``: every sum is divided by the number of its addends.
-        """
-
-
-def adds_all_at_once(graph: DependenceGraph) -> bool:
-    """True if every pass that adds has all ranks' contributions, so that its sum is final.
-
-    Such a pass has as many sources as there are ranks.
-    """
-    nranks = len(graph.works)
-    sources = {len(work.sources) for works in graph.works for work in works}
-    return nranks > 1 and sources <= {1, nranks}
-
-
-class PeerBinding:
-    """One rank's program bound to GPU memory.
-
-    ``calls`` enqueue an iteration on the current stream. ``kept``: objects to be kept alive.
-    """
-
-    def __init__(self, transport: Peers, dtype: np.dtype[Any]) -> None:
-        self._transport, self._dtype = transport, dtype
-        self._at: list[dict[int, int]] = []
-        self.kept: list[object] = []
-        self.calls: list[Call] = []
-
-    @classmethod
-    def plan(
-        cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None
-    ) -> PeerBinding:
-        """Bind a rank's program. A last call divides an average unless the passes already do."""
-
-        def graph_of(everyone: list[Json]) -> DependenceGraph:
-            programs = [read_placed_program(one) for one in everyone]
-            return dependence_graph(ordered(programs), transport.world.size)
-
-        return cls._bound(transport, buffers, op, partial(placed_program_json, program), graph_of)
-
-    @classmethod
-    def worksharing(
-        cls, transport: Peers, call: LibraryCall
-    ) -> tuple[PeerBinding, DependenceGraph]:
-        """Bind a work-sharing collective. Also returns which rank does which part."""
-        buffers, dealt = call.buffers, list[DependenceGraph]()
-
-        def graph_of(everyone: list[Json]) -> DependenceGraph:
-            itemsize = buffers[Buffer.OUT].dtype.itemsize
-            dealt.append(shared_out(call, everyone, itemsize))
-            return dealt[0]
-
-        bound = cls._bound(transport, buffers, call.op, ends, graph_of)
-        return bound, dealt[0]
-
-    @classmethod
-    def _bound(
-        cls,
-        transport: Peers,
-        buffers: Mapping[Buffer, Any],
-        op: Op | None,
-        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
-        graph_of: Callable[[list[Json]], DependenceGraph],
-    ) -> PeerBinding:
-        """Bind the graph that follows from all ranks' messages.
-
-        ``tell``: makes this rank's message, from where its buffers lie. ``graph_of``: makes the
-        graph.
-        """
-        transport.device.use()
-        bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
-        bound.kept.append(dict(buffers))
-        transport.memory.unmap()
-        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
-        # All ranks have arrived, so they have unmapped their older memory.
-        transport.memory.forget()
-        bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
-        graph = graph_of([one["message"] for one in everyone])
-        mean = op is not None and op.mean
-        folds = mean and adds_all_at_once(graph)
-        bound.calls = bound._build(graph, op, average=folds)
-        if mean and not folds and buffers[Buffer.OUT].size:
-            out: Any = buffers[Buffer.OUT]
-            bound.calls.append(transport.lane.kernels.divide(out, world.size))
-        # Allocating and loading may wait for the device, so no rank may run a plan until all are
-        # done.
-        world.barrier()
-        return bound
-
-    @classmethod
-    def meeting(cls, transport: Peers, dtype: np.dtype[Any], op: Op | None) -> PeerBinding:
-        """Bind a meeting of all ranks' streams: no stream goes on before all have arrived.
-
-        It is one launch of one block without passes, by the kernel of a type.
-        """
-        bound, world = cls(transport, dtype), transport.world
-        ranks = range(world.size)
-        exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
-        none = DependenceGraph(((),) * world.size, exits, (0,) * world.size, True, ())
-        bound.calls = bound._build(none, op) if world.size > 1 else []
-        world.barrier()
-        return bound
-
-    def _describe(
-        self,
-        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
-        buffers: Mapping[Buffer, Any],
-    ) -> tuple[Json, set[int]]:
-        """This rank's description of its buffers, and the keys of the allocations in it."""
-        memory = self._transport.memory
-        places = places_of(memory.locate, buffers, self._dtype.itemsize)
-        shared = self._transport.shared
-        keys = {key for key, _ in places.values()} - {EMPTY}
-        segments = {key: memory.describe(key, shared) for key in keys}
-        return {"message": tell(places), "segments": segments}, keys
-
-    def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
-        """Addresses of a rank's allocations in this process, by their keys."""
-        memory, addresses = self._transport.memory, {}
-        for key, where in segments.items():
-            if rank == self._transport.world.rank:
-                addresses[int(key)] = memory.own(int(key))
-            else:
-                addresses[int(key)], held = memory.attach(rank, int(key), where)
-                self.kept.append(held)
-        return addresses
-
-    def _build(self, graph: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
-        """The calls that enqueue one iteration; ``average``: its passes divide their sums."""
-        transport, size = self._transport, self._dtype.itemsize
-        world, rank = transport.world, transport.world.rank
-        nteams = teams(graph, size, transport.most_teams)
-        control = self._zeroed(control_bytes(world.size, nteams))
-        stage = StagingArea.of(graph.works[rank], graph.slots[rank], nteams, size)
-        staged = transport.allocate(stage.nbytes)
-        to = transport.addresses(self._exchange(control), self._address)
-        words = table(
-            graph,
-            rank,
-            nteams,
-            stage,
-            to,
-            staged.address,
-            transport.deadline,
-            rotated=transport.rotated,
-        )
-        plan = self._written(words)
-        self.kept += [control, staged, plan]
-        return program(transport.kernels(self._dtype, op, average), plan, nteams)
-
-    def _zeroed(self, nbytes: int) -> DeviceArray:
-        array: DeviceArray = self._transport.memory.allocate(nbytes)
-        array[:] = 0
-        return array
-
-    def _exchange(self, control: DeviceArray) -> list[int]:
-        """Exchange descriptions of ``control``. Returns the address of each rank's words."""
-        transport = self._transport
-        key, _ = transport.memory.locate(control)
-        mine = {key: transport.memory.describe(key, transport.shared)}
-        everyone = transport.gather(mine, {key}, self.kept)
-        return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
-
-    def _written(self, words: NDArray[np.uint64]) -> DeviceArray:
-        array: DeviceArray = self._transport.memory.allocate(words.nbytes)
-        array.view(np.uint64)[:] = words
-        return array
-
-    def _address(self, place: Place) -> int:
-        return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize

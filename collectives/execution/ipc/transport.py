@@ -8,15 +8,17 @@ memory. Ranks are processes that map each other's memory by CUDA IPC, or threads
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import DeviceArray, GpuDevice
 from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.memory import PAGE, PeerMemory
@@ -27,7 +29,6 @@ from collectives.execution.ipc.plan import (
     WORD,
     Addresses,
     PassKernels,
-    PeerBinding,
     PeerWatch,
     StagingArea,
     WatchedLane,
@@ -35,11 +36,19 @@ from collectives.execution.ipc.plan import (
     control_bytes,
     program,
     table,
+    teams,
 )
 from collectives.execution.program import Program
-from collectives.execution.shm.dependences import dependence_graph
-from collectives.execution.shm.tasks import Place
-from collectives.execution.shm.worksharing import traffic
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
+from collectives.execution.shm.tasks import (
+    EMPTY,
+    Place,
+    ordered,
+    placed_program_json,
+    places_of,
+    read_placed_program,
+)
+from collectives.execution.shm.worksharing import ends, shared_out, traffic
 from collectives.execution.transport import Action, Buffers, LibraryCall
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
@@ -91,8 +100,7 @@ class IpcTransport(GpuTransport):
         self.blocks, self.rotated = blocks, rotated
         self.memory = PeerMemory(device)
         self._kernels: dict[tuple[str, str, bool], PassKernels] = {}
-        # One word per rank that says whether that rank has left, and one that the first failure
-        # claims.
+        # One word per rank: whether it has left; and one word that the first failure claims.
         self._life = self.memory.allocate(WORD * (world.size + 1))
         self._life[:] = 0
         self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
@@ -112,13 +120,13 @@ class IpcTransport(GpuTransport):
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
         self.lane = WatchedLane(device, world, self._watch, deadline)
-        self._tell, self._held = self._introduced()
+        self._tell, self._held = self._map_life_words()
         self._closed = False
         # For the most common type and operation, so that nothing more is compiled for them later.
         self._meeting = PeerBinding.meeting(self, np.dtype(np.float32), op("sum"))
 
-    def _introduced(self) -> tuple[list[int], list[object]]:
-        """Each rank's word that says that this rank has left, and what keeps these words mapped."""
+    def _map_life_words(self) -> tuple[list[int], list[object]]:
+        """The address of each rank's word for "this rank has left", and what keeps it mapped."""
         world, tell, held = self.world, [0] * self.world.size, list[object]()
         key, _ = self.memory.locate(self._life)
         everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
@@ -150,6 +158,12 @@ class IpcTransport(GpuTransport):
             return self.device.wrap(0, 0, None)
         return self.memory.allocate(nbytes)
 
+    def written(self, words: NDArray[np.uint64]) -> DeviceArray:
+        """A plan's table in memory of this rank's GPU."""
+        array: DeviceArray = self.memory.allocate(words.nbytes)
+        array.view(np.uint64)[:] = words
+        return array
+
     def trim(self) -> None:
         """Free memory that no rank uses. All ranks call this together, while no plan runs."""
         self.memory.unmap()
@@ -165,8 +179,8 @@ class IpcTransport(GpuTransport):
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together. Divides averages itself."""
-        given: Any = buffers
-        sets: list[Any] = self.sets(given)
+        device_buffers: Any = buffers
+        sets: list[Any] = self.sets(device_buffers)
         bound = [PeerBinding.plan(self, program, each, op) for each in sets]
         itemsize = buffers[Buffer.OUT].dtype.itemsize
         moved = program.sent() * itemsize, program.received() * itemsize
@@ -184,11 +198,11 @@ class IpcTransport(GpuTransport):
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together. Divides averages itself."""
-        given: Any = call.buffers
+        device_buffers: Any = call.buffers
         bound, graphs = zip(
             *(
                 PeerBinding.worksharing(self, replace(call, buffers=each))
-                for each in self.sets(given)
+                for each in self.sets(device_buffers)
             ),
             strict=True,
         )
@@ -205,11 +219,11 @@ class IpcTransport(GpuTransport):
         """The executor for a type and an operation, compiled and launched once at its first use."""
         key = dtype.name, "" if op is None else op.ufunc.__name__, average
         if key not in self._kernels:
-            made = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
-            self._warm(made, dtype)
-            if made.threads < THREADS:
+            kernels = self._kernels[key] = compile_kernels(self.device, dtype, op, average=average)
+            self._warm(kernels, dtype)
+            if kernels.threads < THREADS:
                 self.remarks.append(
-                    f"ipc: {dtype.name}: blocks of {made.threads} threads, not"
+                    f"ipc: {dtype.name}: blocks of {kernels.threads} threads, not"
                     f" {THREADS}: no {BLOCKS} of those are resident at once"
                 )
         return self._kernels[key]
@@ -225,8 +239,7 @@ class IpcTransport(GpuTransport):
         alone = replace(self.addresses([control.address], _nowhere), tell=[0])
         none = StagingArea.of((), 0, 1, dtype.itemsize)
         words = table(dependence_graph([], 1), 0, 1, none, alone, 0, self.deadline)
-        plan = self.allocate(words.nbytes)
-        plan.view(np.uint64)[:] = words
+        plan = self.written(words)
         self.lane.enqueue(
             [
                 *program(kernels, plan, 1),
@@ -259,8 +272,7 @@ class IpcTransport(GpuTransport):
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error.
 
-        Each rank marks in all others' memory that it has left, so no rank exits before all have
-        closed.
+        Each rank marks in all others' memory that it has left, so none exits before all close.
         """
         if self._closed:
             return
@@ -287,3 +299,160 @@ def _resident(everyone: list[Json], uuid: str) -> int:
     if room < len(ranks):
         raise Unsupported(f"{len(ranks)} ranks on one GPU that has room for {room} blocks")
     return room // len(ranks)
+
+
+def adds_all_at_once(graph: DependenceGraph) -> bool:
+    """True if every pass that adds has all ranks' contributions, so that its sum is final.
+
+    Such a pass has as many sources as there are ranks.
+    """
+    nranks = len(graph.works)
+    sources = {len(work.sources) for works in graph.works for work in works}
+    return nranks > 1 and sources <= {1, nranks}
+
+
+class PeerBinding:
+    """One rank's program bound to GPU memory.
+
+    ``calls`` enqueue an iteration on the current stream. ``kept``: objects to be kept alive.
+    """
+
+    def __init__(self, transport: IpcTransport, dtype: np.dtype[Any]) -> None:
+        self._transport, self._dtype = transport, dtype
+        self._at: list[dict[int, int]] = []
+        self.kept: list[object] = []
+        self.calls: list[Call] = []
+
+    @classmethod
+    def plan(
+        cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
+    ) -> PeerBinding:
+        """Bind a rank's program. A last call divides an average unless the passes already do."""
+
+        def graph_of(everyone: list[Json]) -> DependenceGraph:
+            programs = [read_placed_program(one) for one in everyone]
+            return dependence_graph(ordered(programs), transport.world.size)
+
+        return cls._bound(transport, buffers, op, partial(placed_program_json, program), graph_of)
+
+    @classmethod
+    def worksharing(
+        cls, transport: IpcTransport, call: LibraryCall
+    ) -> tuple[PeerBinding, DependenceGraph]:
+        """Bind a work-sharing collective. Also returns which rank does which part."""
+        buffers, dealt = call.buffers, list[DependenceGraph]()
+
+        def graph_of(everyone: list[Json]) -> DependenceGraph:
+            itemsize = buffers[Buffer.OUT].dtype.itemsize
+            dealt.append(shared_out(call, everyone, itemsize))
+            return dealt[0]
+
+        bound = cls._bound(transport, buffers, call.op, ends, graph_of)
+        return bound, dealt[0]
+
+    @classmethod
+    def _bound(
+        cls,
+        transport: IpcTransport,
+        buffers: Mapping[Buffer, Any],
+        op: Op | None,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        graph_of: Callable[[list[Json]], DependenceGraph],
+    ) -> PeerBinding:
+        """Bind the graph that follows from all ranks' messages.
+
+        ``tell``: makes this rank's message, from where its buffers lie. ``graph_of``: makes the
+        graph.
+        """
+        transport.device.use()
+        bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
+        bound.kept.append(dict(buffers))
+        transport.memory.unmap()
+        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
+        # All ranks have arrived, so they have unmapped their older memory.
+        transport.memory.forget()
+        bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
+        graph = graph_of([one["message"] for one in everyone])
+        mean = op is not None and op.mean
+        folds = mean and adds_all_at_once(graph)
+        bound.calls = bound._build(graph, op, average=folds)
+        if mean and not folds and buffers[Buffer.OUT].size:
+            out: Any = buffers[Buffer.OUT]
+            bound.calls.append(transport.lane.kernels.divide(out, world.size))
+        # Allocating and loading may wait for the device, so no rank may run a plan until all are
+        # done.
+        world.barrier()
+        return bound
+
+    @classmethod
+    def meeting(cls, transport: IpcTransport, dtype: np.dtype[Any], op: Op | None) -> PeerBinding:
+        """Bind a meeting: no rank's stream continues before all ranks' streams have arrived.
+
+        One launch of one block, by the kernels of the type and operation.
+        """
+        bound, world = cls(transport, dtype), transport.world
+        ranks = range(world.size)
+        exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
+        none = DependenceGraph(((),) * world.size, exits, (0,) * world.size, True, ())
+        bound.calls = bound._build(none, op) if world.size > 1 else []
+        world.barrier()
+        return bound
+
+    def _describe(
+        self,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        buffers: Mapping[Buffer, Any],
+    ) -> tuple[Json, set[int]]:
+        """This rank's message to the others, and the keys of the allocations in it."""
+        memory = self._transport.memory
+        places = places_of(memory.locate, buffers, self._dtype.itemsize)
+        shared = self._transport.shared
+        keys = {key for key, _ in places.values()} - {EMPTY}
+        segments = {key: memory.describe(key, shared) for key in keys}
+        return {"message": tell(places), "segments": segments}, keys
+
+    def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
+        """Addresses on this rank of a rank's allocations, by key."""
+        memory, addresses = self._transport.memory, {}
+        for key, where in segments.items():
+            if rank == self._transport.world.rank:
+                addresses[int(key)] = memory.own(int(key))
+            else:
+                addresses[int(key)], held = memory.attach(rank, int(key), where)
+                self.kept.append(held)
+        return addresses
+
+    def _build(self, graph: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
+        """The calls that enqueue one iteration; ``average``: its passes divide their sums."""
+        transport, size = self._transport, self._dtype.itemsize
+        world, rank = transport.world, transport.world.rank
+        nteams = teams(graph, size, transport.most_teams)
+        control = transport.memory.allocate(control_bytes(world.size, nteams))
+        control[:] = 0
+        stage = StagingArea.of(graph.works[rank], graph.slots[rank], nteams, size)
+        staged = transport.allocate(stage.nbytes)
+        to = transport.addresses(self._exchange(control), self._address)
+        words = table(
+            graph,
+            rank,
+            nteams,
+            stage,
+            to,
+            staged.address,
+            transport.deadline,
+            rotated=transport.rotated,
+        )
+        plan = transport.written(words)
+        self.kept += [control, staged, plan]
+        return program(transport.kernels(self._dtype, op, average), plan, nteams)
+
+    def _exchange(self, control: DeviceArray) -> list[int]:
+        """Addresses on this rank of the signal words of every rank."""
+        transport = self._transport
+        key, _ = transport.memory.locate(control)
+        segments = {key: transport.memory.describe(key, transport.shared)}
+        everyone = transport.gather(segments, {key}, self.kept)
+        return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
+
+    def _address(self, place: Place) -> int:
+        return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize

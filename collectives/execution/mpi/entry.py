@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from busbar.errors import Unsupported
 from busbar.units import parse_size
-from collectives.execution.registry import Both, Entry, Option, Wishes
+from collectives.execution.registry import Entry, OpenTransports, Option, TransportRequest
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -48,39 +48,40 @@ IN_FLIGHT = Option(
 )  # fmt: skip
 
 
-def segments(wishes: Wishes) -> tuple[int, int]:
+def segments(request: TransportRequest) -> tuple[int, int]:
     """Bytes of a segment (0: messages are not cut), and segments of a message received at once."""
-    return parse_size(SEGMENT.of(wishes.chosen)), int(IN_FLIGHT.of(wishes.chosen))
+    return parse_size(SEGMENT.of(request.chosen)), int(IN_FLIGHT.of(request.chosen))
 
 
-def _open(world: World, wishes: Wishes) -> Both:
+def _open(world: World, request: TransportRequest) -> OpenTransports:
     """The transport over MPI, with windows if put and get are measured."""
     from collectives.execution.mpi.transport import MpiTransport, Segments
 
     ours = cast("MpiWorld", world)
-    buffers = _BUFFERS.of(wishes.chosen) if wishes.name == "mpi" else "host"
+    buffers = _BUFFERS.of(request.chosen) if request.name == "mpi" else "host"
     if buffers != "host":
-        return _of_gpus(ours, wishes, buffers)
-    transport = MpiTransport(ours, Segments(*segments(wishes)), reached=wishes.reached)
-    return Both(transport, MpiTransport(ours) if wishes.reached else transport)
+        return _of_gpus(ours, request, buffers)
+    transport = MpiTransport(ours, Segments(*segments(request)), reached=request.reached)
+    return OpenTransports(transport, MpiTransport(ours) if request.reached else transport)
 
 
 def _between(world: World) -> Transport:
+    """MPI's messages alone."""
     from collectives.execution.mpi.transport import MpiTransport
 
     return MpiTransport(cast("MpiWorld", world))
 
 
-def _of_gpus(world: MpiWorld, wishes: Wishes, buffers: str) -> Both:
+def _of_gpus(world: MpiWorld, request: TransportRequest, buffers: str) -> OpenTransports:
     """MPI between GPU buffers. Raises as `collectives.execution.gpu.take.take` does."""
     from collectives.execution.gpu.take import take
     from collectives.execution.mpi.device import MpiDeviceTransport, takes_device_memory
 
-    taken = take(world, wishes, library=False)
+    taken = take(world, request, library=False)
     aware = all(world.gather(takes_device_memory(world.mpi))) and buffers == "device"
     transport = MpiDeviceTransport(world, taken.device, aware=aware)
     transport.remarks += taken.remarks
-    return Both(transport, transport)
+    return OpenTransports(transport, transport)
 
 
 ENTRY = Entry(

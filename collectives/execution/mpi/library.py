@@ -1,8 +1,7 @@
 """MPI's own collectives as mpi4py's calls without arguments: the baseline of every table.
 
 In place, ``in`` and ``out`` share memory as the specification says; MPI gets MPI_IN_PLACE.
-MPI_Bcast has only one buffer: out of place, the root's copy from ``in`` to ``out`` is timed with
-it.
+MPI_Bcast has only one buffer: out of place, the root's copy from ``in`` to ``out`` is timed too.
 """
 
 from __future__ import annotations

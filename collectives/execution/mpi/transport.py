@@ -36,7 +36,7 @@ from collectives.execution.transport import (
     Buffers,
     Counted,
     LibraryCall,
-    Reach,
+    OneSidedAccess,
     Transport,
 )
 from collectives.execution.world import Json
@@ -97,7 +97,7 @@ class MpiTransport(Transport):
         self._world, self._segments = world, segments
         self._windows = ReachedMemory(world) if reached else None
         self.library_executor = "python" if native.load() is None else "native"
-        self.said: Mapping[str, Json] = {}
+        self.action_facts: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Host memory. With windows, all ranks call this together."""
@@ -121,10 +121,10 @@ class MpiTransport(Transport):
         calls = [call for step in steps for call in step.calls]
         moved = binder.sent, binder.received
         action = self._bound(bind_calls(self._world, calls, moved, steps))
-        self.said = {**self.said, **self._segments.remark()}
+        self.action_facts = {**self.action_facts, **self._segments.remark()}
         return action
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """See `Transport.one_sided`."""
         if self._windows is None:
             return super().one_sided(program, buffers, how)
@@ -144,7 +144,7 @@ class MpiTransport(Transport):
 
     def _bound(self, action: PersistentCalls) -> PersistentCalls:
         through_python = native.load() is not None and not isinstance(action, NativeCalls)
-        self.said = _THROUGH_PYTHON if through_python else {}
+        self.action_facts = _THROUGH_PYTHON if through_python else {}
         return action
 
 

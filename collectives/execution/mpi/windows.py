@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.execution.mpi.calls import Call, PersistentCalls, bind_calls
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.one_sided import Reaching
+from collectives.execution.one_sided import OneSidedProgram
 from collectives.execution.program import Program
-from collectives.execution.transport import Buffers, Reach
+from collectives.execution.transport import Buffers, OneSidedAccess
 
 Bytes = NDArray[np.uint8]
 #: Allocations begin at a multiple of so many bytes; MPI's begin at one of 8. The C library copies
@@ -80,10 +80,10 @@ class ReachedMemory:
 
 
 def one_sided(
-    world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: Reach
+    world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: OneSidedAccess
 ) -> PersistentCalls:
     """See `collectives.execution.transport.Transport.one_sided`."""
-    reaching, kind = Reaching(world, program, how), world.mpi.BYTE
+    reaching, kind = OneSidedProgram(world, program, how), world.mpi.BYTE
     exposed = buffers[reaching.exposed]
     window, offset = windows.locate(exposed)
     begins = world.gather(offset)

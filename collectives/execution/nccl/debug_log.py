@@ -23,10 +23,10 @@ _MOST = 1 << 20  # most bytes of the log to read at once
 
 def parse(text: str) -> dict[str, str | int]:
     """The last choice in a piece of NCCL's output; empty if there is none."""
-    found = _CHOICE.findall(text)
-    if not found:
+    choices = _CHOICE.findall(text)
+    if not choices:
         return {}
-    _, _, algorithm, protocol, low, high = found[-1]
+    _, _, algorithm, protocol, low, high = choices[-1]
     return {
         "algorithm": algorithm.lower(),
         "protocol": protocol.lower(),
@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, str | int]:
 class Log:
     """A log file of NCCL; each reading begins where the last one ended.
 
-    Without a path the log is always empty.
+    Without a path it stays empty.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -69,10 +69,10 @@ class Log:
 
 
 @contextmanager
-def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
+def capture_debug_log(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log]:
     """Let NCCL write its tuning to a temporary file; NCCL's first communicator must be made inside.
 
-    Yields the log. It stays empty if not ``wanted``, or if the user has set NCCL_DEBUG.
+    Gives a log that stays empty where it is not ``wanted`` or the user has set NCCL_DEBUG.
     """
     if not wanted or any(name in env for name in _NAMES):
         yield Log()

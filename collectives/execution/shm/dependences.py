@@ -201,8 +201,7 @@ class _Order:
         self.nranks, self.edges, self.aligned = nranks, edges, aligned
         self.writer: dict[Place, tuple[int, int]] = {}
         self.readers: dict[Place, list[tuple[int, int]]] = defaultdict(list)
-        # For each rank, the last task of every other rank known to be done: now, and after each
-        # pass.
+        # For each rank, the last finished task it knows of each other: now, and after each pass.
         self.known = [[ENTRY - 1] * nranks for _ in range(nranks)]
         self.history: list[list[list[int]]] = [[] for _ in range(nranks)]
         self.last = [[ENTRY - 1] * nranks for _ in range(nranks)]

@@ -45,8 +45,7 @@ class _Fuser:
     def partner(self, work: Work) -> int | None:
         """The number of an earlier pass that may also store to this pass's targets, or None.
 
-        The earlier pass made or copied the data that this pass reads, and no later pass touches the
-        targets.
+        The earlier pass made or copied the data that this one reads; no later one uses the targets.
         """
         if not is_copy(work) or work.sources[0].rank != work.rank:
             return None

@@ -10,15 +10,17 @@ from functools import partial
 
 import numpy as np
 
-from collectives.execution.one_sided import Reaching
+from collectives.execution.one_sided import OneSidedProgram
 from collectives.execution.program import Program
 from collectives.execution.shm.bound import HostTransport
-from collectives.execution.transport import Array, Buffers, CallList, Reach
+from collectives.execution.transport import Array, Buffers, CallList, OneSidedAccess
 
 
-def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how: Reach) -> CallList:
+def one_sided(
+    transport: HostTransport, program: Program, buffers: Buffers, how: OneSidedAccess
+) -> CallList:
     """See `collectives.execution.transport.Transport.one_sided`."""
-    reaching = Reaching(transport.world, program, how)
+    reaching = OneSidedProgram(transport.world, program, how)
     places = _places(transport, buffers[reaching.exposed], reaching.peers)
     calls = []
     for peer, own, start, stop in reaching.accesses:

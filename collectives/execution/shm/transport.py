@@ -30,7 +30,7 @@ from collectives.execution.transport import (
     Array,
     Buffers,
     LibraryCall,
-    Reach,
+    OneSidedAccess,
     Spans,
     Transport,
 )
@@ -131,7 +131,7 @@ class ShmTransport(Transport):
         """See `Transport.prepare`. All ranks call this together."""
         return BoundProgram(self, program, buffers, op)
 
-    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+    def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
         """See `Transport.one_sided`."""
         return one_sided(self, program, buffers, how)
 

@@ -47,7 +47,7 @@ class ShmMpiTransport(Transport):
         except Unavailable as error:
             why = str(error)
         _agree(world, why)
-        self.said: Mapping[str, Json] = {}
+        self.action_facts: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Allocate memory that the ranks of this host share."""
@@ -86,7 +86,7 @@ class ShmMpiTransport(Transport):
                 "the extension cannot make this MPI's calls, or a message is too long for one;"
                 " use --transport mpi"
             )
-        self.said = {
+        self.action_facts = {
             "shm_bytes": sum(shared for _, shared, _ in everyone),
             "mpi_bytes": sum(others for _, _, others in everyone),
             **self._segments.remark(),

@@ -263,7 +263,7 @@ def test_what_the_library_chose_is_shown_and_kept(
     assert chosen == [False] * 4 + [True] * 4
     assert machine.log is not None and not Path(machine.log).exists()
     assert not {"NCCL_DEBUG", "NCCL_DEBUG_FILE"} & set(os.environ)
-    # A user's own wishes for NCCL's output are left alone.
+    # A user's own settings of NCCL's output are left alone.
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     assert "algorithm ring" not in in_process(*run)[1]
 

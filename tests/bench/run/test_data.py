@@ -276,7 +276,7 @@ class _Native(Counted):
         return Spans(np.zeros(n), np.full(n, 1e-6), absolute=self._absolute)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -29,7 +29,7 @@ class Iteration(Counted):
         self._run()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def _measure(

@@ -45,7 +45,7 @@ class _Planned(Counted):
         return Spans(np.array(begins), np.array(begins) + self.takes)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resources are held."""
 
 
 def _windows(

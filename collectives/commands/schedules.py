@@ -1,0 +1,185 @@
+"""``list``, ``show`` and ``verify``: what schedules there are, their steps, their proof."""
+
+from __future__ import annotations
+
+import sys
+from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busbar.commands import Command
+from busbar.cpulist import listed
+from busbar.errors import ScheduleError, Unsupported
+from busbar.options import option, switch
+from busbar.tables import new_table
+from busbar.units import parse_ranks
+from collectives.commands.command import (
+    ScheduleOptions,
+    SchedulesOptions,
+    pairs,
+    parse_rank_count,
+    show,
+    width,
+)
+from collectives.formats.load import build, draft, is_file, prove_file
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
+from collectives.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# More ranks than this make no readable columns; their moves are listed.
+_WIDEST = 8
+
+
+def summary(collective: str, name: str) -> str:
+    """The first line of an algorithm's docstring, without the errors that it raises."""
+    doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
+    return doc[0].partition(" Raises ")[0] if doc else ""
+
+
+class ListCommand(Command):
+    """The collectives and their algorithms."""
+
+    collective: str | None = option("-c --collective  which collective")
+
+    def run(self) -> int:
+        """Print the table."""
+        wanted = collectives() if self.collective is None else [spec(self.collective).name]
+        table = new_table("", "collective", "algorithm", "cost in brief", text=3)
+        for collective in wanted:
+            for i, name in enumerate(algorithms(collective)):
+                table.add_row(collective if i == 0 else "", name, summary(collective, name))
+            table.add_section()
+        show(table)
+        return 0
+
+
+class ShowCommand(ScheduleOptions, Command):
+    """A schedule step by step."""
+
+    placed: bool = switch("--placed  show where each chunk lies in the buffers in, out and scratch")
+    svg: Path | None = option("--svg FILE  draw it (.svg, .png or .pdf)")
+
+    def run(self) -> int:
+        """Print the steps, or draw them."""
+        from busbar.files import check_figure as checked
+        from collectives.schedule.draw import describe_moves, draw_schedule
+
+        if self.svg is not None:
+            checked(self.svg)
+        options, name, parameters = self.algorithm()
+        if options.collective is None:
+            raise Unsupported(f"show {name}: give its --collective")
+        make = build if options.placed else draft
+        nranks = parse_rank_count(options.ranks)
+        schedule = make(options.collective, name, nranks, root=options.root, **parameters)
+        chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
+        title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
+        legend = (
+            "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
+        )
+        description = _about(options.collective, name)
+        if nranks <= _WIDEST:
+            show(_columns(schedule, title), legend, *description)
+        else:
+            columns = width()
+            show(title, "", " step   moves", f" {'─' * (columns - 2)}")
+            for number, step in enumerate(schedule.steps):
+                texts = [
+                    f"{src}{text}" for src, text in describe_moves(step.moves(), schedule.vector)
+                ]
+                sys.stdout.write(_lines(number, texts, columns))
+            show("", legend, *description)
+        if options.svg is not None:
+            draw_schedule(schedule, title, options.svg)
+            print(f"drawn to {options.svg}", file=sys.stderr)
+        return 0
+
+
+def _about(collective: str, name: str) -> list[str]:
+    """The description of an algorithm's moves; a composition or a file has none."""
+    if name not in algorithms(collective):
+        return []
+    _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
+    return [" ".join(one.split()) for one in more if not one.startswith("Raises")]
+
+
+def _columns(schedule: Schedule, title: str) -> Table:
+    """A row a step and a column a rank."""
+    from collectives.schedule.draw import describe_moves
+
+    n = schedule.nranks
+    table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)
+    for number, step in enumerate(schedule.steps):
+        sent: list[list[str]] = [[] for _ in range(n)]
+        for src, text in describe_moves(step.moves(), schedule.vector):
+            sent[src].append(text)
+        table.add_row(str(number), *map("\n".join, sent))
+    return table
+
+
+def _lines(number: int, moves: list[str], columns: int) -> str:
+    """A step's moves beside each other, as many in a line as fit."""
+    each = max(map(len, moves), default=0)
+    wide = max(1, (columns - 9) // (each + 3))
+    padded = [text.ljust(each) for text in moves]
+    rows = ["   ".join(padded[i : i + wide]).rstrip() for i in range(0, len(padded), wide)]
+    heads = [str(number), *[""] * len(rows)]
+    return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
+
+
+class VerifyCommand(SchedulesOptions, Command):
+    """Prove schedules, in and out of place."""
+
+    ranks: str = option("-n --ranks  rank counts, like 2-8,16", "1-17,32")
+
+    def run(self) -> int:
+        """Print what was proven; 1 where a schedule is wrong."""
+        from collectives.schedule.verify import verify
+
+        if is_file(self.name):
+            return self._verify_file(Path(self.name))
+        options, name, parameters = self.algorithm()
+        table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
+        status = 0
+        counts = parse_ranks(options.ranks)
+        for collective, each in pairs(options, name):
+            what = spec(collective)
+            proven, refused, failed = [], [], ""
+            for nranks in counts:
+                roots = {min(options.root, nranks - 1), nranks - 1} if what.rooted else {0}
+                try:
+                    for root in sorted(roots):
+                        schedule = build(collective, each, nranks, root=root, **parameters)
+                        for in_place in (False, True)[: 1 + what.in_place]:
+                            verify(schedule, what, root=root, in_place=in_place)
+                    proven.append(nranks)
+                except Unsupported as error:
+                    refused.append((nranks, str(error)))
+                except ScheduleError as error:
+                    failed, status = f"{nranks} ranks: {error}", 1
+                    break
+            if not proven and not failed and name != "all":
+                raise Unsupported(refused[-1][1])
+            table.add_row(
+                collective, each, _spans(proven), failed or _spans([n for n, _ in refused])
+            )
+        show(table)
+        return status
+
+    def _verify_file(self, path: Path) -> int:
+        """Prove a file in the place of NAME."""
+        try:
+            proof = prove_file(path)
+        except ScheduleError as error:
+            print(f"collectives: {error}", file=sys.stderr)
+            return 1
+        self.check_layout(path, proof.layout)
+        print("\n".join(proof.summary))
+        return 0
+
+
+def _spans(numbers: list[int]) -> str:
+    """1, 2, 3, 5 as ``1-3 5``."""
+    return listed(numbers).replace(",", " ") or "-"
