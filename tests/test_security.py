@@ -17,7 +17,7 @@ from bench.options.arrival import arrivals
 from bench.run import tuning_file
 from bench.run.contenders import read_counts
 from bench.run.environment import allowed
-from bench.steps.workloads import file as model
+from bench.steps import workloads as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import msccl
 from collectives.predict.fit import read_fit
