@@ -18,7 +18,7 @@ OPS = ("add", "multiply", "minimum", "maximum")
 
 
 @cache
-def _found() -> tuple[ModuleType | None, str]:
+def _load_module() -> tuple[ModuleType | None, str]:
     try:
         module = import_module("native._core")
         if getattr(module, "INTERFACE", 1) == _INTERFACE:
@@ -41,9 +41,9 @@ def _found() -> tuple[ModuleType | None, str]:
 
 def load() -> ModuleType | None:
     """The extension module, or None if it is not available (`why_not` says why)."""
-    return _found()[0]
+    return _load_module()[0]
 
 
 def why_not() -> str:
     """One sentence: why `load` returns None; empty if it returns the module."""
-    return _found()[1]
+    return _load_module()[1]

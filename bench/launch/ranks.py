@@ -137,10 +137,10 @@ class Peers:
         """Handle the messages of a rank. Returns whether there may be more."""
         lines = peer.receive()
         for line in lines or ():
-            self._take(peer, line)
+            self._handle_line(peer, line)
         return lines is not None
 
-    def _take(self, peer: Peer, line: bytes) -> None:
+    def _handle_line(self, peer: Peer, line: bytes) -> None:
         if line.startswith(b'{"record":'):
             self.records.append(line[len(b'{"record":') : -1] + b"\n")
             return

@@ -84,7 +84,7 @@ class Segments:
 
     def look(self, pid: int) -> None:
         """Record the segments that a rank has mapped."""
-        self._seen |= self._of(Path(f"/proc/{pid}/maps"))
+        self._seen |= self._mapped_by(Path(f"/proc/{pid}/maps"))
 
     def remove(self, *, unseen: bool = False, used: bool = False) -> list[Path]:
         """Remove the segments that the ranks left behind; returns their paths.
@@ -120,11 +120,11 @@ class Segments:
         """The files that any visible process has mapped or open."""
         used: set[Path] = set()
         for process in Path("/proc").glob("[0-9]*"):
-            used |= self._of(process / "maps")
+            used |= self._mapped_by(process / "maps")
             used |= self._named(_open_files(process / "fd"))
         return used
 
-    def _of(self, maps: Path) -> set[Path]:
+    def _mapped_by(self, maps: Path) -> set[Path]:
         try:
             return self._named(
                 line.split(None, 5)[5].strip()

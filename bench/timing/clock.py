@@ -227,12 +227,12 @@ class CommonClock:
     def _fit(self) -> None:
         """Fit all lines again. All ranks call this together."""
         for meeting in rounds(self._leaders, self._world.rank):
-            self._trips = self._met(meeting, BURSTS, PAUSE_S) or self._trips
+            self._trips = self._exchange_bursts(meeting, BURSTS, PAUSE_S) or self._trips
             if meeting.asks is not None:
                 self.line = fitted(self._trips)
         self._exchange_lines()
 
-    def _met(self, meeting: Meeting, bursts: int, pause: float) -> list[Trip]:
+    def _exchange_bursts(self, meeting: Meeting, bursts: int, pause: float) -> list[Trip]:
         """Do this rank's part in a round. Other ranks sleep, as waiting in MPI uses a core."""
         trips = []
         for _ in range(bursts):
@@ -260,7 +260,7 @@ class CommonClock:
             return
         grown = again = False
         for meeting in rounds(self._leaders, self._world.rank):
-            for trip in self._met(meeting, 1, 0.0):
+            for trip in self._exchange_bursts(meeting, 1, 0.0):
                 self._trips = [*self._trips[-_KEPT:], trip]
                 if abs(self.line.off(trip)) > self.line.allowed(trip):
                     before, self.line, grown = self.line, fitted(self._trips), True

@@ -250,7 +250,7 @@ class _Lockstep:
         sender_last = posted[stage.src] >= posted[stage.dst]
         origin = np.where(sender_last, stage.src, stage.dst)
         begin = posted[origin] + stage.latency
-        end = self.grains(self._ends(number, timed, begin))
+        end = self.grains(self._end_times(number, timed, begin))
         done, before, row = _arrivals(timed, posted, end)
         parts = np.zeros((len(later), len(PARTS)))
         parts[:, 0] = timed.post
@@ -269,7 +269,7 @@ class _Lockstep:
         shift = float(done.min())
         return _Move(shift, done - shift, before, parts, first, last)
 
-    def _ends(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
+    def _end_times(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
         stage = timed.stage
         if stage.alone or not len(begin):
             return begin + timed.wire
@@ -373,14 +373,14 @@ class _Walk:
                 times = (end - self._number) // len(cycle)
                 together = self._engine.cycle(cycle, times) if times else None
                 if together is not None:
-                    self._take(together, times * len(cycle))
+                    self._apply(together, times * len(cycle))
                 moves, seen = [], {}
                 if together is not None:
                     continue
             moves.append(move)
-            self._take(move, 1)
+            self._apply(move, 1)
 
-    def _take(self, move: _Move, steps: int) -> None:
+    def _apply(self, move: _Move, steps: int) -> None:
         if len(self._busy):
             if self._base >= self._latest:
                 self.cut = Checkpoint(self._number, self.clocks())

@@ -210,7 +210,7 @@ def load_fit(text: str) -> Fit:
 
 
 def _costs(one: Mapping[str, Any]) -> Costs:
-    costs: Costs = _made(Costs, one)
+    costs: Costs = _convert(Costs, one)
     if not costs.links:
         raise ValueError("no class of links")
     if any(len(row) != len(costs.table) for row in costs.table):
@@ -220,20 +220,20 @@ def _costs(one: Mapping[str, Any]) -> Costs:
     return costs
 
 
-def _made(kind: Any, value: Any) -> Any:
+def _convert(kind: Any, value: Any) -> Any:
     """Convert a JSON value to the annotated type; fields with a default may be missing."""
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]
-        return kind(**{name: _made(hints[name], value[name]) for name in wanted})  # type: ignore[operator]
+        return kind(**{name: _convert(hints[name], value[name]) for name in wanted})  # type: ignore[operator]
     kinds = get_args(kind)
     if NoneType in kinds:
-        return None if value is None else _made(kinds[0], value)
+        return None if value is None else _convert(kinds[0], value)
     if get_origin(kind) is tuple:
         each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        return tuple(_made(*pair) for pair in zip(each, value, strict=True))
+        return tuple(_convert(*pair) for pair in zip(each, value, strict=True))
     if get_origin(kind) is Mapping:
-        return {str(key): _made(kinds[1], one) for key, one in value.items()}
+        return {str(key): _convert(kinds[1], one) for key, one in value.items()}
     return kind(value)
 
 

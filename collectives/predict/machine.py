@@ -124,14 +124,14 @@ class LinkClassifier:
         hosts = [self._topology.ancestor(d.id, Kind.HOST) for d in (a, b)]
         if hosts[0] is not None and hosts[1] is not None and hosts[0].id != hosts[1].id:
             return NETWORK
-        first, second = self._of(a), self._of(b)
+        first, second = self._cpus_of(a), self._cpus_of(b)
         if first and second:
             for name, inside in self._homes:
                 if first | second <= inside:
                     return name
         return "node"
 
-    def _of(self, device: Device) -> frozenset[int]:
+    def _cpus_of(self, device: Device) -> frozenset[int]:
         if device.id not in self._cpus:
             self._cpus[device.id] = _cpus(device)
         return self._cpus[device.id]

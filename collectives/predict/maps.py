@@ -504,7 +504,7 @@ class _Sweep:
         latency = self._latency.get(what[0], 0.0)
         times = self._times.get(what, {})
         each = {m: (t - latency) / m for m, t in times.items() if t > latency}
-        return _between(each, nbytes) if each else None
+        return _interpolate(each, nbytes) if each else None
 
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
         """Seconds per byte to add a message, in addition to receiving it; the median over pairs.
@@ -515,7 +515,7 @@ class _Sweep:
         for pair in self._latency:
             sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
             each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
-            costs += [_between(each, nbytes)] if each else []
+            costs += [_interpolate(each, nbytes)] if each else []
         return median(costs or [0.0])
 
     def weights(self, nbytes: float) -> Weights:
@@ -530,6 +530,6 @@ class _Sweep:
         return Weights(min(1.0, median(shares or [1.0])), min(1.0, calm))
 
 
-def _between(each: Mapping[int, float], nbytes: float) -> float:
+def _interpolate(each: Mapping[int, float], nbytes: float) -> float:
     sizes = sorted(each)
     return float(np.interp(np.log(nbytes), np.log(sizes), [each[size] for size in sizes]))

@@ -579,7 +579,7 @@ def _square(n: int, parameters: Parameters) -> Parameters:
 
 
 def _two_levels(n: int, parameters: Parameters) -> Parameters:
-    """As many leaf switches as ranks on each, about."""
+    """Parameters with about as many leaf switches as ranks on each of them."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
     return {} if "down" in parameters else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 

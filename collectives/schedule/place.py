@@ -259,18 +259,18 @@ class _Homes:
         at = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         return np.where(self._keys[at] == keys, at, _NOWHERE)
 
-    def _ends(self, ranks: Column, chunks: Column) -> tuple[Column, Column]:
+    def _slots_of(self, ranks: Column, chunks: Column) -> tuple[Column, Column]:
         at = self._find(ranks.astype(np.int64) * self._nchunks + chunks)
         return self._buffer[at], self._slot[at]
 
     def step(self, m: Moves) -> Moves:
         """A step's moves with slots instead of chunks."""
-        read, write = self._ends(m.src, m.src_chunk), self._ends(m.dst, m.dst_chunk)
+        read, write = self._slots_of(m.src, m.src_chunk), self._slots_of(m.dst, m.dst_chunk)
         return m.replace(
             src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
         )
 
-    def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
+    def _working_slots(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
         """Buffer and slot where ranks work on chunks; of chunks without moves, those in ``out``."""
         slot = held.find(keys)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
@@ -281,14 +281,14 @@ class _Homes:
 
     def before(self) -> Moves:
         """The copies from ``in`` to the working slots."""
-        buffer, slot = self._of(self._out, self._in.key)
+        buffer, slot = self._working_slots(self._out, self._in.key)
         wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
         columns = (self._in.rank, buffer, self._in.place, slot)
         return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
 
     def after(self) -> Moves:
         """The copies from the working slots to ``out``."""
-        buffer, slot = self._of(self._out, self._out.key)
+        buffer, slot = self._working_slots(self._out, self._out.key)
         wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
         columns = (self._out.rank, buffer, self._out.place, slot)
         return _copies(None, Buffer.OUT, *(column[wanted] for column in columns))
@@ -331,7 +331,7 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     if not schedule.vector:
         return schedule
     layout = Layout.of(schedule, spec, root)
-    moves_of_steps = _kept(schedule)
+    moves_of_steps = _moves_of_steps(schedule)
     every = moves_of_steps or (step.moves() for step in schedule.steps)
     homes = _Homes(_used(every, schedule), layout)
     before, after = ([Step.fixed(m)] if len(m) else [] for m in (homes.before(), homes.after()))
@@ -352,7 +352,7 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     return pack(done, Layout.of(done, spec, root)) if schedule.packed else done
 
 
-def _kept(schedule: Schedule) -> list[Moves] | None:
+def _moves_of_steps(schedule: Schedule) -> list[Moves] | None:
     """All steps' moves, or None if they are too many to keep."""
     every: list[Moves] = []
     many = 0

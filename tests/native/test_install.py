@@ -63,8 +63,8 @@ def test_without_a_compiler_mpi_carries_the_ranks(built: Path, mpich: Mpi, run: 
 def test_an_extension_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: an extension that does not offer what is asked for is none, and the remedy is said."""
     monkeypatch.setattr("native.import_module", lambda name: ModuleType(name))
-    native._found.cache_clear()
+    native._load_module.cache_clear()
     try:
         assert native.load() is None and "build it again" in native.why_not()
     finally:
-        native._found.cache_clear()
+        native._load_module.cache_clear()

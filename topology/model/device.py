@@ -110,7 +110,7 @@ class LinkKind(str, Enum):
     NETWORK = "network"
 
 
-def said_of(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
+def values_by_source(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
     """The values of the facts with this name by source, in order of trust."""
     return {fact.source: fact.value for fact in facts if fact.name == name}
 
@@ -144,7 +144,7 @@ class Device:
 
     def statements(self, name: str) -> dict[str, Value]:
         """The values of all facts with this name by source, in order of trust."""
-        return said_of(self.facts, name)
+        return values_by_source(self.facts, name)
 
     def whole(self, name: str) -> int | None:
         """The fact as an integer, or None if it is missing or not an integer."""

@@ -270,7 +270,7 @@ class Graph:
         )
         numas = self.topology.of(Kind.NUMA)
         mesh = tuple(
-            self._between(a, b)
+            self._link_of_sockets(a, b)
             for i, a in enumerate(numas)
             for b in numas[i + 1 :]
             if self._host(a) == self._host(b)
@@ -349,7 +349,7 @@ class Graph:
         other = next((d for d in others if d.kind is Kind.NUMA), None)
         if other is None or other.id == here or self._host(other) != self._host(device):
             return None
-        return self._between(device, other)
+        return self._link_of_sockets(device, other)
 
     def _host(self, device: Device) -> Device | None:
         return self.topology.ancestor(device.id, Kind.HOST)
@@ -376,7 +376,7 @@ class Graph:
             bandwidth, assumed = now * rates.PLANNED, False
         return Hop(device.id, parent, "pcie", bandwidth, width, assumed)
 
-    def _between(self, a: Device, b: Device) -> Hop:
+    def _link_of_sockets(self, a: Device, b: Device) -> Hop:
         arch, vendor = (
             str(a.get(name) or self.topology.get(name) or "") for name in ("arch", "vendor")
         )

@@ -31,8 +31,8 @@ from topology.model.device import (
     PairFact,
     Relation,
     Value,
-    said_of,
     slot,
+    values_by_source,
 )
 
 DERIVED = "derived"
@@ -148,7 +148,7 @@ class Map:
 
     def pair_statements(self, a: str, b: str, name: str) -> dict[str, Value]:
         """The values of all facts about a pair with this name by source, in order of trust."""
-        return said_of(self._pair_index.get((a, b), ()), name)
+        return values_by_source(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
         """The most trusted value about a pair (directed from a to b), or None."""

@@ -302,7 +302,7 @@ def swept(topology: Topology) -> list[Swept]:
 
 
 def first(topology: Topology) -> tuple[float, ...]:
-    """The times of a first swap (see `QUANTITIES`) in a map; empty if there are none."""
+    """The times of a first swap (see `SWEPT`) in a map; empty if there are none."""
     return _times(topology.get("first"))
 
 

@@ -223,13 +223,13 @@ class _Search:
                 return
             edges = list(pairwise((*ring, ring[0])))
             if all(left[a][b] for a, b in edges):
-                _take(left, edges, -1)
+                _change_edges(left, edges, -1)
                 self.run(left, (*taken, ring), at)
-                _take(left, edges, 1)
+                _change_edges(left, edges, 1)
             at += 1
 
 
-def _take(left: list[list[int]], edges: list[tuple[int, int]], change: int) -> None:
+def _change_edges(left: list[list[int]], edges: list[tuple[int, int]], change: int) -> None:
     for a, b in edges:
         left[a][b] += change
         left[b][a] += change
@@ -247,7 +247,7 @@ def disjoint_rings(counts: Counts, thorough: bool = True) -> tuple[Ring, ...]:
     greedy: list[Ring] = []
     while (ring := next(ring_orders(left), None)) is not None:
         greedy.append(ring)
-        _take(left, list(pairwise((*ring, ring[0]))), -1)
+        _change_edges(left, list(pairwise((*ring, ring[0]))), -1)
     goal = most_rings(counts)
     if len(greedy) == goal or not (greedy and thorough):
         return tuple(greedy)

@@ -190,7 +190,7 @@ def codes(
     pairs = places[:, None] * len(ids) + places[None, :]
     for tops in ([[h.b for h in climb][::-1] for climb in climbs], above, [[c] for c in cards]):
         depth = max(map(len, tops), default=0)
-        pairs = pairs * (depth + 1) + _met(tops, depth)
+        pairs = pairs * (depth + 1) + _common_depth(tops, depth)
     kinds = np.unique(pairs, return_inverse=True)[1].reshape(pairs.shape)
     both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids, measured or {})
     return both
@@ -225,7 +225,7 @@ def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
     ]
 
 
-def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
+def _common_depth(tops: Sequence[Sequence[str]], depth: int) -> Codes:
     """The length of the common beginning of each two lists, shape (n, n)."""
     number = {name: n for n, name in enumerate({name for names in tops for name in names})}
     same = np.ones((len(tops), len(tops)), np.bool_)

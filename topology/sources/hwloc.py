@@ -128,7 +128,7 @@ def _planes(draft: Draft, matrix: _Matrix) -> None:
 
 
 def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:
-    """MB/s of one link: the rate that divides all values and that a GPU's ports allow."""
+    """MB/s of one NVLink: the rate that divides all values and fits the number of a GPU's ports."""
     values = [value for *_, there, back in matrix.pairs() for value in (there, back)]
     if any(value % _NVLINK_2_TO_4 for value in values):
         return _NVLINK_1
@@ -142,7 +142,7 @@ def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:
 
 
 def _xgmi(draft: Draft, matrix: _Matrix, hops: _Matrix | None, ends: Mapping[str, str]) -> None:
-    """Add one link per pair: hwloc writes the same figure for every pair, whatever its links."""
+    """Add one link per pair: hwloc writes the same rate for every pair, whatever its links."""
     far = set()
     if hops is not None:
         far = {frozenset((a, b)) for a, b, *counts in hops.pairs() if max(counts) > 1}
@@ -204,7 +204,7 @@ class Pci:
         if host:
             self._below(node, root, ())
         else:
-            self._take(node, root, ())
+            self._add_function(node, root, ())
 
     def account(self, nodes: list[Node]) -> None:
         """Count the file's devices, wherever they are; interfaces on no device become gaps."""
@@ -231,9 +231,9 @@ class Pci:
     def _below(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
         for child in node.all("object"):
             if child.get("type") in ("Bridge", "PCIDev"):
-                self._take(child, root, bridges)
+                self._add_function(child, root, bridges)
 
-    def _take(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
+    def _add_function(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
         function = self._function(node, root, bridges)
         busid = function.busid
         if busid in self.functions:
@@ -386,7 +386,7 @@ class _Reader:
             homes = dict.fromkeys(homes, numas[0])
         placed = place(self.draft, self.pci.functions, homes)
         nodes = [node for node in machine.walk() if node.tag == "object"]
-        add_links(self.draft, root, self._ends(nodes, placed))
+        add_links(self.draft, root, self._devices_by_name(nodes, placed))
         self._account(nodes)
         self.pci.account(nodes)
         return self.draft.build()
@@ -467,7 +467,7 @@ class _Reader:
         self.draft.state(id, **facts)
         return id
 
-    def _ends(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
+    def _devices_by_name(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
         """Devices by names in matrices: ``OSDev:802`` (by gp index), ``NUMANode@0`` (os index)."""
         ends: dict[str, str] = {}
         for node in nodes:

@@ -139,15 +139,15 @@ def find(source: str, lines: list[str], words: str) -> list[Matrix]:
     """
     lines = [plain(line) for line in lines]
     try:
-        return _found(source, lines, words)
+        return _find_matrices(source, lines, words)
     except ProbeError as error:
         for attempt in readings(lines):
             with suppress(ProbeError):
-                return _found(source, attempt, words)
+                return _find_matrices(source, attempt, words)
         raise error from None
 
 
-def _found(source: str, lines: list[str], words: str) -> list[Matrix]:
+def _find_matrices(source: str, lines: list[str], words: str) -> list[Matrix]:
     cells, at = [], 0
     while at < len(lines):
         header = _header(lines, at, words)

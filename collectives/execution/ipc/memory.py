@@ -87,7 +87,7 @@ class PeerMemory:
         return self._own[key][0]
 
     def keeper(self, key: int) -> object:
-        """What keeps an allocation of this rank alive, for other threads of the process."""
+        """An object that keeps an allocation of this rank alive, for threads of the process."""
         return self._tokens[key]
 
     def describe(self, key: int, shared: bool) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class MpiDeviceTransport(GpuTransport):
         memory, host = self._memory(view)
         request = self.world.comm.Send_init([memory, self.world.mpi.BYTE], peer, self._tag(1, peer))
         before = None if host is None else self._enqueue(host, view.address, view.nbytes)
-        return self._kept(_Message(request, before, None))
+        return self._add_request(_Message(request, before, None))
 
     def receive(self, view: DeviceArray, peer: int) -> _Message:
         """See `collectives.execution.gpu.program.Port`."""
@@ -180,9 +180,9 @@ class MpiDeviceTransport(GpuTransport):
         memory, host = self._memory(view)
         request = self.world.comm.Recv_init([memory, self.world.mpi.BYTE], peer, self._tag(0, peer))
         after = None if host is None else self._enqueue(view.address, host, view.nbytes)
-        return self._kept(_Message(request, None, after))
+        return self._add_request(_Message(request, None, after))
 
-    def _kept(self, message: _Message) -> _Message:
+    def _add_request(self, message: _Message) -> _Message:
         self._requests.append(message.request)
         return message
 

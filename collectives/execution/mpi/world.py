@@ -147,9 +147,9 @@ class MpiWorld:
 
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""
-        return self._of(self.comm.Split(color, key))
+        return self._subworld(self.comm.Split(color, key))
 
-    def _of(self, comm: Any) -> MpiWorld:
+    def _subworld(self, comm: Any) -> MpiWorld:
         """A world of some of these ranks, with the same thread level."""
         world = MpiWorld(comm)
         world._level = self._level
@@ -164,7 +164,7 @@ class MpiWorld:
         if not self.goes_on():
             return self
         left = self.comm.Shrink()
-        return self if left.Get_size() == self.size else self._of(left)
+        return self if left.Get_size() == self.size else self._subworld(left)
 
     def goes_on(self) -> bool:
         """True if MPI lets ranks go on when one has failed: ``mpirun --with-ft ulfm``."""

@@ -101,13 +101,13 @@ def test_classes_are_stable(data: Any, pair: tuple[str, str], n: int) -> None:
 def test_cycles_of_steps_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of 4,096 ranks with eight classes does not walk through its eight thousand steps."""
     taken = []
-    take = engines._Walk._take
+    take = engines._Walk._apply
 
     def noted(self: Any, move: Any, steps: int) -> None:
         taken.append(steps)
         take(self, move, steps)
 
-    monkeypatch.setattr(engines._Walk, "_take", noted)
+    monkeypatch.setattr(engines._Walk, "_apply", noted)
     n = 4096
     machine = build_network("nvswitch:gpus=8", n)
     found = Simulation(draft("allreduce", "ring", n), spec("allreduce"), machine).run(n * 1e3)
