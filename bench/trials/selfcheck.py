@@ -108,7 +108,7 @@ def equal_within(words: Counter[str], launches: int) -> CheckLine:
 
 
 def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
-    """The target for equal sides: 95 % of pairs called equal, minus what chance may miss.
+    """The target for equal sides: 95 % of pairs called equal, minus those that chance may miss.
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
     """
@@ -464,7 +464,7 @@ def _ended(
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
-    """The result of a process: how many rows hold the true median, minus what chance may miss."""
+    """The check of one kind of series: in how many rows the interval holds the true median."""
     total, missed = len(rows), sum(row.held is False for row in rows)
     precise = [row for row in rows if row.stopped == "precise"]
     most = most_by_chance(total, 1 - HELD)

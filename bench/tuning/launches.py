@@ -218,7 +218,7 @@ class Course:
         return min(_MOST_S, max(_LEAST_S, share - _SETUP_S))
 
     def within(self) -> float | None:
-        """Seconds after which the next run is ended: its share of the time left, by its rows."""
+        """Seconds after which the next run is stopped: its share of the time left, by its rows."""
         if self._whole is None:
             return None
         return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))

@@ -65,7 +65,7 @@ class TimedStage:
 
     @cached_property
     def waits(self) -> Numbers:
-        """Number of rows that each rank class sends or receives; a row to itself counts twice."""
+        """Messages (rows) that each rank class sends or receives; one to itself counts as two."""
         return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
 
     def rows_of(self, ranks: Numbers) -> Numbers:

@@ -117,7 +117,7 @@ def _compact(column: Amounts) -> Amounts:
 
 
 def _value(column: Amounts) -> Amounts:
-    """A compact column as an array of its only value; any other column unchanged."""
+    """The one value of a column of equal values, as an array; any other column unchanged."""
     return column[:1] if column.strides == (0,) else column
 
 
@@ -511,11 +511,11 @@ def _numbered(colours: Colours) -> Numbers:
 
 
 class _Partition:
-    """Classes of elements, split by what the elements have seen of their neighbours.
+    """Classes of elements. A class is split if its elements have different neighbours.
 
-    ``split``: classes that neighbours have not seen yet. Of the new fragments of a class that they
-    have seen, the largest need not be shown: its members are those not in the others (Hopcroft
-    1971).
+    ``split``: classes by which the neighbours' classes must still be split. If such a class is
+    split after that, its largest part is left out: its members are those that are in no other part
+    (Hopcroft 1971).
     """
 
     def __init__(self, colours: Colours) -> None:
@@ -524,7 +524,7 @@ class _Partition:
         self.split = np.ones(len(self.size), bool)
 
     def shown(self) -> Numbers:
-        """The members of the classes that neighbours had not seen; they count as seen now."""
+        """The members of the classes in ``split``, which is then empty."""
         members = np.flatnonzero(self.split[self.number]) if self.split.any() else _NOBODY
         self.split[:] = False
         return members
@@ -534,7 +534,7 @@ class _Partition:
         return _mix(self.number[members].astype(np.uint64) + np.uint64(1))
 
     def refine(self, members: Numbers, seen: Colours) -> None:
-        """Split classes by what these members (no duplicates) have seen; others saw nothing."""
+        """Split classes by ``seen``, hashes of these members' neighbours; members occur once."""
         if not len(members):
             return
         classes = len(self.size)
@@ -545,7 +545,7 @@ class _Partition:
         new[1:] = (of[1:] != of[:-1]) | (seen[1:] != seen[:-1])
         first = np.flatnonzero(new)
         size, parent = np.diff(first, append=len(of)), of[first]
-        # A fragment that is a whole class is not new; members that saw nothing stay.
+        # A fragment that is a whole class is not new; members that are not listed stay.
         news = size < self.size[parent]
         left = self.size - np.bincount(parent, size, classes).astype(np.int64)
         # If no member stays, the first fragment keeps the number of its class.
@@ -692,7 +692,7 @@ def _joined(links: Ids, load: Amounts, none: int) -> tuple[Ids, Amounts]:
 
 
 class _Rows(NamedTuple):
-    """One row per class of an exchange's messages; columns as in `Stage`, ``out`` like ``into``."""
+    """One row per class of messages of an exchange; for the columns see `Stage`."""
 
     heads: Numbers
     src: Numbers

@@ -256,7 +256,7 @@ class LinkCosts:
         return seconds if fresh is None else seconds * self._share(nbytes, fresh)
 
     def _share(self, nbytes: Amounts, fresh: Flags) -> Amounts:
-        """The time of unwritten data divided by that of fresh data, at most 1."""
+        """Seconds to send data that no rank has written, relative to fresh data; at most 1."""
         if self.still is None:
             return np.ones(np.shape(nbytes))
         swap = np.maximum(self.trip(nbytes), self.swap(nbytes))
@@ -341,7 +341,7 @@ def message_slices(size: int, least: int = 0) -> list[slice]:
 
 
 def close_gaps(links: Ids) -> Ids:
-    """Close the gaps between a route's links, in their order, and drop the unused columns."""
+    """Move the links of each row to the left, in their order; drop columns without any link."""
     width = int((links >= 0).sum(axis=1).max(initial=0))
     if width < links.shape[1]:
         order = np.argsort(links < 0, axis=1, kind="stable")[:, :width]
