@@ -144,8 +144,8 @@ def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
 def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, nccl: bool) -> None:
     """Rule: the same on trees of packages, root complexes and switches, with NVLinks across."""
     nics = [name for card in machine.cards("nic") for name in card.names]
-    text = drawn.nccl(machine, list(range(len(nics))))
-    topology = nccl_xml.parse(text)
+    xml = drawn.nccl(machine, list(range(len(nics))))
+    topology = nccl_xml.parse(xml)
     check_alike(topology if nccl else merge([gather.parse(text.matrix_text(topology)), topology]))
 
 
