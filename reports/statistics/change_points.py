@@ -115,7 +115,7 @@ def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
         scores = _scores(ranks[order])
         best = scores.max(axis=1)
         places.append(int(scores[0].argmax()) + LEAST)
-        # P of each order: the share of all orders (and the observed one) that score at least as high.
+        # P of each order: the share of orders (and the observed one) with at least this score.
         p = 1 - np.searchsorted(np.sort(best), best - 1e-9) / (draws + 1)
         own.append(float(p[0]))
         least = np.minimum(least, p[1:])
