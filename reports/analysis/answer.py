@@ -13,8 +13,8 @@ from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
-_WIDE = 16.0  # the ends' ratio from which an interval tells nothing, if 1 is inside
-_OPEN = 100.0  # the ends' ratio from which only the lower end is told
+_WIDE = 16.0  # ratio of an interval's ends from which the verdict is "cannot tell", if it contains 1
+_OPEN = 100.0  # ratio of an interval's ends from which only the lower end is printed
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
@@ -34,7 +34,7 @@ def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
 
 
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
-    """A table with one line per stretch. Columns of `HEADS` that would be empty are left out."""
+    """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
     lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
     shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
     return [HEADS[n] for n in shown], [[line[n] for n in shown] for line in lines]

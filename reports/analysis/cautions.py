@@ -117,7 +117,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
 
 
 def disturbed(rows: Sequence[Measurement]) -> str:
-    """How many rows ran beside other programs, and the worst row; empty if none did."""
+    """How many rows ran while other programs used cores, and the worst row; empty if none did."""
     beside = [r for r in rows if (r.others_share or 0.0) >= _OTHERS]
     if not beside:
         return ""

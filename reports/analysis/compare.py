@@ -45,7 +45,7 @@ class Joined:
     new: Measurement
     base_runs: Samples
     new_runs: Samples
-    #: The median core clock of either side in Hz; None where it is not known.
+    #: The median core clock of either side in Hz; None if it is not known.
     clocks: tuple[float, float] | None = None
     #: Logarithm of new over base in each launch; empty unless every launch measured both sides.
     within: tuple[float, ...] = ()
@@ -117,7 +117,7 @@ class Comparison:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The 95 % interval of the change; None where it is not known."""
+        """The 95 % interval of the change; None if it is not known."""
         ends = [self.metric.of_cost(end) for end in (self.low, self.high)]
         known = sorted(end for end in ends if end is not None)
         return (known[0], known[1]) if len(known) == 2 else None

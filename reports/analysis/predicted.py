@@ -103,7 +103,7 @@ def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Exp
 
 
 def _lower_bound(predictor: FitPredictor, row: Measurement) -> float | None:
-    """Seconds that no algorithm can beat on the fit's links; None where no bound is known."""
+    """Lower bound in seconds of any algorithm's time on the fit's links; None if not known."""
     if row.collective not in collectives() or not row.ranks or row.ranks < 2 or not row.size:
         return None
     bounds = predictor.on(row.ranks).lower_bound(row.collective, row.ranks, [row.size])

@@ -44,9 +44,9 @@ def checklist(
 ) -> tuple[Rule, ...]:
     """The verdicts on the twelve rules, in order, for a report that shows these rows.
 
-    ``limit``: a bound in bytes per second that the report draws or holds the rows against, beside
-    those in the rows themselves. ``words``: the verdicts of ``reports.analysis.compare`` if the
-    report is a comparison. Without timed rows no rule applies.
+    ``limit``: a bound in bytes per second that the report shows, in addition to bounds in the
+    rows. ``words``: the verdicts of ``reports.analysis.compare`` if the report is a comparison.
+    Without timed rows no rule applies.
     """
     facts = _Facts(rows, limit, words)
     return tuple(

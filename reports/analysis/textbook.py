@@ -73,7 +73,7 @@ class Growth:
 
     @property
     def text(self) -> str:
-        """``ring as P^0.31 (0.25 to 0.36; by its port P^0.29)``."""
+        """The growth in words, as ``ring as P^0.31 (0.25 to 0.36; by its port P^0.29)``."""
         within = "" if self.low is None else f"{self.low:.2f} to {self.high:.2f}; "
         return f"{self.algorithm} as P^{self.exponent:.2f} ({within}by its port P^{self.port:.2f})"
 

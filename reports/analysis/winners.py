@@ -117,9 +117,9 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     """The 95 % interval of the ratio of two algorithms' times.
 
-    With several launches it comes from `between_runs`, which uses the ratios ``within`` each launch
-    if the same launches measured both. With one launch it is computed from the ends of the two
-    intervals, so it is too wide: a sweep has hundreds of such ratios, too many for a bootstrap.
+    With several launches it comes from `between_runs`; ``within``: see there. With one launch it
+    is computed from the ends of the two intervals, so it is too wide, because a sweep has hundreds
+    of such ratios, too many for a bootstrap.
     """
     over = between_runs(best, other, within)
     if over is not None:

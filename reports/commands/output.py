@@ -49,7 +49,7 @@ def rows_of(options: RunOptions) -> list[Measurement]:
 
 
 class MachineOptions(OptionGroup):
-    """What is drawn beside the rows: a bound, and the machine."""
+    """What figures show in addition to the rows: a bound, and the machine."""
 
     limit: str | None = option(
         "--limit RATE  bound on busbw for rows that have none of their own, such as 480GB/s"
@@ -122,7 +122,7 @@ class Wanted(NamedTuple):
 
 
 class ExpectOptions(OptionGroup):
-    """The rules that rows are held against."""
+    """The rules that rows are checked against."""
 
     expect: tuple[str, ...] = option(
         "--expect RULE  exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >="

@@ -66,7 +66,7 @@ def nccl_json(measurements: Sequence[Measurement], statistic: str = "median") ->
 
 
 def _devices(one: Measurement) -> list[dict[str, object]]:
-    """One device per rank as in nccl-tests' JSON, where readers take the number of ranks from."""
+    """One device per rank, as in nccl-tests' JSON. Readers count them to get the rank count."""
     environment, ranks = one.run.environment, one.ranks or 0
     hosts, mapping = environment.get("hosts") or [""], environment.get("mapping") or {}
     nodes, gpus = mapping.get("node") or [0] * ranks, mapping.get("gpu") or [""] * ranks

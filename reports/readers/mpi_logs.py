@@ -172,7 +172,7 @@ class _OsuTable:
                 verdict = cell.lower()[:4]
                 if verdict not in ("pass", "fail"):
                     return f"validation says {cell!r}"
-                fields["wrong"] = int(verdict == "fail")  # at least: the number is not said
+                fields["wrong"] = int(verdict == "fail")  # at least 1: the log has no number
                 continue
             key = _key(name)
             value = signed(cell) if key == "overlap" else figure(cell)

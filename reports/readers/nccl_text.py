@@ -93,7 +93,7 @@ def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
     if "algbw" not in text:
         return None
-    # Neuron's nccom-test writes units into the names, and of which iterations the time is.
+    # Neuron's nccom-test writes units, and the statistic of the time, into the names.
     clean = re.sub(r"(?<=[a-z])(?::avg)?\((?:B|elems|us|GB/s)\)", "", text)
     names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
     old = "size" not in names and "N" in names

@@ -128,7 +128,7 @@ _KEY = "~: the next may be as fast"
 
 
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
-    """`answers` in a few lines, at most ``width`` wide unless names are longer."""
+    """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer."""
     lines: list[str] = []
     for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
