@@ -647,7 +647,7 @@ def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) ->
 def summarize(
     ratios: Sequence[float] | Floats, launches: Ints, partners: int, channels: tuple[int, ...]
 ) -> Slow:
-    """The median of log ratios as a ratio, with its interval."""
+    """The median of log ratios as a ratio, with an interval for it (see `Slow`)."""
     values = np.exp(np.asarray(ratios, dtype=float))
     if not len(values):
         return Slow(1.0, 1.0, 1.0, (), 0, channels)

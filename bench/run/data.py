@@ -108,7 +108,7 @@ class Inputs:
             target[begin : begin + length] = self._of_rank(rank, source + shift, length)
 
     def _pieces(self, rank: int, buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
-        """The runs of a rank's buffer: first element, part, length, and start in the table."""
+        """The contiguous runs of a rank's buffer: first element, part, length, and table index."""
         at = 0
         for part in self._layout.parts(rank, buffer).tolist():
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
