@@ -446,7 +446,7 @@ def components(edges: Iterable[Pair]) -> list[frozenset[int]]:
 
 
 def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Speeds:
-    """The results from the rates of all pairs; see `Judge` for the arguments."""
+    """Judge the speed of hosts, links and uplinks by the rates of all pairs (see `Judge`)."""
     result = Speeds()
     if not len(evidence.flows.source):
         result.unsure = {h: None for h in range(len(evidence.hosts)) if h not in left_out}
