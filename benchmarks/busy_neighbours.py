@@ -1,4 +1,4 @@
-"""Latency of an all-reduce on 2 ranks while other processes use the cores: Busbar's and MPI's.
+"""Latency of Busbar's and MPI's all-reduce on 2 ranks, while other processes use the cores.
 
     mpirun -n 2 python benchmarks/busy_neighbours.py --busy 2
 

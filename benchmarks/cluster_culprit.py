@@ -1,4 +1,4 @@
-"""How often `reports culprit` names the host with a slow link, and a host if no link is slow.
+"""How often `reports culprit` names the host with the slow link, and how often it is wrong.
 
     python benchmarks/cluster_culprit.py [--healthy 10] [--slow 10] [--busy 2]
 

@@ -84,7 +84,7 @@ def _queue(page: Page, device: GpuDevice, most: int = 4096, slow_s: float = 0.1)
     )
 
     def body(world: Any) -> None:
-        # A gate of this one's own, which opens by itself where enqueueing blocks.
+        # A separate gate, which opens after a second, for the case that enqueueing blocks.
         lane = Lane(device, world)
         words = device.pinned(8).view(np.uint32)
         words[:] = 0

@@ -70,7 +70,7 @@ def moved(n: int, size: int, in_place: bool) -> int:
 def two_shot(
     page: Page, cupy: Any, sizes: Sequence[int], ranks: Sequence[int], repeats: int
 ) -> None:
-    """Measure two-shot, as a share of the GPU's copy rate for the bytes that it must move."""
+    """Measure two-shot all-reduces: bytes that must be moved per second, over the copy rate."""
     rates = {size: copy_rate(cupy, size) for size in sizes}
     page.table(
         "Two-shot over peer memory, ranks as threads",

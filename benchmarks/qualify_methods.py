@@ -89,7 +89,7 @@ def _of_method(line: dict[str, Any]) -> tuple[int, int, set[str]]:
     bad = {
         fault["subject"][0]
         for fault in line["faults"]
-        # No method but ours looks at software, links and uplinks.
+        # Only `busbar qualify` checks software, links and uplinks.
         if fault["kind"] == "host" and fault["what"] != "other version"
     }
     odd = {f["subject"][0] for f in line["faults"] if f["what"] == "other version"}

@@ -302,7 +302,7 @@ def one_method(method: str, nhosts: int, law: str, seed: int, slow: float) -> An
     simulated = SimulatedCluster(names, faults, LAWS[law](), seed, SPREAD)
     run = Runner(simulated.observe, PORT, slow)
     accused = METHODS[method](run, names)
-    # No method but ours looks at software, and hosts that only differ are none of theirs.
+    # Only `busbar qualify` checks software, so hosts that only differ do not count here.
     bad = {f.hosts[0]: f for f in faults if f.state is not State.DIFFERENT}
     outcomes = [
         ["host", f.state.value, round(f.ratio, 3), "bad" if h in accused else "good"]
