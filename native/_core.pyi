@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: Kinds of `sweep`, by their numbers.
-SWEEPS: tuple[str, ...]
 #: Version of this interface; `native` checks it.
 INTERFACE: int
 #: Bytes of a line of control words (a pair of cache lines).
@@ -120,9 +118,6 @@ def eager(
     copies: NDArray[np.void],
     messages: NDArray[np.void],
     /,
-) -> Plan: ...
-def sweep(
-    watch: Watch, lines: int, kind: int, source: int, target: int, nbytes: int, stream: bool, /
 ) -> Plan: ...
 def calls(
     list: NDArray[np.void],

@@ -30,7 +30,7 @@ from bench.qualify.store import FORMAT as QUALIFY_FORMAT
 from bench.qualify.store import VERSION as QUALIFY_VERSION
 from bench.qualify.store import Entry, Header, Settings
 from bench.run import tuning_file
-from bench.steps.workloads import file as model
+from bench.steps import workloads as model
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main
 from busbar.errors import Unavailable

@@ -17,9 +17,10 @@ from bench.options.arrival import arrivals
 from bench.run import tuning_file
 from bench.run.contenders import read_counts
 from bench.run.environment import allowed
-from bench.steps.workloads import file as model
+from bench.steps import workloads as model
 from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.formats import msccl
+from collectives.formats.load import load_layout
 from collectives.predict.fit import read_fit
 from reports.analysis.expect import from_file
 from reports.readers.reading import read
@@ -184,7 +185,7 @@ BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
         "more than",
     ),
     "model": ("bench.steps.workloads.MOST_BYTES", model.read, Unsupported, "more than"),
-    "msccl": ("collectives.formats.msccl.MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "msccl": ("collectives.formats.load.MOST_BYTES", load_layout, Unsupported, "more than"),
     "map": (
         "topology.sources.gather.MAX_BYTES",
         lambda path: gather([str(path)]),

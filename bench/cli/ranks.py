@@ -11,8 +11,8 @@ from bench.launch.child import SOFTLY
 from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
-from bench.options.options import RunOptions
-from bench.run.recorder import closing
+from bench.options.options import Options, RunOptions
+from bench.run.recorder import closing, closing_sentences
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
@@ -60,7 +60,7 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     status = run.wait()
     why = run.why or ("rank 0 did not arrive" if status == RANK_LOST else "")
     if run.unreported and why:
-        _report(run.unreported, why, options.statistic)
+        _report(run.unreported, why, options)
     if run.why:
         more = f"; {lost}" if run.lost and lost else ""
         print_note(f"{run.why}{more}")
@@ -88,7 +88,9 @@ def _start_on_hosts(
     return 128 + ended.interrupted if ended.interrupted else ended.status
 
 
-def _report(records: bytes, why: str, statistic: str) -> None:
-    """The closing report of a run whose rank 0 could not print it."""
-    lines = [f"# ended early: {why}", *closing(measurements(records.decode()), statistic)]
-    Screen(0).lines(lines)
+def _report(records: bytes, why: str, options: RunOptions) -> None:
+    """The closing report, or sentences, of a run whose rank 0 could not print it."""
+    quiet = isinstance(options, Options) and options.quiet
+    conclude = closing_sentences if quiet else closing
+    lines = conclude(measurements(records.decode()), options.statistic)
+    Screen(0).lines([f"# ended early: {why}", *lines])

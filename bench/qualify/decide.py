@@ -213,7 +213,7 @@ class _Batch:
         added = len(self.chosen) - before
         self._leftover()
         if added:
-            self._controls(_MOST_CONTROLS)
+            self._controls()
 
     def _partners(self, host: int) -> frozenset[int]:
         """With whom a host has been paired."""
@@ -257,12 +257,12 @@ class _Batch:
         slow = self.speeds.hosts.keys() | self.speeds.unsure.keys()
         return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
-    def _controls(self, most: int) -> None:
+    def _controls(self) -> None:
         """Fast pairs beside the suspects, of hosts that keep nobody waiting."""
         fast, late = self.speeds.fast, self.evidence.late()
-        order = self.random.permutation(len(fast))[: 8 * most + 64]
+        order = self.random.permutation(len(fast))[: 9 * _MOST_CONTROLS]
         pairs = [(int(a), int(b)) for a, b in fast[order].tolist() if not late & {a, b}]
-        self._match(Stage.CONFIRM, pairs, most)
+        self._match(Stage.CONFIRM, pairs, _MOST_CONTROLS)
 
     # ------------------------------------------------------------------- common
 

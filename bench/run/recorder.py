@@ -94,9 +94,11 @@ class Recorder:
             self._over = True
             self._screen.close()
             try:
-                self._say(closing())
+                report = closing()
+                self._say(report)
                 if self._sentences is not None:
-                    self._screen.lines(self._sentences(self.results))
+                    early = [line for line in report[:1] if line.startswith("# ended early:")]
+                    self._screen.lines([*early, *self._sentences(self.results)])
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
             finally:

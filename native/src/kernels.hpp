@@ -39,12 +39,6 @@ struct Kernels {
     const char* name;  // the instruction set
     void (*reduce[kTypes][kOps])(const Pass&);
     void (*copy)(const Pass&);  // one source; count is in bytes
-    // Reads all 64-bit words; returns their sum, so that no read can be optimised away (roofline probe).
-    unsigned long long (*read)(const void* at, std::size_t nbytes);
-    void (*fill)(void* at, std::size_t nbytes, bool stream);
-    // Reads every byte and writes it back to the same place, unchanged.
-    void (*update)(void* at, std::size_t nbytes);
-
     // A pass over elements of a type.
     void carry_out(Type type, Op op, const Pass& p) const {
         if (p.nsources == 1) copy({p.targets, p.ntargets, p.sources, 1, p.count * size_of(type)});

@@ -190,37 +190,6 @@ void copy(const Pass& p) {
     end(p);
 }
 
-unsigned long long read(const void* at, std::size_t nbytes) {
-    const auto* p = static_cast<const unsigned long long*>(at);
-    unsigned long long sum = 0;
-    for (std::size_t i = 0; i < nbytes / sizeof(*p); ++i) sum += p[i];
-    return sum;
-}
-
-void fill(void* at, std::size_t nbytes, bool stream) {
-    alignas(64) static constexpr unsigned char zeros[kBlockBytes] = {};
-    auto* p = static_cast<unsigned char*>(at);
-    for (std::size_t i = 0; i < nbytes; i += kBlockBytes) {
-        const std::size_t n = nbytes - i < kBlockBytes ? nbytes - i : kBlockBytes;
-        if (stream) stream_copy(p + i, zeros, n);
-        else std::memset(p + i, 0, n);
-    }
-    stream_fence();
-}
-
-// The bytes do not change, but the compiler cannot know it: the mask is zero only at run time.
-void update(void* at, std::size_t nbytes) {
-    using V = Vector<std::uint64_t>::type;
-    static volatile std::uint64_t nothing = 0;
-    const V mask = V{} + nothing;
-    auto* p = static_cast<unsigned char*>(at);
-    for (std::size_t i = 0; i + kStrip * sizeof(V) <= nbytes; i += kStrip * sizeof(V)) {
-        V x[kStrip];
-        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(p + i + k * sizeof(V)) | mask;
-        for (std::size_t k = 0; k < kStrip; ++k) store(p + i + k * sizeof(V), x[k]);
-    }
-}
-
 template <class F>
 constexpr void row(void (*(&to)[kOps])(const Pass&)) {
     to[int(Op::sum)] = reduce<F, Op::sum>;
@@ -230,7 +199,7 @@ constexpr void row(void (*(&to)[kOps])(const Pass&)) {
 }
 
 constexpr Kernels make(const char* name) {
-    Kernels k{name, {}, copy, read, fill, update};
+    Kernels k{name, {}, copy};
     row<Plain<std::int8_t>>(k.reduce[int(Type::int8)]);
     row<Plain<std::uint8_t>>(k.reduce[int(Type::uint8)]);
     row<Plain<std::int32_t>>(k.reduce[int(Type::int32)]);

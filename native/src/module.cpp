@@ -115,14 +115,6 @@ std::unique_ptr<Plan> eager(
     return std::make_unique<Eager>(watch, lines_at(lines), Type(type), Op(op), std::move(found));
 }
 
-std::unique_ptr<Plan> sweep(
-    Watch& watch, std::uintptr_t lines, int kind, std::uintptr_t source, std::uintptr_t target,
-    std::size_t nbytes, bool stream) {
-    return std::make_unique<Sweep>(
-        watch, lines_at(lines), Sweep::Kind(kind), reinterpret_cast<std::byte*>(source),
-        reinterpret_cast<std::byte*>(target), nbytes, stream);
-}
-
 // Called during waits: runs Python's pending signal handlers; returns whether one of them raised.
 bool interrupted() {
     const py::gil_scoped_acquire lock;
@@ -250,7 +242,6 @@ PYBIND11_MODULE(_core, m) {
         "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
         "sendrecv", "barrier", "start", "wait", "one_sided", "flush", "await", "progress", "publish",
         "copy", "reduce");
-    m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
     m.def("core_hz", &core_hz);
     m.def("isas", [] {
@@ -260,7 +251,6 @@ PYBIND11_MODULE(_core, m) {
         return names;
     });
     m.attr("INTERFACE") = 13;  // checked by native/__init__.py: raise it when Python needs more
-    m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);
 }

@@ -59,17 +59,6 @@ void Plan::join(std::byte* to, const std::byte* a, const std::byte* b, std::size
     kernels_.carry_out(type_, op_, {&target, 1, sources, 2, count});
 }
 
-void Sweep::run() {
-    const Target target{target_, stream_};
-    const void* source = source_;
-    if (kind_ == Kind::read) sink_ = kernels_.read(source_, nbytes_);
-    if (kind_ == Kind::write) kernels_.fill(target_, nbytes_, stream_);
-    if (kind_ == Kind::copy) kernels_.copy({&target, 1, &source, 1, nbytes_});
-    if (kind_ == Kind::update) kernels_.update(target_, nbytes_);
-    watch_.arrive(exit_gate(), watch_.rank());
-    watch_.wait_all(exit_gate(), ++done_);
-}
-
 // The value of a rank's progress word when the rank has done a task in a round of this iteration. An
 // iteration counts one for its begin and one for every task in every round, even if the task has no
 // window in that round.

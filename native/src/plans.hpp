@@ -107,29 +107,6 @@ private:
     std::vector<const void*> sources_;
 };
 
-// A sweep over the rank's own memory, for the roofline probe; it ends when all ranks have finished.
-class Sweep : public Plan {
-public:
-    enum class Kind { read, write, copy, update };
-    Sweep(
-        Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target,
-        std::size_t nbytes, bool stream)
-        : Plan(watch, lines, Type::uint64, Op::max),
-          kind_(kind),
-          source_(source),
-          target_(target),
-          nbytes_(nbytes),
-          stream_(stream) {}
-    void run() override;
-
-private:
-    Kind kind_;
-    std::byte *source_, *target_;
-    std::size_t nbytes_;
-    bool stream_;
-    volatile unsigned long long sink_ = 0;
-};
-
 // How a rank goes through its tasks. `window`: elements of a window; tasks are done window by window, so
 // that a task finds the result of the task before it in cache. `depth`: the highest stage of any rank's
 // task. `gates`: a rank that waits for all others waits for a count of arrivals, not for each rank.

@@ -118,14 +118,13 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
 
 def disturbed(rows: Sequence[Measurement]) -> str:
     """How many rows ran beside other programs, and the worst of them; empty where none did."""
-    shares = {n: max(r.noise.others, default=0.0) for n, r in enumerate(rows) if r.noise}
-    beside = [n for n, share in shares.items() if share >= _OTHERS]
+    beside = [r for r in rows if (r.others_share or 0.0) >= _OTHERS]
     if not beside:
         return ""
-    worst = max(beside, key=shares.__getitem__)
+    worst = max(beside, key=lambda r: r.others_share or 0.0)
     return (
         f"{len(beside)} of {len(rows)} rows ran beside other programs, which took up to"
-        f" {100 * shares[worst]:.0f} % of all cores ({named(rows[worst])})"
+        f" {100 * (worst.others_share or 0.0):.0f} % of all cores ({named(worst)})"
     )
 
 

@@ -245,8 +245,9 @@ class Measurement(Record, frozen=True, kw_only=True):
     (``median``, ``mean``); ``low_s`` and ``high_s`` are the median's 95 % interval; ``min_s``,
     ``max_s`` and ``p99_s`` are over iterations, for OSU and IMB over ranks; ``cv`` is standard
     deviation over mean. ``error``: the largest deviation, which old nccl-tests print.
-    ``clock_core_hz``: of the slowest rank's core; ``clock_memory_hz``: of the GPU whose median is
-    lowest; ``energy_per_op_j``: of all GPUs, idle power taken off. ``time_of``: what ``time_s`` is
+    ``clock_core_hz``: of the slowest rank's core; ``others_share``: what other programs took of all
+    cores, on the host where it is greatest; ``clock_memory_hz``: of the GPU whose median is lowest;
+    ``energy_per_op_j``: of all GPUs, idle power taken off. ``time_of``: what ``time_s`` is
     of, where that is not the operation (`reports.records.metrics`). ``bandwidth_bytes_per_s`` and
     ``messages_per_s``: as OSU and IMB print them. Of their non-blocking collectives ``overall_s``
     is the time with the compute that runs beside it, ``compute_s`` that compute alone, ``overlap``
@@ -269,6 +270,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     busbw_bytes_per_s: float | None = None
     error: float | None = None
     clock_core_hz: float | None = None
+    others_share: float | None = None
     clock_memory_hz: float | None = None
     energy_per_op_j: float | None = None
     time_of: str = ""

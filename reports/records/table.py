@@ -33,6 +33,10 @@ def _core_clock(noise: Noise | None) -> float | None:
     return min(noise.hz, default=None) if noise is not None else None
 
 
+def _others_share(noise: Noise | None) -> float | None:
+    return max(noise.others, default=None) if noise is not None else None
+
+
 class Column(NamedTuple):
     """A column. ``kind``: of its values; a count may be None, and a real number, as NaN.
 
@@ -90,6 +94,7 @@ COLUMNS: Mapping[str, Column] = {
     "schedule": _KEY,
     "per_rank_s": Column("series", "drop"),
     "clock_core_hz": Column("real", "least", source="noise", of=_core_clock),
+    "others_share": Column("real", "mean", source="noise", of=_others_share),
     "clock_memory_hz": Column("real", "least", source="gpus", of=memory_clock),
     "energy_per_op_j": Column("real", "mean", source="gpus", of=energy),
     "timing": _KEY,

@@ -69,6 +69,21 @@ def test_two_byte_floats_round_once_to_nearest_even(isa, name):
 
 
 @pytest.mark.parametrize("isa", core.isas())
+@pytest.mark.parametrize("name", DTYPES)
+def test_one_target_may_be_either_of_two_sources(isa, name):
+    """Rule: in place, few elements and many are joined alike, whichever source they replace."""
+    kind = dtype(name)
+    for count in (*range(1, 9), 31, 63, 64, 127, 128, 129, 511, 513):
+        for replaced in (0, 1):
+            rows = values(kind, 2, count, count)
+            buffers = [row.copy() for row in rows]
+            places = [b.ctypes.data for b in buffers]
+            core.reduce(type_number(kind), 0, [places[replaced]], places, count, False, isa)
+            np.testing.assert_array_equal(buffers[replaced], expected(np.add, rows))
+            np.testing.assert_array_equal(buffers[1 - replaced], rows[1 - replaced])
+
+
+@pytest.mark.parametrize("isa", core.isas())
 @pytest.mark.parametrize("sources", [2, 4, 7, 16, 20])
 def test_targets_may_be_sources(isa, sources):
     """Rule: in place, all sources of a block are read before any target of it is written."""

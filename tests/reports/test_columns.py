@@ -53,7 +53,7 @@ PLAIN = st.builds(
     total_bytes=st.none() | st.integers(0, 1 << 40),
     times_s=TIMES,
     iterations=st.integers(0, 9),
-    noise=st.sampled_from([None, Noise(hz=(3e9, 2e9)), Noise(steal=(0.1,)), Noise(hz=(1.0,))]),
+    noise=st.sampled_from([None, Noise(hz=(3e9, 2e9)), Noise(others=(0.1, 0.3)), Noise(hz=(1.0,))]),
     gpus=st.lists(
         st.builds(GpuSample, clock_memory_hz=CLOCKS, energy_per_op_j=st.none() | st.floats(0, 100)),
         max_size=2,
@@ -89,8 +89,8 @@ def test_a_row_is_the_same_in_memory_and_in_columns(rows: list[Measurement]) -> 
     for one, other in zip(rows, as_columns(rows), strict=True):
         columns = {name: getattr(other, name) for name in ("time_s", "low_s", "cv", "p99_s")}
         assert {name: getattr(one, name) for name in columns} == columns
-        assert (one.busbw_bytes_per_s, one.clock_core_hz) == (
-            other.busbw_bytes_per_s, other.clock_core_hz
+        assert (one.busbw_bytes_per_s, one.clock_core_hz, one.others_share) == (
+            other.busbw_bytes_per_s, other.clock_core_hz, other.others_share
         )  # fmt: skip
 
 

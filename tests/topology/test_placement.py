@@ -20,6 +20,7 @@ from topology.placement.pick import Objective, pick
 from topology.placement.rings import disjoint_rings, most_rings, ring_orders
 from topology.placement.routes import DirectedLinks, GpuRoutes, ring_flows
 from topology.sources import gather, nccl_xml
+from topology.views import terminal
 
 from . import drawn
 from .drawn import Machine, machines
@@ -144,9 +145,11 @@ def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
 def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, nccl: bool) -> None:
     """Rule: the same on trees of packages, root complexes and switches, with NVLinks across."""
     nics = [name for card in machine.cards("nic") for name in card.names]
-    xml = drawn.nccl(machine, list(range(len(nics))))
-    topology = nccl_xml.parse(xml)
-    check_alike(topology if nccl else merge([gather.parse(text.matrix_text(topology)), topology]))
+    text = drawn.nccl(machine, list(range(len(nics))))
+    topology = nccl_xml.parse(text)
+    check_alike(
+        topology if nccl else merge([gather.parse(terminal.matrix_text(topology)), topology])
+    )
 
 
 def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

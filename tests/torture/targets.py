@@ -39,6 +39,7 @@ from tests.torture import seeds
 from topology.diagnostics import check
 from topology.model import device
 from topology.sources import own_json
+from topology.views import terminal
 
 #: The errors that a user may see: one line each.
 OURS = (ProbeError, ReportError, BusbarError)
@@ -96,8 +97,12 @@ def source(name: str, data: bytes) -> None:
         if error.line is not None and not 1 <= error.line <= text.count("\n") + 1:
             raise Broken(f"line {error.line}: {error}") from error
         raise
-    shown = [text.matrix_text(topology), text.matrix_csv(topology), text.tree_text(topology)]
-    shown.append(text.findings_text(topology, check(topology)))
+    shown = [
+        terminal.matrix_text(topology),
+        terminal.matrix_csv(topology),
+        terminal.tree_text(topology),
+    ]
+    shown.append(terminal.findings_text(topology, check(topology)))
     for text in shown:
         printable(text)
     try:

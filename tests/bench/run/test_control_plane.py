@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from bench.run.context import RunContext
 from numpy.typing import NDArray
 
 from bench.cli import start
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import parse
+from bench.run.environment import RunContext
 from bench.run.rows import Bench
 from bench.timing.measure import MOST_PER_RANK, Timing, measure
 from bench.timing.starts import BarrierStart

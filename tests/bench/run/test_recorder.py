@@ -62,14 +62,20 @@ def test_a_row_is_on_disk_before_it_is_printed(
     assert kept >= 1 or step == "print"
 
 
-def _keeper(folder: Path) -> tuple[Recorder, Path]:
+def _keeper(folder: Path, **sentences: Any) -> tuple[Recorder, Path]:
     file = str(folder / "r.jsonl")
     options = SimpleNamespace(
         after=None, out=(file,), nccl_json=None, overwrite=False, append=False
     )
     world = SimpleNamespace(rank=0, broadcast=lambda value: value)
     return (
-        Recorder(cast("InprocWorld", world), Screen(0), cast("Any", options), ControlSocket()),
+        Recorder(
+            cast("InprocWorld", world),
+            Screen(0),
+            cast("Any", options),
+            ControlSocket(),
+            **sentences,
+        ),
         folder / "r.jsonl",
     )
 
@@ -103,6 +109,17 @@ def test_after_the_closing_report_there_is_nothing(
     rows, _, after = out.partition("the report\n")
     assert rows.count("a row") == path.read_text().count("times_s") == len(keeper.results)
     assert after == "" and err == "busbar: interrupted\n"
+
+
+def test_a_quiet_run_that_ends_early_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a quiet run prints why it ended early and its sentences, and nothing else."""
+    keeper, _ = _keeper(tmp_path, sentences=lambda rows: [f"{len(rows)} rows"])
+    keeper.row(_result(), ["a row"])
+    keeper.end(lambda: ["# ended early: interrupted", "a table"], "interrupted")
+    rows = len(_result())
+    assert capsys.readouterr().out == f"# ended early: interrupted\n{rows} rows\n"
 
 
 def test_whoever_ends_a_run_does_not_wait_for_a_pager(

@@ -316,7 +316,7 @@ class _Exchange(Operation):
     """An operation whose specification stands in no catalogue."""
 
     def __init__(self, what: Collective, schedule: Schedule) -> None:
-        super().__init__(what.name, "", schedule.nranks, given=schedule)
+        super().__init__(what.name, "", schedule.nranks, built=schedule)
         self.__dict__["what"] = what
 
     @property
