@@ -82,7 +82,7 @@ class Kernels:
         self._blocks = _BLOCKS_PER_SM * device.multiprocessors
         self._compiled: dict[tuple[str, ...], dict[str, Kernel]] = {}
 
-    def _of_type(self, dtype: np.dtype[Any], op: Op | None) -> dict[str, Kernel]:
+    def _kernels_for(self, dtype: np.dtype[Any], op: Op | None) -> dict[str, Kernel]:
         key = options(dtype, op)
         require(self._device, dtype)
         if key not in self._compiled:
@@ -97,7 +97,7 @@ class Kernels:
         self, out: DeviceArray, first: DeviceArray, sources: list[DeviceArray], op: Op | None
     ) -> list[Call]:
         """Calls that set ``out`` to ``first`` reduced with all sources, at most 8 in one pass."""
-        kernel = self._of_type(out.dtype, op)["reduce"]
+        kernel = self._kernels_for(out.dtype, op)["reduce"]
         calls: list[Call] = []
         for i in range(0, len(sources), SOURCES):
             some = [array.address for array in sources[i : i + SOURCES]]
@@ -120,7 +120,7 @@ class Kernels:
 
     def divide(self, out: DeviceArray, by: int) -> Call:
         """A call that divides every element of ``out``."""
-        kernel = self._of_type(out.dtype, None)["divide"]
+        kernel = self._kernels_for(out.dtype, None)["divide"]
         return _launch(kernel, self._grid(out.size), (out.address, by, out.size))
 
     def differ(self, array: DeviceArray, tile: DeviceArray, count: DeviceArray) -> Call:
@@ -129,7 +129,7 @@ class Kernels:
         The tile is repeated over the array. Elements are compared bit by bit: two NaN are equal, 0
         and -0 are not.
         """
-        kernel = self._of_type(array.dtype, None)["differ"]
+        kernel = self._kernels_for(array.dtype, None)["differ"]
         args = array.address, tile.address, array.size, tile.size, count.address
         return _launch(kernel, self._grid(array.size), args)
 
@@ -139,7 +139,7 @@ class Kernels:
         ``word`` and ``late`` are addresses of pinned words. The gate opens when ``word`` reaches
         ``number``; a gate that opens because of ``limit`` sets ``late``.
         """
-        kernel = self._of_type(np.dtype(np.uint8), None)["gate"]
+        kernel = self._kernels_for(np.dtype(np.uint8), None)["gate"]
         kernel((1,), (1,), (word, np.uint32(number), int(limit * 1e9), late))
 
 
