@@ -44,7 +44,7 @@ class _Kept:
     def __init__(self) -> None:
         self.seen: list[Observation] = []
 
-    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
+    def decided(self, decision: Decision) -> None:
         """Do nothing."""
 
     def observed(self, observation: Observation) -> None:
