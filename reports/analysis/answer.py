@@ -13,8 +13,8 @@ from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
-_WIDE = 16.0  # ratio of an interval's ends from which the verdict is "cannot tell", if it contains 1
-_OPEN = 100.0  # ratio of an interval's ends from which only the lower end is printed
+_WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
+_OPEN = 100.0  # ratio of ends from which only the lower end of an interval is printed
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
