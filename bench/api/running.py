@@ -34,7 +34,7 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 def run(
     collective: str = "allreduce",
     *,
-    ranks: int | Sequence[int] | None = None,
+    ranks: int | str | Sequence[int] | None = None,
     algorithms: str | Sequence[str] | None = None,
     sizes: Sequence[int | str] | None = None,
     out: str | Path | None = None,
@@ -62,9 +62,10 @@ def run(
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
     argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
-    counts = [usual] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
-    for count in counts:
-        parse([*argv, "--ranks", str(count)], collective)  # before anything is started
+    given = [usual] if ranks is None else [ranks] if isinstance(ranks, (int, str)) else ranks
+    counts: list[int] = []
+    for text in map(str, given):  # all of them before anything is started
+        counts += parse([*argv, "--ranks", text], collective).rank_list
     with TemporaryDirectory(prefix="busbar-") as folder:
         rows = Path(folder) / "rows.jsonl"
         notes: list[str] = []

@@ -20,7 +20,7 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
-from busbar.status import RANK_LOST
+from busbar.status import MEANING, RANK_LOST
 from busbar.terminal import print_note
 from reports.readers.codec import measurements
 
@@ -85,7 +85,16 @@ def _start_on_hosts(
         ended = child.run(words, env, soft)
     except OSError as error:
         raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
-    return 128 + ended.interrupted if ended.interrupted else ended.status
+    if ended.interrupted:
+        return 128 + ended.interrupted
+    if ended.status in MEANING:
+        return ended.status
+    where = ", ".join(options.hosts) or f"the hosts of {options.hostfile}"
+    print_note(
+        f"{words[0]} on {where} ended with status {ended.status}; its own lines above say why"
+        " (docs/launching.md: ranks on several hosts)"
+    )
+    return RANK_LOST
 
 
 def _report(records: bytes, why: str, options: RunOptions) -> None:
