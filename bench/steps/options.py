@@ -381,10 +381,7 @@ def compute(
     seed: int = 0,
     stragglers: Sequence[str] = (),
 ) -> Compute:
-    """The law that ``--compute`` names. Raises Unsupported.
-
-    ``backward``: seconds of the backward pass, from the model's file.
-    """
+    """The law of ``--compute``. ``backward``: seconds in the model's file. Raises Unsupported."""
     slow = dict(map(_straggler, stragglers))
     text = ("none" if backward is None else "model") if law is None else law
     if text == "model":

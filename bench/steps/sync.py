@@ -277,10 +277,7 @@ Vector = NDArray[Any]
 
 
 class RankTraining:
-    """One rank's training with real gradients, if the options have them.
-
-    ``source``: this step's gradient, float32; None if buckets hold constants.
-    """
+    """One rank's training. ``source``: this step's gradient, float32; None: buckets are constant."""
 
     def __init__(self, job: StepJob) -> None:
         options, world = job.options, job.world
@@ -346,9 +343,8 @@ class RankTraining:
     ) -> tuple[Facts, Lines]:
         """Costs and error of compression over ``runs`` steps. All ranks call this together.
 
-        ``sent``: bytes that this rank sent. ``exchange``: exchanges this step's gradients once
-        more, without error feedback from other steps, and returns their mean. The error of this
-        mean is measured.
+        ``sent``: bytes that this rank sent. ``exchange``: exchanges this step's gradients again,
+        without error feedback, and returns their mean, whose error is measured.
         """
         if not self.compressed:
             return {}, []
