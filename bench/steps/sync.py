@@ -277,7 +277,7 @@ Vector = NDArray[Any]
 
 
 class RankTraining:
-    """One rank's training. ``source``: this step's gradient, float32; None: buckets are constant."""
+    """One rank's training. ``source``: this step's gradient, float32; None: constant values."""
 
     def __init__(self, job: StepJob) -> None:
         options, world = job.options, job.world
