@@ -176,7 +176,3 @@ def why_above(row: Measurement, share: float) -> str:
     noise = row.noise
     busy = noise is not None and max((*noise.others, *noise.steal), default=0.0) >= _BUSY
     return "o" if busy else "c"
-
-
-def _rows(n: int) -> str:
-    return "1 row has" if n == 1 else f"{n} rows have"
