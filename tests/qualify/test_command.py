@@ -153,11 +153,15 @@ def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdic
     launched: list[Launch],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> None:
     """A signal during any launch, and a last line that is cut off: the rest is run, no more."""
     _faults(monkeypatch, n1="slow", n4="crash")
     _command().run()
     verdicts, total, run = _verdicts(), len(launched), Engine._run
+    # Under nohup the tests would have inherited that this signal is ignored.
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, earlier))
 
     @settings(deadline=None, max_examples=8)
     @given(
