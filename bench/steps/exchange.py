@@ -329,7 +329,7 @@ class Exchange:
         return 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
-        """The action that exchanges a range, kept for reuse. All ranks call this together."""
+        """The action that exchanges a range, kept for reuse. All ranks pass the same range."""
         if span not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
                 self._drop(next(iter(self._plans)))
