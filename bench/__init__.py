@@ -1,1 +1,1 @@
-"""How long it takes: sweep, measure, verify, and the command lines."""
+"""Measures collectives: sweeps, timing, checks of results, and the command lines."""

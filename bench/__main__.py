@@ -1,4 +1,4 @@
-"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one, ``all`` each."""
+"""``python -m bench`` lists the benchmarks; ``python -m bench NAME`` runs one, or ``all``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Two commands, settings or builds, interleaved: ``python -m bench.ab -- A… -- B…``."""
+"""Compare two commands, settings or builds, interleaved: ``python -m bench.ab -- A… -- B…``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""See what is here and what a run would take: ``python -m bench.doctor``, ``busbar doctor``."""
+"""Check what a run needs here: ``python -m bench.doctor``, ``busbar doctor``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Files that start Busbar under Slurm, in Kubernetes and in a container: ``busbar recipe``."""
+"""Write files to start Busbar in Slurm, Kubernetes or a container: ``busbar recipe``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Check the tool itself: ``python -m bench.selfcheck``."""
+"""Check Busbar itself: ``python -m bench.selfcheck``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Training steps: ``python -m bench.step --ranks 4 --model resnet50 --compute fixed:50``."""
+"""Time training steps: ``python -m bench.step --ranks 4 --model resnet50 --compute fixed:50``."""
 
 from busbar.door import leave
 

@@ -44,18 +44,25 @@ def unknown(
     programs use, with the known name for each.
     """
     names = list(known)
-    near = (elsewhere or {}).get(word) or _nearest(word, names)
+    near = (elsewhere or {}).get(word) or next(iter(_near(word, names)), "")
     meant = f"did you mean {near}? " if near else ""
     whose = f"{of}: " if of else ""
     return Unsupported(f"{whose}no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")
 
 
-def _nearest(word: str, names: Sequence[str]) -> str:
-    """The name that is most similar to a word, apart from case and dashes; empty for none."""
+def _near(word: str, names: Sequence[str]) -> list[str]:
+    """The names most similar to a word, apart from case and dashes; the nearest first."""
     plain = {re.sub(r"[-_ ]", "", name.lower()): name for name in reversed(names)}
     plain_word = re.sub(r"[-_ ]", "", word.lower())
-    near = difflib.get_close_matches(plain_word, plain, 1)
-    return plain[near[0]] if near else ""
+    return [plain[near] for near in difflib.get_close_matches(plain_word, plain)]
+
+
+def _meant(word: str, names: Sequence[str], dashes: str = "") -> str:
+    """``; did you mean …?`` with the nearest option and those that a part of the word begins."""
+    parts = tuple(part for part in re.split("[-_]", word.lower()) if len(part) > 2)
+    begun = [name for name in names if len(parts) > 1 and name.startswith(parts)]
+    near = list(dict.fromkeys((*_near(word, names)[:1], *begun)))[:3]
+    return f"; did you mean {' or '.join(dashes + name for name in near)}?" if near else ""
 
 
 def whole(low: int, what: str, most: int) -> Callable[[str], int]:
@@ -132,12 +139,17 @@ class Parser(argparse.ArgumentParser):
         known: dict[str, tuple[str, argparse.Action]] = {}
         for action in self._actions:
             for flag in action.option_strings:
-                if flag.startswith("--"):
+                if flag.startswith("--") and action.dest not in ("help", "version"):
                     known[flag[2:].replace("-", "_")] = flag, action
         words: list[str] = []
         for name, value in values.items():
             if name not in known:
-                raise unknown("option", name, sorted(known), of)
+                shown = [one for one in known if known[one][1].help != argparse.SUPPRESS]
+                meant = _meant(name, shown) or ";"
+                whose = f"{of}: " if of else ""
+                raise Unsupported(
+                    f"{whose}no option {name[:_SHOWN]!r}{meant} {self.prog} --help lists all"
+                )
             flag, action = known[name]
             if action.nargs == 0:
                 words += [flag] if value else []
@@ -163,18 +175,17 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = _nearest(str(value), [str(choice) for choice in action.choices or ()])
-            meant = f"; did you mean {near}?" if near else ""
+            near = _near(str(value), [str(choice) for choice in action.choices or ()])
+            meant = f"; did you mean {near[0]}?" if near else ""
             raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with the most similar option and a hint at ``--help``."""
         wrong = next((word for word in self._left if word.startswith("--")), "")
         known = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-        near = _nearest(wrong[2:].partition("=")[0], known) if wrong else ""
-        meant = f"; did you mean --{near}?" if near else ""
+        meant = _meant(wrong[2:].partition("=")[0], known, "--") if wrong else ""
         sizes = [word for word in self._left if _SIZE.fullmatch(word)]
-        if sizes and "maxbytes" in known:
+        if sizes and not wrong and "maxbytes" in known:
             meant = f"; did you mean -e {sizes[0]}?"
         raise Unsupported(f"{message}{meant}; see {self.prog} --help")
 

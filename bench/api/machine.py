@@ -1,4 +1,4 @@
-"""`topology` and `pick` for programs and notebooks."""
+"""`busbar.topology` and `busbar.pick`, for programs and notebooks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WIDTH = 100
 
 
 class MachineMap:
-    """A machine: ``topology`` has devices and links with their sources, ``notes`` what was missing.
+    """A machine: ``topology`` has devices and links with their sources; ``notes``: missing sources.
 
-    ``str()`` is what ``python -m topology`` prints; a notebook shows it with the findings.
+    ``str()`` gives the text that ``python -m topology`` prints. A notebook also shows the findings.
     """
 
     def __init__(self, topology: Topology, notes: Sequence[str] = ()) -> None:
@@ -28,7 +28,7 @@ class MachineMap:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Findings about what costs performance, worst first."""
+        """Problems that cost performance, worst first."""
         return check(self.topology)
 
     def pick(
@@ -40,7 +40,7 @@ class MachineMap:
         busy: bool = False,
         alternatives: int = 5,
     ) -> Picked:
-        """The best k GPUs: see `pick`."""
+        """The best k GPUs: see `busbar.pick`."""
         pool = available(self.topology, exclude, busy)
         return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
@@ -62,9 +62,9 @@ class MachineMap:
 
 
 class Picked:
-    """GPUs for a job: ``best`` and ``alternatives``, with reasons in ``str()``.
+    """GPUs for a job: ``best`` and ``alternatives``; ``str()`` includes the reasons.
 
-    ``ranking``: all of it, see `topology.placement.pick.Ranking`.
+    ``ranking``: all ranked sets, see `topology.placement.pick.Ranking`.
     """
 
     def __init__(self, ranking: Ranking) -> None:
@@ -72,12 +72,12 @@ class Picked:
 
     @property
     def best(self) -> Pick:
-        """The set that promises most."""
+        """The best set."""
         return self.ranking.picks[0]
 
     @property
     def alternatives(self) -> Sequence[Pick]:
-        """The next ones, best first."""
+        """The next best sets, best first."""
         return self.ranking.picks[1:]
 
     @property
@@ -96,9 +96,9 @@ class Picked:
 
 
 def topology(*files: str | Path) -> MachineMap:
-    """The map of this machine, or of the one in files that ``python -m topology --from`` reads.
+    """The map of this machine, or of one from files that ``python -m topology --from`` reads.
 
-    The first file to state a fact is believed. Raises ProbeError.
+    If files contradict each other, the first one counts. Raises ProbeError.
     """
     machine, notes = gather(map(str, files))
     return MachineMap(machine, notes)
@@ -112,10 +112,10 @@ def pick(
     busy: bool = False,
     alternatives: int = 5,
 ) -> Picked:
-    """The best k GPUs of this machine, or of that which files map.
+    """The best k GPUs of this machine, or of the machine that ``files`` describe.
 
-    ``objective``: ring, pairs or all-to-all. ``exclude``: indices, ids, UUIDs or bus ids; ``busy``
-    leaves out GPUs in use. Raises ProbeError.
+    ``objective``: ring, pairs or all-to-all. ``exclude``: GPUs to leave out, by index, id, UUID or
+    bus id. ``busy``: True to leave out GPUs in use. Raises ProbeError.
     """
     return topology(*files).pick(
         k, objective=objective, exclude=exclude, busy=busy, alternatives=alternatives

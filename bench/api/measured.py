@@ -21,20 +21,19 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _WIDTH = 100
-# The end of a column's name, and its unit. The first that fits counts.
+# Endings of column names, and their units. The first match counts.
 _UNITS = (("_bytes_per_s", "bytes/s"), ("_bytes", "bytes"), ("_hz", "Hz"), ("_j", "J"), ("_s", "s"))
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
-# Below this many bytes a rate says less than a time does.
+# Below this size, tables show the time instead of the rate.
 _SMALL = 64 << 10
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
 class MeasuredRows(Sequence[Measurement]):
-    """Rows, one a placement of one size, in the order in which they were measured.
+    """Rows in the order in which they were measured, one for each size and placement.
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
-    ``notes``: what has to be said of them. A notebook shows tables and a plot; ``str()`` gives
-    tables.
+    ``notes``: remarks on the rows. A notebook shows tables and a plot; ``str()`` gives tables.
     """
 
     def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
@@ -47,32 +46,32 @@ class MeasuredRows(Sequence[Measurement]):
     def __getitem__(self, at: slice) -> MeasuredRows: ...
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
-        """A row, or a slice of them as another of these."""
+        """A row; a slice gives another MeasuredRows."""
         return MeasuredRows(self.rows[at], self.notes) if isinstance(at, slice) else self.rows[at]
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.rows)
 
     def __add__(self, other: MeasuredRows) -> MeasuredRows:
-        """Both, as of several runs."""
+        """The rows of both, in this order."""
         return MeasuredRows((*self.rows, *other.rows), (*self.notes, *other.notes))
 
     @property
     def wrong(self) -> int:
-        """Elements that were wrong, in all rows that were checked."""
+        """The number of wrong elements in all rows that were checked."""
         return sum(row.wrong or 0 for row in self.rows)
 
     @property
     def answer(self) -> str:
-        """The best algorithm by size, with intervals and where the answer changes."""
+        """The fastest algorithm by size, with intervals and the sizes where it changes."""
         return "\n".join(answer(self.rows, _WIDTH))
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
 
-        Beside the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9 bytes).
-        ``attrs["units"]`` has the unit of each column that has one.
+        In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
+        bytes). ``attrs["units"]`` maps columns to their units.
         """
         table = frame(self.rows)
         for name in ("algbw", "busbw"):
@@ -86,10 +85,10 @@ class MeasuredRows(Sequence[Measurement]):
         return table
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
-        """Drawings, a name to a file's content, as ``python -m reports plot`` writes them.
+        """The plots that ``python -m reports plot`` writes: file content by name.
 
-        ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, ReportError where there
-        is nothing to draw.
+        ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, and ReportError if
+        there is nothing to plot.
         """
         return figures(self.rows, form)
 
@@ -101,7 +100,7 @@ class MeasuredRows(Sequence[Measurement]):
         return "\n".join(texts(self.rows, _WIDTH))
 
     def _repr_html_(self) -> str:
-        """Tables of algorithms by size, and the plot of bus bandwidth where it can be drawn."""
+        """Tables of algorithms by size, and the plot of bus bandwidth if it can be drawn."""
         return "".join([*map(_table, _groups(self.rows)), *self._drawn()])
 
     def _drawn(self) -> Iterator[str]:
@@ -116,9 +115,9 @@ class MeasuredRows(Sequence[Measurement]):
 
 
 def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
-    """The rows of logs and records: Busbar's, nccl-tests', OSU's, IMB's; whole folders, too.
+    """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
-    ``ranks``: where a log does not say how many there were. Raises ReportError.
+    ``ranks``: the number of ranks, for logs that do not state it. Raises ReportError.
     """
     readings = [read(path, ranks) for path in paths]
     return MeasuredRows(
@@ -136,7 +135,7 @@ def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:
 
 
 def _table(rows: Sequence[Measurement]) -> str:
-    """A line a size and a column an algorithm; the fastest of a line is bold, what is wrong red."""
+    """An HTML table by size and algorithm. The fastest of a line is bold, wrong results are red."""
     first = rows[0]
     names = list(dict.fromkeys(_name(row) for row in rows))
     lines: dict[int | None, dict[str, Measurement]] = {}

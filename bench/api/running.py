@@ -34,7 +34,7 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 def run(
     collective: str = "allreduce",
     *,
-    ranks: int | Sequence[int] | None = None,
+    ranks: int | str | Sequence[int] | None = None,
     algorithms: str | Sequence[str] | None = None,
     sizes: Sequence[int | str] | None = None,
     out: str | Path | None = None,
@@ -42,16 +42,17 @@ def run(
     progress: bool | None = None,
     **options: Unpack[Keywords],
 ) -> MeasuredRows:
-    """Measure a collective; gives the rows, and prints nothing.
+    """Measure a collective. Returns the rows, and prints nothing.
 
-    ``ranks``: so many on this host (a rank a core without), or several counts one after the other.
-    ``algorithms``: as ``-A`` takes them. ``sizes``: bytes, or ``"64K"``; without, 1 MB to 1 GB.
-    ``out``: where the records are kept, too. ``launcher``: a cluster's, such as ``srun -n
-    {ranks}``. ``progress``: a bar in a notebook or on a terminal, unless False. Any other option is
-    that of the command: ``placement="out"``, ``budget=0.5``, ``iters=20``, ``transport="mpi"``.
+    ``ranks``: ranks on this host (default: one for each core), or several counts to measure in
+    turn. ``algorithms``: as for ``-A``. ``sizes``: bytes, or text such as ``"64K"`` (default: 1 MB
+    to 1 GB). ``out``: a file to write the records to. ``launcher``: a cluster's launcher, such as
+    ``srun -n {ranks}``. ``progress``: shows a bar in a notebook or on a terminal, unless False.
+    Other keywords are the command's options: ``placement="out"``, ``budget=0.5``,
+    ``transport="mpi"``.
 
-    Raises Unsupported for what cannot be, Unavailable for what is not here, RankFailure for a rank
-    that was lost. Rows with wrong results are given, and counted in ``wrong``.
+    Raises Unsupported for invalid options, Unavailable if something needed is missing, RankFailure
+    if a rank was lost. Rows with wrong results are returned too, and counted in ``wrong``.
     """
     if launched() is not None:
         raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
@@ -61,9 +62,10 @@ def run(
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
     argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
-    counts = [usual] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
-    for count in counts:
-        parse([*argv, "--ranks", str(count)], collective)  # before anything is started
+    given = [usual] if ranks is None else [ranks] if isinstance(ranks, (int, str)) else ranks
+    counts: list[int] = []
+    for text in map(str, given):  # all of them before anything is started
+        counts += parse([*argv, "--ranks", text], collective).rank_list
     with TemporaryDirectory(prefix="busbar-") as folder:
         rows = Path(folder) / "rows.jsonl"
         notes: list[str] = []

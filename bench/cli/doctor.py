@@ -1,4 +1,4 @@
-"""``busbar doctor``: checks of what a run needs from this machine, and the remedies."""
+"""``busbar doctor``: checks what a run needs on this machine, and shows remedies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GOOD, ABSENT, WRONG = CheckStatus
 
 
 class Check(NamedTuple):
-    """A check: its subject, its finding and its remedy, which may be empty."""
+    """The result of a check: its subject, status, finding and remedy (which may be empty)."""
 
     name: str
     state: CheckStatus
@@ -66,7 +66,7 @@ class Check(NamedTuple):
 
 
 def usual_ranks() -> int:
-    """As many ranks as cores, and two at least: with one nothing is sent."""
+    """One rank for each core, but at least two, because a single rank sends nothing."""
     return max(2, len(cores()))
 
 
@@ -115,7 +115,7 @@ def _library() -> str | None:
 
 
 def _threads() -> Check:
-    """The thread level that MPI provides, from another process, so that MPI is not started here."""
+    """The thread level that MPI provides. Another process starts MPI, so that this one does not."""
     name = "MPI threads"
     if _library() is None:
         return Check(name, ABSENT, "not needed without MPI")
@@ -146,7 +146,7 @@ def family(text: str) -> str:
 
 
 def _said(command: Sequence[str]) -> tuple[int, str]:
-    """Exit status and output of a short command; 127 where it cannot be started or hangs."""
+    """Exit status and output of a short command; status 127 if it cannot be started or hangs."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S,
@@ -286,9 +286,9 @@ CHECKS: Sequence[Callable[[], Check]] = (
 
 
 class DoctorCommand(Command):
-    """See what is installed, what belongs together, and what a run would take.
+    """Check the installation, show remedies, and show what a run would use by default.
 
-    Exit status 1 where something is in the way.
+    Exit status 1 if a check found that a run would fail.
     """
 
     EPILOG = "ok: works; --: not installed, and perhaps not needed; !!: a run would fail."

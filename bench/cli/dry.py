@@ -1,4 +1,4 @@
-"""``--dry-run``: what would run, its memory and its bytes; nothing is allocated or started."""
+"""``--dry-run``: show what would run, its memory and its bytes. Nothing is allocated or started."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Collective
 
-# Of more ranks the programs are not made one by one to see which scratch they use.
+# Most ranks for which programs are lowered to find out which scratch they use.
 _LOWERED = 128
 
 
 def dry_run(job: Job, nranks: int) -> Iterator[str]:
-    """The lines to print, for all ranks on this one host."""
+    """The lines to print, as if all ranks were on this host."""
     spec, options, chosen, notes = job
     free = int(free_memory() * SHARE)
     yield (
@@ -89,10 +89,10 @@ def _need(
     in_place: bool,
     idle: Idle,
 ) -> int:
-    """Bytes of all ranks' buffers and scratch, or of a library's copies; without staging.
+    """Bytes of all ranks' buffers and scratch, or of a library's copies; staging is not included.
 
-    Which chunks a program uses does not depend on their size: ranks that use no scratch are added
-    to ``idle``, and their programs are not lowered again at the next size.
+    Which chunks a program uses does not depend on their size. So ranks that use no scratch are
+    added to ``idle``, and their programs are not lowered again for the next size.
     """
     sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
     total = sum(map(sum, sizes.values()))

@@ -1,4 +1,4 @@
-"""Every benchmark: from a command line to an exit status."""
+"""Runs any benchmark: from a command line to an exit status."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _HIDDEN = ("sendrecv_pairs",)
 
 
 def names() -> list[str]:
-    """The benchmarks that there are."""
+    """The names of the benchmarks of collectives."""
     return [name for name in collectives() if name not in _HIDDEN]
 
 
 def commands() -> list[str]:
-    """Every word that `command` takes: the benchmarks, pairs of ranks, and all collectives."""
+    """All names that `command` accepts: the collectives, ``pt2pt``, and ``all``."""
     return [*names(), PT2PT, ALL]
 
 
 def listing() -> list[str]:
-    """A line a benchmark."""
+    """A line for each benchmark, for ``--help``."""
     lines = [f"  {name:<16}{spec(name).title}" for name in names()]
     lines.append(f"  {PT2PT:<16}{TITLE}")
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
 def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
-    """Run the benchmark that the first word names, or list them; gives the exit status.
+    """Run the benchmark named by the first word, or list all. Returns the exit status.
 
-    ``line``: to whoever started this rank.
+    ``line``: the control socket to the process that started this rank.
     """
     if argv and not argv[0].startswith("-"):
         return main(argv[0], argv[1:], line)
@@ -64,9 +64,9 @@ def _about(argv: Sequence[str]) -> int:
 
 
 def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None) -> int:
-    """Run a benchmark, or ``all``; gives the exit status.
+    """Run a benchmark, or ``all``. Returns the exit status. Only rank 0 prints.
 
-    ``line``: to whoever started this rank. Only rank 0 prints; an error is one line.
+    ``line``: the control socket to the process that started this rank.
     """
     return serve("busbar", lambda: _run(collective, argv, line or ControlSocket()))
 
@@ -112,9 +112,9 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
 
 
 def _announce(wanted: Sequence[Options]) -> None:
-    """Print how long several launches may take in all, if that is long and -n is not given.
+    """Print how long several launches may take in total, if that is long and -n is not given.
 
-    A count that an algorithm cannot serve is left out; its launch says why.
+    Rank counts that an algorithm does not support are left out here; their launch reports why.
     """
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
@@ -136,7 +136,7 @@ def _announce(wanted: Sequence[Options]) -> None:
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:
-    """Why ``--ranks`` and threads exclude each other; ``given``: they are nccl-tests' ``-g``."""
+    """Why ``--ranks`` and threads exclude each other; ``given``: the threads come from ``-g``."""
     what = f"-g (times -t) makes {threads}" if given else f"--threads {threads} makes so many"
     each = "a process a GPU" if given else "processes"
     return (

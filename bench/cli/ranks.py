@@ -1,4 +1,4 @@
-"""``--ranks N``: a run on this host under the launcher that belongs to its MPI."""
+"""``--ranks N``: start a run on this host with the launcher that belongs to its MPI."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
-from busbar.status import RANK_LOST
+from busbar.status import MEANING, RANK_LOST
 from busbar.terminal import print_note
 from reports.readers.codec import measurements
 
 
 def why_no_processes() -> str:
-    """Why ranks cannot be processes of an MPI on this host; empty where they can."""
+    """Why ranks on this host cannot be MPI processes; empty if they can."""
     try:
         load_mpi()
     except Unavailable as error:
@@ -40,8 +40,8 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     ``module``: its name, and the words before the options. ``lost``: a sentence added to the report
     of a lost rank.
 
-    Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
-    find too little shared memory.
+    Raises Unavailable without an MPI or its launcher, or if the limit of open files or the shared
+    memory is too small.
     """
     library = library_version(load_mpi())
     mpirun = mpirun_beside()
@@ -75,7 +75,7 @@ def _environment() -> dict[str, str]:
 def _start_on_hosts(
     module: Sequence[str], ranks: int, options: RunOptions, library: str, mpirun: str | None
 ) -> int:
-    """As `start`, on other hosts: as under a plain mpirun, no rank has a socket to this process."""
+    """As `start`, but on other hosts. Ranks have no socket to this process, as under mpirun."""
     command, env = hosts_launcher(
         ranks, library, mpirun, _environment(), options.hosts, options.hostfile
     )
@@ -85,11 +85,20 @@ def _start_on_hosts(
         ended = child.run(words, env, soft)
     except OSError as error:
         raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
-    return 128 + ended.interrupted if ended.interrupted else ended.status
+    if ended.interrupted:
+        return 128 + ended.interrupted
+    if ended.status in MEANING:
+        return ended.status
+    where = ", ".join(options.hosts) or f"the hosts of {options.hostfile}"
+    print_note(
+        f"{words[0]} on {where} ended with status {ended.status}; its own lines above say why"
+        " (docs/launching.md: ranks on several hosts)"
+    )
+    return RANK_LOST
 
 
 def _report(records: bytes, why: str, options: RunOptions) -> None:
-    """The closing report, or sentences, of a run whose rank 0 could not print it."""
+    """Print the closing report, or sentences, of a run whose rank 0 could not print it."""
     quiet = isinstance(options, Options) and options.quiet
     conclude = closing_sentences if quiet else closing
     lines = conclude(measurements(records.decode()), options.statistic)

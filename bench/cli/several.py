@@ -37,14 +37,14 @@ def several(
     details: bool = True,
     quiet: bool = False,
 ) -> int:
-    """Run ``python -m`` module with these options in several launches; gives the exit status.
+    """Run ``python -m MODULE`` with these options in several launches. Returns the exit status.
 
-    Of several rank counts each has its launches, in turns whose order is drawn. A launch that fails
-    does not keep the others from running: the status is the greatest of theirs. A signal ends the
-    launch under way, which reports what it has, and the rest; what was measured is shown, and the
-    status is the signal's. ``closing``: lines of the file of all rows, where not the usual ones.
-    ``details``: print the tables of every launch, too; ``quiet``: closing sentences alone. Raises
-    Unsupported under a launcher.
+    With several rank counts, each round of launches runs every count once; several rounds shuffle
+    the order of counts. If a launch fails, the others still run, and the highest status is
+    returned. A signal ends the current launch, which reports its results, and skips the rest;
+    results so far are shown, and the status is the signal's. ``closing``: makes the closing lines
+    from the file of all rows, instead of the usual ones. ``details``: print the tables of every
+    launch, too. ``quiet``: print closing sentences only. Raises Unsupported under a launcher.
     """
     counts = options.rank_counts or (options.ranks or options.threads or 0,)
     what = f"--ranks {','.join(map(str, counts))}"
@@ -61,7 +61,7 @@ def several(
         for at, (ranks, one) in enumerate(planned, 1):
             _tell(ranks, at, len(planned), one)
             more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
-            # Of several launches of one thing the rows are shown together, below.
+            # Rows of repeated launches are combined and shown below.
             stdout = subprocess.DEVNULL if one or quiet or not details else None
             ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
@@ -79,9 +79,9 @@ def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
 
 
 def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> list[str]:
-    """The map of rank counts, the table over launches, closing sentences; nothing without a row.
+    """The map of rank counts, the table over launches, and closing sentences; empty without rows.
 
-    Without ``details`` the last line says how to see every row of several rank counts.
+    Without ``details``, the last line explains how to see every row of several rank counts.
     """
     try:
         every = read(path).rows
@@ -107,7 +107,7 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
 
 
 def _every_row(options: RunOptions) -> str:
-    """How to see all rows."""
+    """A line that explains how to see all rows."""
     if options.out:
         return f"every row: busbar reports show {shlex.quote(str(options.out[0]))}"
     return "every row: with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"

@@ -1,4 +1,4 @@
-"""Opens a world and runs the sweeps in it: ranks as threads, or as MPI's processes."""
+"""Opens a world, with threads or MPI processes as ranks, and runs the sweeps in it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def transport_request(options: RunOptions) -> TransportRequest:
 
 
 def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
-    """PCI addresses of the k best GPUs of this machine (or of files), in the order of their ring.
+    """PCI addresses of this machine's k best GPUs (or of a machine in files), in ring order.
 
-    Raises ProbeError where no source answers, or there are fewer.
+    Raises ProbeError if no source works, or if there are fewer GPUs.
     """
     from topology.placement.pick import pick as rank
     from topology.sources.gather import gather
@@ -73,7 +73,7 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
 
 
 def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket) -> RunContext:
-    """Open the transports of a run on all ranks. ``runs_in``: such as "threads of one process"."""
+    """Open the transports of a run. ``runs_in``: a text such as "threads of one process"."""
     both = open_transports(world, transport_request(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
@@ -81,7 +81,7 @@ def _opened(world: World, options: RunOptions, runs_in: str, line: ControlSocket
 
 
 def threads(first: RunOptions, run_it: Body) -> int:
-    """Ranks as threads of this process, over GPUs or on the host; gives the exit status."""
+    """Run with threads of this process as ranks, on GPUs or on the host. Returns the status."""
     from collectives.execution.inproc.world import InprocWorld, run
 
     joining = [name for name, entry in transports().items() if "inproc" in entry.worlds]
@@ -101,24 +101,25 @@ def threads(first: RunOptions, run_it: Body) -> int:
 
 
 def _said(world: World, error: BusbarError) -> int:
-    """Print an error that all ranks have once, and return the exit status."""
-    # Nothing has been exchanged that another rank still waits for.
+    """Print an error that all ranks raise, once. Returns the exit status."""
+    # No rank waits for another one here, so every rank can return.
     if world.rank == 0:
         print_note(str(error))
     return error.exit_status
 
 
 def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
-    """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
+    """Run with MPI processes as ranks (with threads for ``auto`` without MPI). Returns the status.
 
-    ``line``: to whoever started this rank. ``needed``: the lowest thread level that serves.
+    ``line``: see `bench.run.environment.RunContext`. ``needed``: the lowest sufficient thread
+    level.
     """
     from collectives.execution.mpi.world import MpiWorld
     from collectives.execution.shm.affinity import set_affinity
 
     entry = transports().get(first.transport)
     if entry is not None and entry.on_gpu and launched() is None:
-        take.visible()  # what is missing is said before MPI is looked for
+        take.visible()  # raises for missing GPUs before MPI is loaded
     try:
         library = library_version(load_mpi())
         check_library(library)
@@ -148,7 +149,7 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
 
 
 def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
-    """Print which rank failed and how, unless it was interrupted, and end all ranks."""
+    """Print which rank failed and why, unless it was interrupted, and end all ranks."""
     status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
         status = INTERRUPTED
@@ -163,10 +164,10 @@ def _leave(world: MpiWorld, error: BaseException, line: ControlSocket) -> None:
 
 
 def _run(opened: RunContext, run_it: Body) -> int:
-    """Run on all ranks, then close what was opened.
+    """Call ``run_it`` on all ranks, then close the transports.
 
-    What fails on one rank must not leave another waiting inside its library: a transport that can
-    give up does so before the error is raised again.
+    An error on one rank must not leave another rank waiting inside its library. So transports that
+    can give up do so before the error is raised again.
     """
     with ExitStack() as ends:
         for one in {id(one): one for one in (opened.transport, opened.baseline)}.values():
@@ -175,7 +176,7 @@ def _run(opened: RunContext, run_it: Body) -> int:
 
 
 def sweep(wanted: Sequence[Options], opened: RunContext) -> int:
-    """The sweep on all ranks, or with ``--split`` in every group at once; gives the exit status."""
+    """Run the sweep on all ranks, or with ``--split`` in all groups at once. Returns the status."""
     rule = wanted[0].split
     if rule is None:
         return _session(wanted, opened, load(opened.world, opened.transport))
@@ -196,9 +197,9 @@ def _let_go(world: World, transport: Transport) -> Iterator[None]:
 
 
 def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
-    """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
+    """Run the sweep in all groups at once. At the end, rank 0 prints the other groups' tables."""
     world, inner = opened.world, group.world
-    # Split from the whole's where it can be, else opened again.
+    # A part of the run's transport if it can be split, else a new one.
     one = opened.transport.split(inner)
     both = open_transports(inner, transport_request(wanted[0])) if one is None else (one, one)
     mine = opened._replace(world=inner, transport=both[0], baseline=both[1])

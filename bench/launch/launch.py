@@ -111,7 +111,8 @@ def hosts_launcher(
 ) -> tuple[list[str], dict[str, str]]:
     """Like `launcher`, with ranks on ``hosts``, or on those in a file that the launcher reads.
 
-    In a Slurm job srun starts them. Raises Unavailable without a launcher.
+    In a Slurm job srun starts them. Raises Unavailable without a launcher, Unsupported for a file
+    that is another MPI's.
     """
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
@@ -125,6 +126,8 @@ def hosts_launcher(
     command, kept = launcher(ranks, library, mpirun, kept)
     by_file, by_name = ("--hostfile", "--host") if "Open MPI" in library else ("-f", "-hosts")
     if file is not None:
+        if by_file == "-f" and re.search(r"\bslots *=", file.read_text(errors="replace")):
+            raise Unsupported(f"--hostfile {file}: slots= is Open MPI's; MPICH reads HOST:RANKS")
         command[1:1] = [by_file, str(file)]
     else:
         each = -(-ranks // len(hosts))

@@ -67,12 +67,12 @@ class Peer:
 
     @property
     def doing(self) -> str:
-        """The rank and its process, for messages."""
+        """The row or phase of the rank, for messages."""
         rows = self.stage == Phase.ROWS and self.row >= 0
         return f"in row {self.row + 1}" if rows else self.stage
 
     def receive(self) -> list[bytes] | None:
-        """The row or phase of the rank, for messages."""
+        """The lines that the rank has sent; None when it is gone."""
         try:
             data = self.end.recv(1 << 16)
         except OSError:

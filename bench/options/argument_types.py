@@ -10,11 +10,11 @@ from typing import NamedTuple
 from busbar.arguments import number, unknown, whole
 from busbar.units import MOST_RANKS, parse_quantity
 
-#: Of anything that is counted: times of so many iterations are 80 MB a rank.
+#: Highest value of a count: the times of so many iterations take 80 MB on each rank.
 MOST = 10_000_000
-#: Iterations that are checked after those that are timed.
+#: Most iterations to check after the timed ones.
 MOST_CHECKED = 1_000_000
-# Four months; more would not go into the clocks of every library that waits.
+# Four months. Longer times overflow in some libraries' wait functions.
 _MOST_SECONDS = 10_000_000.0
 SPLITS = ("mod", "div", "and", "or")
 
@@ -31,9 +31,9 @@ def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
 
 
 def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Names from a list; ``all`` are the known ones, ``more`` are only had by name.
+    """Names from a list. ``all`` means all ``known`` ones; those in ``more`` must be named.
 
-    Raises Unsupported for others.
+    Raises Unsupported for any other name.
     """
     if text == "all":
         return tuple(known)
@@ -44,7 +44,7 @@ def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) 
 
 
 def hosts(text: str) -> tuple[str, ...]:
-    """The names of hosts, joined by commas."""
+    """Host names from a list joined by commas."""
     hosts_named = tuple(name.strip() for name in text.split(","))
     for name in hosts_named:
         if not re.fullmatch(r"[\w.][\w.-]*", name):
@@ -53,22 +53,22 @@ def hosts(text: str) -> tuple[str, ...]:
 
 
 def patience(text: str) -> float | None:
-    """Seconds, or None for 0: nccl-tests' way to say that there is no limit."""
+    """Seconds, or None for 0, which means no limit as in nccl-tests."""
     return None if text == "0" else seconds(text)
 
 
 class Checks(NamedTuple):
-    """Which results of a row are compared.
+    """Which results of a row are checked.
 
-    ``iterations``: of so many more after the timed ones, as nccl-tests' ``-c``. ``timed``: of every
-    timed iteration, too.
+    ``iterations``: number of additional iterations after the timed ones, as nccl-tests' ``-c``.
+    ``timed``: True to check every timed iteration too.
     """
 
     iterations: int = 1
     timed: bool = False
 
     def __str__(self) -> str:
-        """The text of the option."""
+        """The option's value as on the command line."""
         return "timed" if self.timed else str(self.iterations)
 
 
@@ -83,7 +83,7 @@ def check(text: str) -> Checks:
 
 
 def seconds(text: str) -> float:
-    """A time above 0, and not without end."""
+    """A time in seconds, above 0 and at most about four months."""
     value = number(0, _MOST_SECONDS, "seconds")(text)
     if value == 0:
         raise argparse.ArgumentTypeError(f"{text} seconds; more than 0 is needed")
@@ -97,12 +97,12 @@ def duration(text: str) -> float:
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Fractions such as 0.05, each at most 10, joined by commas."""
+    """Fractions such as 0.05, each at most 10, from a list joined by commas."""
     return tuple(number(0, 10, "as a share")(part) for part in text.split(","))
 
 
 def gpus(text: str) -> tuple[int, ...] | None:
-    """Numbers, or None for those that the profiler picks."""
+    """GPU indices from ``0,3,5``; None for ``pick``, which lets ``topology pick`` choose."""
     if text == "pick":
         return None
     parts = text.split(",")
@@ -126,7 +126,7 @@ def grid(text: str) -> tuple[int, ...]:
 
 
 def split(text: str) -> tuple[str, int]:
-    """A rule and its number, decimal or hexadecimal, as in ``and:0x7``."""
+    """A rule of ``--split`` and its number, decimal or hexadecimal, as in ``and:0x7``."""
     rule, _, number = text.lower().partition(":")
     try:
         value = int(number, 0)

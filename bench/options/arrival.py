@@ -1,4 +1,4 @@
-"""``--arrival``: by how much each rank enters a collective late."""
+"""``--arrival``: how late each rank enters a collective."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from busbar.files import read_text
 
-# Seconds, of any delay: ranks spin until their time has come.
+# Longest delay in seconds. Ranks spin during a delay.
 _LONGEST_S = 10.0
 _MOST_BYTES = 1 << 24
 _NUMBER = r"([0-9]{1,8}(?:\.[0-9]{1,6})?)"
-#: What ``random`` draws from, with the number of the iteration: the same for every algorithm.
+#: Seed of ``random``, with the iteration's number: delays are the same for every algorithm.
 SEED = 20180911
 
 
@@ -27,8 +27,8 @@ class ArrivalPattern:
     """How late each rank enters each iteration (``--arrival``).
 
     ``seconds``: the longest delay; None until the fastest algorithm's time is known. ``rank``: the
-    late rank of ``late``; a negative one counts from the last rank. ``table``: of a file, a line of
-    delays in seconds by rank; iterations take the lines in turn.
+    late rank of kind ``late``; negative numbers count from the last rank. ``table``: delays from a
+    file in seconds, a line for each iteration, by rank; lines are used in turn.
     """
 
     kind: str = "zero"
@@ -38,7 +38,7 @@ class ArrivalPattern:
     path: str = ""
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """The pattern as written on the command line."""
         if self.kind == "file":
             return self.path
         who = f":{self.rank}" if self.kind == "late" else ""
@@ -47,13 +47,13 @@ class ArrivalPattern:
 
     @property
     def pattern(self) -> str:
-        """The same without how late: what it is called at every size."""
+        """The pattern's name without its delay: the same at every size."""
         return str(replace(self, seconds=None))
 
     def on(self, nranks: int, seconds: float | None = None) -> ArrivalPattern:
-        """The pattern on so many ranks; ``seconds`` for its longest delay where it has none.
+        """The pattern on ``nranks`` ranks; ``seconds``: its longest delay if it has none yet.
 
-        Raises Unsupported where it does not fit them.
+        Raises Unsupported if the pattern does not fit the number of ranks.
         """
         if self.kind == "late" and not -nranks <= self.rank < nranks:
             raise Unsupported(f"--arrival {self}: there are only ranks 0 to {nranks - 1}")
@@ -68,7 +68,7 @@ class ArrivalPattern:
         )
 
     def delays(self, nranks: int, n: int, before: int) -> NDArray[np.float64]:
-        """Seconds by iteration (n of them, after ``before``) and rank; the same on every rank."""
+        """Delays in seconds for n iterations from ``before`` on; the same on all ranks."""
         delays = np.zeros((n, nranks))
         long = self.seconds or 0.0
         if self.kind == "ramp":
@@ -101,7 +101,7 @@ def _late(text: str) -> float:
 def arrivals(text: str) -> tuple[ArrivalPattern, ...]:
     """Patterns from ``zero``, ``ramp:US``, ``late:RANK:US``, ``random:US``, a file, ``all[:US]``.
 
-    Of ``all`` without US the delays are what the fastest takes when nobody is late.
+    For ``all`` without US, the longest delay is the fastest algorithm's time with no rank late.
     """
     if text == "zero":
         return (ZERO,)
@@ -121,7 +121,7 @@ def arrivals(text: str) -> tuple[ArrivalPattern, ...]:
 
 
 def _from_file(path: Path) -> ArrivalPattern:
-    """Microseconds by rank, a line an iteration, separated by commas or spaces."""
+    """Delays from a file: a line for each iteration, microseconds by rank (commas or spaces)."""
     try:
         text = read_text(path, _MOST_BYTES)
     except Unsupported as error:

@@ -1,4 +1,4 @@
-"""``--launches``: the turns of launches, and the order of rows in each."""
+"""``--launches``: the order of launches, and the order of rows in each."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TypeVar
 
 from busbar.errors import Unsupported
 
-#: Whatever is drawn by a seed can be had again: one that fits into any language's whole numbers.
+#: Largest seed: it fits into the integers of any language that reads a record.
 MOST_SEED = 2**31 - 1
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class LaunchTurn:
-    """Launch ``number`` (from 1) ``of`` several; all of them have one seed, which is recorded."""
+    """Launch ``number`` (from 1) ``of`` several. All of them share a seed, which is recorded."""
 
     number: int
     of: int
     seed: int
 
     def __str__(self) -> str:
-        """As ``--launch`` takes it: ``2/5:1234``."""
+        """The value of ``--launch``: ``2/5:1234``."""
         return f"{self.number}/{self.of}:{self.seed}"
 
     @property
@@ -34,15 +34,15 @@ class LaunchTurn:
 
     @property
     def words(self) -> list[str]:
-        """The options that make a run this launch."""
+        """The command-line options that make a run this launch."""
         return ["--launches", "1", "--launch", str(self)]
 
     def order(self, blocks: Sequence[Hashable], cycle: int = 0) -> list[int]:
-        """The numbers of rows as the seed shuffles them for this launch and cycle.
+        """The indices of rows in an order shuffled for this launch and cycle by the seed.
 
-        ``blocks``: a row's block, such as its size. Blocks come in random order, and so do the
-        rows of a block, which stand together: what is compared is measured side by side. What a
-        row owes to its neighbours in time is another with every launch.
+        ``blocks``: each row's block, such as its size. Blocks come in random order. The rows of a
+        block stay together, in random order, so that rows to compare are measured side by side.
+        Effects of the neighbouring rows on a row differ between launches.
         """
         random = Random(f"{self.seed}/{self.number}/{cycle}")
         rows: dict[Hashable, list[int]] = {}
@@ -56,10 +56,10 @@ class LaunchTurn:
 def turns(
     things: Sequence[T], launches: int, seed: int | None
 ) -> list[tuple[T, LaunchTurn | None]]:
-    """Everything once in every launch, in an order drawn from the seed, with its launch's number.
+    """Each thing once per launch, in an order drawn from the seed, with its launch.
 
-    A single launch keeps the order of ``things``, and its number is None. Without a ``seed``, a
-    seed is drawn.
+    A single launch keeps the order of ``things``, with None as launch. If ``seed`` is None, a seed
+    is drawn.
     """
     if launches == 1:
         return [(one, None) for one in things]
@@ -72,7 +72,7 @@ def turns(
 
 
 def parse_turn(text: str) -> LaunchTurn:
-    """The turn of ``2/5:1234``. Raises Unsupported."""
+    """The launch from text such as ``2/5:1234``. Raises Unsupported if it is malformed."""
     try:
         place, seed = text.split(":")
         number, of = place.split("/")

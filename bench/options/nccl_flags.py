@@ -1,7 +1,7 @@
-"""Flags of nccl-tests and of launchers that we do not have, with what to use instead.
+"""Flags of nccl-tests and of launchers that Busbar does not have, with what to use instead.
 
-A value that asks for our default behaviour is accepted silently, so that command lines that spell
-out nccl-tests' defaults run. Any other value is refused with the remedy and never ignored.
+A value that asks for Busbar's default behaviour is accepted silently, so that command lines that
+spell out nccl-tests' defaults run. Any other value is refused, with the remedy, and never ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """Letter, long name, the values that ask for nothing, and what to use for others."""
+    """Letter, long name, values without effect, and the remedy for other values."""
 
     letter: str
     name: str
@@ -20,7 +20,7 @@ class Flag(NamedTuple):
     remedy: str
 
 
-# Names, values that ask for nothing, and the remedy for others. nccl-tests 2.19;
+# Names, values without effect, and the remedy for other values. nccl-tests 2.19;
 # https://github.com/NVIDIA/nccl-tests, "Arguments".
 _LINES = """
 -m --agg_iters 1: operations are not grouped; --timing loop has them back to back (OSU's -m\
@@ -52,14 +52,14 @@ def _flag(line: str) -> Flag:
 
 FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 
-# Options that a newcomer tries: a launcher's, and those of our other commands.
+# Options of launchers and of other Busbar commands that a newcomer may try.
 OTHERS: Mapping[tuple[str, ...], str] = {
     ("-np", "--np"): "--ranks N starts N ranks, and so does mpirun -n N before python",
     ("--json",): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
     ("--csv",): "--out FILE.csv keeps records",
 }
 
-# Variables that nccl-tests reads, and the options that say the same.
+# Variables that nccl-tests reads, and the options with the same effect.
 SET: Mapping[str, str] = {
     "NCCL_TESTS_SPLIT": "--split, such as div:8",
     "NCCL_TESTS_SPLIT_MASK": "--split and:MASK",
@@ -101,5 +101,5 @@ def add_flags(add: Callable[..., object]) -> None:
 
 
 def unread(env: Mapping[str, str]) -> list[str]:
-    """A note for each of nccl-tests' variables that is set: not all launchers pass them on."""
+    """A note for each variable of nccl-tests that is set, because Busbar does not read it."""
     return [f"{name} is set but not read; use {use}" for name, use in SET.items() if name in env]

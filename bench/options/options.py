@@ -1,6 +1,6 @@
-"""The options of a benchmark: nccl-tests' flags where it has them, and our own.
+"""The options of a benchmark: nccl-tests' flags where they exist, and Busbar's own.
 
-Each option is one field of a class; what several of them make together is a property.
+Each option is one field of a class. Values that follow from several options are properties.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ TRANSFERS = (TWO_SIDED, "put", "get")
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm and its parameters; or one of `BESIDE`; or ``auto``, chosen by a tuning file."""
+    """A contender: an algorithm with parameters, one of `BESIDE`, or ``auto`` (by tuning file)."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
 
     @property
     def label(self) -> str:
-        """The name as it was asked for: ``double_tree:segments=4``."""
+        """The name as on the command line: ``double_tree:segments=4``."""
         return ":".join([self.name, *(f"{k}={_show(v)}" for k, v in self.parameters)])
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """The tests of pairs, messages per window, and pairs at once (None: all)."""
+    """The pair tests to run, messages per window, and number of pairs at once (None: all)."""
 
     tests: tuple[str, ...]
     window: int = 64
@@ -69,14 +69,14 @@ class Pairing:
 
 
 def transport_names() -> tuple[str, ...]:
-    """The values of ``--transport``."""
+    """The possible values of ``--transport``."""
     return ("auto", *transports())
 
 
 class RunOptions(OptionGroup):
-    """What every run has: of collectives, of pairs, of training steps.
+    """The options of every run: of collectives, of pairs, and of training steps.
 
-    Fields with a plain value are options of some runs only.
+    Fields with a plain value are options of some kinds of runs only.
     """
 
     if TYPE_CHECKING:
@@ -158,42 +158,42 @@ class RunOptions(OptionGroup):
     )
     nccl_json: Path | None = None
     per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
-    # Between a run and the launches that it starts: the rows of those before.
+    # Passed by a run to the launches that it starts: a file with the rows of earlier launches.
     after: Path | None = option("--after")
 
     @property
     def ranks(self) -> int | None:
-        """How many ranks to start; None if no count or several counts are given."""
+        """The number of ranks to start; None if no count or several counts are given."""
         return self.rank_list[0] if len(self.rank_list) == 1 else None
 
     @property
     def rank_counts(self) -> tuple[int, ...]:
-        """The rank counts to measure one after the other; empty where there is one."""
+        """The rank counts to measure one after the other; empty unless there are several."""
         return self.rank_list if len(self.rank_list) > 1 else ()
 
     @property
     def threads(self) -> int | None:
-        """Ranks that are threads of this process; None where they are processes."""
+        """The number of ranks that are threads of this process; None if ranks are processes."""
         return self.thread_count
 
     @property
     def in_process(self) -> bool:
-        """Whether ranks are threads of this process."""
+        """True if ranks are threads of this process."""
         entry = transports().get(self.transport)
         return self.threads is not None or (entry is not None and entry.makes_ranks)
 
     @property
     def on_hosts(self) -> bool:
-        """Whether the hosts are named on which ranks are started."""
+        """True if options name the hosts to start ranks on."""
         return bool(self.hosts) or self.hostfile is not None
 
     @property
     def deadline(self) -> float:
-        """Seconds that a transport waits for another rank: longer than -T, whose error has more."""
+        """Seconds that a transport waits for another rank: more than -T, whose error says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for a file without a name, and hosts without ranks."""
+        """These options. Raises Unsupported for a file without a name, or hosts without ranks."""
         if "" in self.out:
             raise Unsupported("--out '' names no file; ./ is this folder")
         if self.on_hosts:
@@ -212,7 +212,7 @@ _TIME = "what a row's time is"
 
 
 class _Own(argparse.Action):
-    """An option that is a transport's own: its value is kept under its name."""
+    """Stores the value of a transport's own option in ``chosen``, under its name."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, value: object, flag: object = None
@@ -223,8 +223,8 @@ class _Own(argparse.Action):
 class Options(RunOptions):
     """The options of a benchmark, checked as far as possible without knowing the ranks.
 
-    Fields with a plain value are what pairs of ranks have instead of an option. ``chosen``: values
-    of transports' own options, by name. ``on_gpu``: the ranks have GPUs.
+    Fields with a plain value are not options of pair tests; these use the value. ``chosen``: values
+    of transports' own options, by name. ``on_gpu``: True if the ranks have GPUs.
     """
 
     titles = ("sizes", "how long", "what is measured", "where it runs", "GPUs", _TIME)
@@ -282,7 +282,7 @@ class Options(RunOptions):
         1,
         at_least(1, "launches"),
     )
-    # Which of several launches this one is.
+    # Number and seed of this launch, if it is one of several.
     launch: LaunchTurn | None = option("--launch", parse=parse_turn)
     seed: int | None = option(
         "--seed N  seed of the order of rows with --launches (default: drawn, and kept in the"
@@ -374,7 +374,7 @@ class Options(RunOptions):
         choices=("auto", "nccl", "compact"),
         title="what is kept",
     )
-    # For bench.selfcheck: slow what is timed by these shares, each in every cycle (-N).
+    # For bench.selfcheck: lengthen timed iterations by each of these fractions, in every cycle.
     inject: tuple[float, ...] = option("--inject", (), types.shares)
     per_iteration: int = option(
         "-I --per_iter_timing 0|1  add columns of per-iteration statistics (default 0; -I alone is"
@@ -398,12 +398,12 @@ class Options(RunOptions):
 
     @cached_property
     def step(self) -> int | None:
-        """Bytes between sizes, where they do not rise by a factor."""
+        """Bytes between sizes; None if sizes rise by a factor."""
         return None if self.increment is None else parse_size(self.increment)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes to measure, rising, each of them once."""
+        """The sizes to measure, rising, without repetitions."""
         if self.size_list is None:
             low, high = parse_size(self.minbytes), parse_size(self.maxbytes)
             return tuple(sweep_sizes(low, high, factor=self.factor, step=self.step))
@@ -418,7 +418,7 @@ class Options(RunOptions):
 
     @property
     def settle(self) -> bool:
-        """Whether to leave out what came before iterations were steady."""
+        """True to leave out iterations from before times became steady."""
         return self.warmup_iters is None and self.iterations is None
 
     @cached_property
@@ -431,7 +431,7 @@ class Options(RunOptions):
 
     @property
     def every_algorithm(self) -> bool:
-        """Whether algorithms that cannot serve the ranks are left out with a note."""
+        """True if algorithms that do not support the ranks are left out with a note."""
         return self.algorithm == "all" or self._more_on_gpus
 
     @property
@@ -453,17 +453,17 @@ class Options(RunOptions):
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """Out of place, in place, or both."""
+        """The placements to measure: ``out``, ``in``, or both."""
         return ("out", "in") if self.placement == "both" else (self.placement,)
 
     @property
     def across(self) -> How:
-        """How the times of an iteration on all ranks become one."""
+        """How the ranks' times of an iteration are combined into one."""
         return ACROSS[self.average]
 
     @cached_property
     def sync(self) -> str:
-        """How iterations begin."""
+        """How iterations begin: ``barrier`` or ``window``. Raises Unsupported for a conflict."""
         late = "arrivals" in self.given
         if self.sync_mode == "barrier" or (self.sync_mode is None and not late):
             if late:
@@ -484,7 +484,7 @@ class Options(RunOptions):
 
     @property
     def threads(self) -> int | None:
-        """Ranks that are threads of this process: ``--threads``, or ``-t`` times ``-g``."""
+        """The number of ranks that are threads: ``--threads``, or ``-t`` times ``-g``, or None."""
         product = self.nthreads * (self.ngpus or 1)
         if product == 1:
             return self.thread_count
@@ -498,19 +498,19 @@ class Options(RunOptions):
 
     @property
     def asks_for_gpus(self) -> bool:
-        """Whether GPUs were named: then a run without them is not what was asked for."""
+        """True if an option names GPUs, so that a run without GPUs is an error."""
         return self.gpus != () or self.ngpus is not None or self.oversubscribe_gpu
 
     @property
     def pairing(self) -> Pairing | None:
-        """What pairs of ranks do, where that is measured."""
+        """The pair tests of this command; None for collectives."""
         return None
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for what is wrong or does not go together."""
+        """These options. Raises Unsupported if one is wrong, or if two exclude each other."""
         if self.step is not None and self.factor is not None:
             raise Unsupported("-f and -i exclude each other; give one of them")
-        # Made here for the errors that each of them raises.
+        # Computed here for the errors that they raise.
         _ = self.sizes, self.algorithms, self.dtypes, self.ops, self.sync, self.threads
         super().checked()
         if self.cudagraph is not None:
@@ -535,7 +535,7 @@ class Options(RunOptions):
         return self
 
     def _check_gpus(self) -> None:
-        """Raise Unsupported where GPUs are named for a transport that takes none."""
+        """Raise Unsupported if GPUs are named for a transport that uses none."""
         entry = transports().get(self.transport)
         if entry is None or entry.on_gpu:
             return
@@ -550,7 +550,7 @@ class Options(RunOptions):
             raise Unsupported(f"{without}{named} has no effect with --transport {self.transport}")
 
     def _check_chosen(self) -> None:
-        """Raise Unsupported for an option of other transports than the one named."""
+        """Raise Unsupported if an option belongs to transports other than the selected one."""
         every = transports()
         entry = every.get(self.transport)
         if entry is None:
@@ -560,7 +560,7 @@ class Options(RunOptions):
                 raise Unsupported(f"{one.flag} has no effect with --transport {self.transport}")
 
     def _check_launches(self) -> None:
-        """Raise Unsupported for what cannot be had of several launches in one command."""
+        """Raise Unsupported for options that exclude several launches in one command."""
         several = []
         if self.rank_counts:
             several.append(f"--ranks {','.join(map(str, self.rank_counts))}")
@@ -626,7 +626,7 @@ class SendrecvOptions(CollectiveOptions):
     )
 
     def checked(self) -> Self:
-        """These options; the other pattern is a collective of its own. Raises Unsupported."""
+        """These options; the pattern ``pairs`` is a separate collective. Raises Unsupported."""
         collective = {"ring": "sendrecv", "pairs": "sendrecv_pairs"}[self.pattern]
         return super(SendrecvOptions, replace(self, collective=collective)).checked()
 
@@ -641,7 +641,7 @@ class AlltoallvOptions(CollectiveOptions):
 
 
 class Pt2ptOptions(Options):
-    """The options of ``bench.pt2pt``, named as OSU's and IMB's."""
+    """The options of ``bench.pt2pt``, named as in OSU's and Intel's benchmarks."""
 
     minbytes: str = redefine(Options, "minbytes", "1")
     maxbytes: str = redefine(Options, "maxbytes", "4M")
@@ -677,12 +677,12 @@ class Pt2ptOptions(Options):
 
     @cached_property
     def algorithms(self) -> tuple[Choice, ...]:
-        """The ways in which bytes travel."""
+        """The transfer methods to measure: messages, put or get."""
         return tuple(map(Choice, names(self.algorithm or TWO_SIDED, TRANSFERS, "transfer")))
 
     @property
     def pairing(self) -> Pairing:
-        """What the pairs do."""
+        """The pair tests, the window and the number of pairs."""
         return Pairing(self.tests, self.window, self.pairs)
 
 
@@ -691,13 +691,13 @@ def _show(value: object) -> str:
 
 
 def parse_choice(text: str) -> Choice:
-    """``double_tree:segments=4`` as a Choice. Raises Unsupported for anything malformed."""
+    """``double_tree:segments=4`` as a Choice. Raises Unsupported if it is malformed."""
     name, parameters = catalogue.parse(text.strip())
     return Choice(name, tuple(parameters.items()))
 
 
 def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:
-    """The contenders that ``-A`` names. Without ``-A``: the usual one, or four with ``more``."""
+    """The contenders of ``-A``; by default the library and one schedule (four with ``more``)."""
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
@@ -722,7 +722,7 @@ _CLASSES: Mapping[str, type[Options]] = {
 
 
 def make_parser(collective: str) -> Parser:
-    """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
+    """The parser of a benchmark's command line. It raises Unsupported instead of exiting."""
     title = TITLE if collective == PT2PT else catalogue.spec(collective).title
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
         prog=program(f"bench.{collective}"),
@@ -744,9 +744,9 @@ def make_parser(collective: str) -> Parser:
 
 
 def parse(argv: Sequence[str], collective: str) -> Options:
-    """Options from a command line. Raises Unsupported with one line for whatever is wrong.
+    """Options from a command line. Raises Unsupported with a one-line message for any error.
 
-    ``--help`` prints and leaves through SystemExit, as argparse does.
+    ``--help`` prints and exits by SystemExit, as argparse does.
     """
     family = _CLASSES.get(collective, CollectiveOptions)
     return family.parse(argv, make_parser(collective), collective=collective)

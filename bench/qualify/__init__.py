@@ -1,1 +1,1 @@
-"""Qualify a cluster: which hosts, links and uplinks are good, with the launches that show it."""
+"""Qualify a cluster: find bad hosts, links and uplinks, with the launches that show it."""

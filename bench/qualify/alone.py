@@ -1,4 +1,4 @@
-"""What hosts alone say: facts that differ, and rates below those of their like. Pure."""
+"""Judge hosts by launches on one host: differing facts, and low rates. No input or output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.qualify.evidence import Evidence, Floats, Ints
 from bench.qualify.model import HARDWARE, HostReport
 from bench.qualify.speeds import MISSED, Slow, sequential_test, summarize, usual
 
-#: Hardware that at least this share of the hosts has is a kind of its own, not a fault.
+#: Hardware of at least this share of the hosts counts as a kind of host, not as a fault.
 KIND = 0.2
 #: A host is launched alone at most this often.
 MOST = 8
@@ -22,11 +22,12 @@ _LEAST = 2
 
 @dataclass
 class Alone:
-    """Facts and rates of hosts alone.
+    """Facts and rates from launches on single hosts.
 
-    `kinds` numbers the kind of each host; odd hosts count as of the commonest kind. `different`
-    says of odd hosts what differs, `divided` of all hosts which facts have no majority. `slow` has
-    the measures on which a host is slow, and `suspects` hosts to launch alone once more.
+    `kinds` has the number of each host's kind; hosts with unusual facts count as the commonest
+    kind. `different` maps such hosts to a text on the difference. `divided` maps hosts to facts
+    without a majority value. `slow` maps slow hosts to the measures on which they are slow.
+    `suspects` are hosts to launch alone once more.
     """
 
     kinds: Ints
@@ -55,7 +56,7 @@ def find_alone(evidence: Evidence) -> Alone:
 
 
 def _facts(facts: Mapping[int, Mapping[str, str]], result: Alone) -> dict[int, int]:
-    """Find odd facts; returns the number of each host's kind."""
+    """Find hosts with unusual facts. Returns the number of each host's kind."""
     names = sorted({name for known in facts.values() for name in known})
     odd: dict[int, list[str]] = defaultdict(list)
     divided: dict[int, list[str]] = defaultdict(list)
@@ -89,7 +90,7 @@ def _rates(
     reports: Mapping[int, Sequence[tuple[int, HostReport]]],
     result: Alone,
 ) -> None:
-    """Find hosts whose rates alone are low, and those to be measured again."""
+    """Find hosts with low rates, and hosts to measure again."""
     measures = sorted({m for mine in reports.values() for _, r in mine for m in r.rates})
     limit = log(max(1, len(measures)) * len(evidence.hosts) / evidence.limits.false_alarm)
     suspects = set[int]()
@@ -124,7 +125,7 @@ def _rates(
 
 
 def _levels(rates: Mapping[int, Sequence[float]], kinds: Ints) -> Floats:
-    """The usual rate of each kind, of hosts' first launches."""
+    """The usual log rate of each kind, from the first launches of its hosts."""
     level = np.zeros(int(kinds.max(initial=0)) + 1)
     hosts = np.array(list(rates))
     first = np.array([values[0] for values in rates.values()])

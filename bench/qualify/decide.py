@@ -1,4 +1,4 @@
-"""From what was observed to the next launches, or to verdicts. Pure."""
+"""Computes the next launches, or the verdicts, from observations. No input or output."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from bench.qualify.speeds import Speeds, find_speeds, usual
 from bench.qualify.together import Together, find_together, has_failed
 from bench.qualify.verdicts import Findings, good_hosts, verdicts
 
-#: Rounds of pairs, where not every pair is measured.
+#: Rounds of pairs, if not every pair is measured.
 ROUNDS = 2
-#: More rounds follow while more than this share of the hosts is not cleared, up to so many.
+#: More rounds follow while more than _UNCLEARED of the hosts are not cleared, up to _MOST_ROUNDS.
 _UNCLEARED, _MOST_ROUNDS = 0.125, 8
-#: So many rounds follow at most after failures of all hosts together.
+#: Most rounds that follow after failures of all hosts together.
 _LATE_ROUNDS = 6
-#: A host takes part in at most so many launches of stage `confirm`, and so does a pair.
+#: Most launches of stage `confirm` for a host, and for a pair.
 _MOST_CONFIRM, _MOST_LINK = 16, 12
-#: Pairs that are known to be fast run beside suspects, at most so many: for the batch's level, and
-#: for a load as in the rounds.
+#: Most pairs known to be fast that run at the same time as suspects. They show the usual rate in
+#: the batch, and give the network a load as in the rounds.
 _MOST_CONTROLS = 64
 
 Spec = tuple[Stage, tuple[int, ...]]
 
 
 def decide(cluster: Cluster, limits: Limits, observations: Sequence[Observation]) -> Decision:
-    """The next batch of launches and the verdicts so far.
+    """The next batch of launches, and the verdicts so far.
 
-    Called after each batch; where the last batch was observed in part, the rest of it is returned.
-    Without launches the campaign is over. The result depends on the arguments alone, and neither on
-    the order of hosts nor on that of observations. Raises ValueError for observations of launches
-    that this campaign does not have.
+    Call this after each batch. If some launches of the last batch have no observation yet, those
+    launches are returned. If there are no launches, the campaign is over. The result depends on the
+    arguments only, and not on the order of hosts or observations. Raises ValueError for
+    observations of launches that do not belong to this campaign.
     """
     by_number = {one.launch.number: one for one in observations}
     ordered = [by_number[number] for number in sorted(by_number)]
@@ -53,9 +53,9 @@ def decide(cluster: Cluster, limits: Limits, observations: Sequence[Observation]
 
 
 def plan(cluster: Cluster, limits: Limits, observations: Sequence[Observation]) -> Decision:
-    """The batch after complete batches, whose observations are in the order of their numbers.
+    """The batch that follows complete batches, whose observations are sorted by launch number.
 
-    As `decide`, at half its cost, for who knows that no batch is observed in part.
+    As `decide`, at half the cost, for callers that only have complete batches.
     """
     evidence = Evidence(cluster, limits, observations)
     failures, alone = find_failures(evidence), find_alone(evidence)
@@ -77,20 +77,20 @@ def plan(cluster: Cluster, limits: Limits, observations: Sequence[Observation]) 
 
 
 def _in_order(findings: Findings) -> list[int]:
-    """The good hosts, those of a rack side by side."""
+    """The good hosts, sorted so that hosts of one rack are next to each other."""
     racks = findings.evidence.racks
     return sorted(good_hosts(findings), key=lambda h: (0 if racks is None else int(racks[h]), h))
 
 
 def _pair_rate(findings: Findings) -> float | None:
-    """Bytes per second between two good hosts, both ways at once; None if not measured."""
+    """Bytes per second between two good hosts, both directions at once; None if not measured."""
     flows = findings.evidence.flows
     rates = flows.rate[flows.channel == DUPLEX]
     return float(np.exp(usual(rates))) if len(rates) else None
 
 
 class _Batch:
-    """Chooses the launches of one batch, disjoint in hosts."""
+    """Chooses the launches of one batch. No host is in two of them."""
 
     def __init__(self, findings: Findings):
         self.findings = findings
@@ -105,7 +105,7 @@ class _Batch:
         self.met = {(min(o.hosts), max(o.hosts)) for o in self.evidence.pairs}
 
     def specs(self) -> tuple[list[Spec], str]:
-        """The stage and hosts of each launch, and what they are for; none when all is known."""
+        """The stage and hosts of each launch, and their purpose; no launches if all is known."""
         if not self.evidence.observations:
             every: list[Spec] = [(Stage.ALONE, (host,)) for host in range(len(self.evidence.hosts))]
             return every, "each host alone"
@@ -133,9 +133,9 @@ class _Batch:
         return len(self.evidence.hosts) <= self.evidence.limits.all_pairs
 
     def _next_rounds(self) -> range:
-        """The rounds that are still to come; of the first of them that has any pairs one is run."""
+        """The rounds still to run. The caller runs the first one that has any pairs."""
         nhosts, done = len(self.evidence.hosts), self._rounds_so_far()
-        # Where all hosts together failed, a host fails since it was paired.
+        # If a launch on all hosts failed, some host has begun to fail after its pairs.
         failures = sum(has_failed(o) for o in self.evidence.together)
         least = rounds(nhosts) if self._has_all_pairs() else min(ROUNDS, rounds(nhosts))
         least += min(failures, _LATE_ROUNDS)
@@ -146,7 +146,7 @@ class _Batch:
         return range(done, least)
 
     def _round(self, number: int) -> None:
-        """A round, and pairs of those whose partner is not there."""
+        """Add a round's pairs, and pair hosts whose partner in the round is not available."""
         nhosts = len(self.evidence.hosts)
         again = number >= rounds(nhosts)
         for pair in round_of_pairs(nhosts, number, self.evidence.limits.seed):
@@ -156,13 +156,13 @@ class _Batch:
         self._match(Stage.PAIRS, self._unmet(free))
 
     def _leftover(self) -> None:
-        """Pairs that no round had, because one of the hosts was a suspect then."""
+        """Add pairs that no round had, because one of their hosts was a suspect at that time."""
         if self._has_all_pairs():
             free = [h for h in range(len(self.evidence.hosts)) if self._is_free(h)]
             self._match(Stage.PAIRS, self._unmet(free))
 
     def _unmet(self, hosts: Sequence[int]) -> Iterator[Pair]:
-        """Pairs of these hosts that have not run; at most one of each host is of use."""
+        """Pairs of these hosts that have not run yet, at most one for each first host."""
         for n, a in enumerate(hosts):
             if a in self.used:
                 continue
@@ -174,7 +174,7 @@ class _Batch:
     # ------------------------------------------------------------------ confirm
 
     def _failed(self) -> None:
-        """Hosts and pairs that failed, once more."""
+        """Launch hosts and pairs that failed once more."""
         for host in self.failures.alone:
             self._add(Stage.ALONE, (host,), suspects=True)
         for host, had in sorted(self.failures.pairs.items()):
@@ -183,7 +183,7 @@ class _Batch:
             self._add(Stage.CONFIRM, pair, suspects=True)
 
     def _confirm(self) -> None:
-        """Hosts, groups and pairs of which it is not known whether they are slow."""
+        """Launch hosts, groups and pairs again if it is not known whether they are slow."""
         times = Counter(
             host
             for one in self.evidence.pairs
@@ -216,7 +216,7 @@ class _Batch:
             self._controls()
 
     def _partners(self, host: int) -> frozenset[int]:
-        """With whom a host has been paired."""
+        """The hosts that a host has been paired with."""
         flows = self.evidence.flows
         sent = flows.target[flows.source == host]
         received = flows.source[flows.target == host]
@@ -225,10 +225,11 @@ class _Batch:
     def _with_partner(
         self, host: int, had: frozenset[int], among: frozenset[int] | None = None
     ) -> None:
-        """Pair a host with one that is known to be good, of its kind and rack where there is one.
+        """Pair a host with a good one, of the same kind and rack if possible.
 
-        One that it has not `had` yet, if possible. With one of those that are `among` the hosts
-        behind its uplink, cleared or not, where any other would only show that the uplink is slow.
+        The partner is one that the host has not `had` yet, if possible. If `among` is given, the
+        partner is one of these hosts behind the same uplink, even if it is not cleared: any other
+        partner would only show that the uplink is slow.
         """
         if host in self.used or host in self.out:
             return
@@ -251,14 +252,14 @@ class _Batch:
             self._add(Stage.CONFIRM, (host, best[1]), suspects=True)
 
     def _candidates(self) -> list[int]:
-        """Good partners, in a random order: cleared hosts, or, before there are any, clean ones."""
+        """Good partners in random order: cleared hosts, or else those that are not called slow."""
         cleared = np.flatnonzero(self.speeds.cleared).tolist()
         every = [h for h in range(len(self.evidence.hosts)) if h not in self.out]
         slow = self.speeds.hosts.keys() | self.speeds.unsure.keys()
         return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
     def _controls(self) -> None:
-        """Fast pairs beside the suspects, of hosts that keep nobody waiting."""
+        """Add fast pairs that run at the same time as the suspects, without hosts that are late."""
         fast, late = self.speeds.fast, self.evidence.late()
         order = self.random.permutation(len(fast))[: 9 * _MOST_CONTROLS]
         pairs = [(int(a), int(b)) for a, b in fast[order].tolist() if not late & {a, b}]
@@ -279,7 +280,7 @@ class _Batch:
         )
 
     def _add(self, stage: Stage, hosts: tuple[int, ...], suspects: bool = False) -> bool:
-        """Add a launch if all its hosts are free; those that failed count as free if `suspects`."""
+        """Add a launch if all its hosts are free; for `suspects`, failed hosts count as free."""
         free = (
             all(h not in self.used and h not in self.out for h in hosts)
             if suspects

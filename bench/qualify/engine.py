@@ -1,4 +1,4 @@
-"""Runs the launches of a campaign, each with a deadline, and has every observation kept."""
+"""Runs the launches of a campaign, each with a deadline, and passes on every observation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from bench.qualify.model import Decision, Launch, Observation, Stage
 from busbar.errors import BusbarError, Unavailable
 from busbar.start import python
 
-#: Seconds that the worker's own guard waits beyond the deadline.
+#: Seconds after the deadline at which a worker ends itself.
 GUARD_S = 5.0
-# A launch may take so many times as long as the slowest of the first half of its batch, and so
-# many seconds at least. Seconds between two looks at this.
+# A launch may take _PATIENCE times as long as the slowest of the first half of its batch, but at
+# least _PATIENCE_S seconds. This is checked every _LOOK_S seconds.
 _PATIENCE, _PATIENCE_S, _LOOK_S = 3.0, 10.0, 0.5
 _TAIL = 1 << 12
 
@@ -37,31 +37,31 @@ Decide = Callable[[Sequence[Observation]], Decision]
 
 
 class Interrupted(BusbarError):
-    """A signal ended the campaign; what was measured is kept."""
+    """A signal ended the campaign; its measurements are stored."""
 
     def __init__(self, number: int, remedy: str) -> None:
-        """``remedy``: how the campaign goes on."""
+        """``remedy``: how to continue the campaign."""
         super().__init__(f"interrupted; {remedy}")
         self.exit_status = 128 + number
 
 
 class Watcher(Protocol):
-    """What is called during a campaign: with every decision, and with every observation."""
+    """Callbacks of a campaign, for every decision and every observation."""
 
     def decided(self, decision: Decision) -> None:
-        """A batch is about to begin, or with no launches the campaign is over."""
+        """Called before a batch begins; without launches, the campaign is over."""
 
     def observed(self, observation: Observation) -> None:
-        """A launch has ended; called before any further decision. Must keep it. May raise."""
+        """Called when a launch has ended, before any further decision. Must store it. May raise."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How launches are run.
+    """Runs launches.
 
-    ``words``: the command line of a launch, ``env`` its environment. ``ranks(launch)``: ranks a
-    host. ``deadline(launch)``: seconds after which it is ended at the latest. ``at_once``: most
-    launches at the same time. ``identities``: what the hosts reported, by host, filled in stage
+    ``words``: the command line of a launch. ``env``: its environment. ``ranks(launch)``: ranks on
+    each host. ``deadline(launch)``: seconds after which the launch is ended. ``at_once``: most
+    launches at the same time. ``identities``: the identity that each host reported, filled in stage
     alone.
     """
 
@@ -78,10 +78,10 @@ class Engine:
     def campaign(
         self, decide: Decide, observations: Sequence[Observation], watcher: Watcher, remedy: str
     ) -> Decision:
-        """Run launches until there are no more; returns the last decision.
+        """Run launches until no more are needed. Returns the last decision.
 
-        ``observations``: those of before. Raises Interrupted at SIGINT, SIGTERM or SIGHUP, when
-        every launch has been ended, Unavailable where a launcher cannot be started, and what
+        ``observations``: those made earlier. Raises Interrupted at SIGINT, SIGTERM or SIGHUP, after
+        all launches have been ended; Unavailable if a launcher cannot be started; and whatever
         ``watcher`` raises.
         """
         return asyncio.run(self._campaign(decide, list(observations), watcher, remedy))
@@ -119,7 +119,7 @@ class Engine:
         return observe(launch, lines, outcome, self.ranks(launch), names)
 
     async def _run(self, launch: Launch) -> tuple[list[Line], Outcome]:
-        """Run a launch to its end, or to its deadline; nothing of it is left when this returns."""
+        """Run a launch until it ends or its deadline passes. No process of it is left behind."""
         start = time.monotonic()
         words = python("bench.qualify.holder", *self.words(launch))
         try:
@@ -155,7 +155,7 @@ class Engine:
         return lines, Outcome(status, tail.decode(errors="replace"), seconds)
 
     def _limit(self, launch: Launch) -> float:
-        """The deadline of a launch, nearer once half of its batch has finished in less time."""
+        """The deadline of a launch; shorter once half of its batch has finished quickly."""
         finished = self._seconds.get(launch.batch, [])
         if 2 * len(finished) < self._sizes.get(launch.batch, 0) or not finished:
             return self.deadline(launch)
@@ -164,12 +164,12 @@ class Engine:
 
 @contextlib.asynccontextmanager
 async def _interruptible(remedy: str) -> AsyncIterator[None]:
-    """Cancel the current task at a signal that ends processes, and raise Interrupted."""
+    """Cancel the current task at SIGINT, SIGTERM or SIGHUP, and raise Interrupted."""
     task, loop, received = asyncio.current_task(), asyncio.get_running_loop(), list[int]()
     assert task is not None
 
     def interrupt(number: int) -> None:
-        if not received:  # a second one would cut the ending of launches short
+        if not received:  # a second signal would interrupt the ending of launches
             received.append(number)
             task.cancel()
 
@@ -192,11 +192,11 @@ async def _interruptible(remedy: str) -> AsyncIterator[None]:
 async def _lines(
     stream: asyncio.StreamReader, lines: list[Line], most: int, tail: bytearray
 ) -> None:
-    """Collect a launch's lines of ours, at most so many, and the end of the rest."""
+    """Collect at most ``most`` lines of the workers, and the end of any other output."""
     while True:
         try:
             text = await stream.readline()
-        except ValueError:  # a line beyond the limit, which is none of ours
+        except ValueError:  # a line longer than any line of a worker
             continue
         if not text:
             return
@@ -209,14 +209,14 @@ async def _lines(
 
 
 async def _last(stream: asyncio.StreamReader, tail: bytearray) -> None:
-    """Keep the end of a stream."""
+    """Collect the end of a stream in ``tail``."""
     while data := await stream.read(1 << 16):
         tail += data
         del tail[:-_TAIL]
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """End a launcher by its holder, which leaves nothing; see `bench.qualify.holder`."""
+    """End a launcher and all its processes, through its holder; see `bench.qualify.holder`."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

@@ -1,4 +1,4 @@
-"""What the launches of a campaign showed, as columns over hosts and pairs. Pure."""
+"""The observations of a campaign as columns over hosts and pairs. No input or output."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# A host is late if its launches take so many times as long as the median host's.
+# A host is late if its launches take this many times as long as the median host's.
 _LATE = 1.3
 
-#: The channels of a host: what it sends, what it receives, and both at once.
+#: The channels of a host: sending, receiving, and both at once.
 OUT, IN, DUPLEX = 0, 1, 2
 CHANNELS = ("out", "in", "both ways at once")
 
@@ -42,11 +42,11 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Flows:
-    """Rates between two hosts, a direction of a launch a row; columns of equal length.
+    """Rates between two hosts: a row for each direction of a launch; columns of equal length.
 
     `source` sends on `channel` (`OUT` or `DUPLEX`), and `target` receives on `IN` or `DUPLEX`.
     `rate` is the natural logarithm of the median of the repeats in bytes per second. A launch has
-    two rows of channel `OUT` and one of channel `DUPLEX`, whose source is its first host.
+    two rows of channel `OUT`, and one of channel `DUPLEX`, whose source is the launch's first host.
     `in_round` marks launches of stage `pairs`, which run while nearly all hosts are busy.
     """
 
@@ -61,9 +61,9 @@ class Flows:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch of one or two hosts ended: without a failure, or with one and of which state.
+    """How a launch of one or two hosts ended; `failure`: the kind of failure, None if it finished.
 
-    `own` has the hosts whose own process failed; the engine stopped the others.
+    `own` has the hosts whose own process failed. The engine stopped the other hosts.
     """
 
     observation: Observation
@@ -73,10 +73,10 @@ class Outcome:
 
 
 class Evidence:
-    """All observations of a campaign, which are sorted by launch number.
+    """All observations of a campaign, sorted by launch number.
 
-    Hosts are numbers, in the order of their names, so that nothing depends on the order in which
-    they were given.
+    Hosts are numbered in the order of their names, so that results do not depend on the order in
+    which they were given.
     """
 
     def __init__(self, cluster: Cluster, limits: Limits, observations: Sequence[Observation]):
@@ -96,7 +96,7 @@ class Evidence:
         self.used = observations[-1].launch.number + 1 if observations else 0
 
     def late(self) -> frozenset[int]:
-        """Hosts of which even the quickest launch took notably longer than other hosts' did."""
+        """Hosts whose quickest launch took notably longer than that of the median host."""
         quickest: dict[int, float] = {}
         for one in self.pairs:
             for host in one.hosts:

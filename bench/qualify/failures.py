@@ -1,8 +1,8 @@
-"""Which hosts and links make launches fail or return wrong elements. Pure.
+"""Finds hosts and links that make launches fail or return wrong elements. No input or output.
 
 A failed launch of a pair implicates both hosts: the process that ends with an error is often not on
-the host whose link is down. Further launches with other partners tell which of the two it is. If
-both work with others, it is the link.
+the host whose link is down. Further launches with other partners show which of the two fails. If
+both work with other partners, the link fails.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from bench.qualify.evidence import Evidence, Outcome
 from bench.qualify.model import Ending, HostReport, Stage, State
 from bench.qualify.pairing import Pair
 
-#: A host or link fails if so many launches show it, and more than show the contrary since.
+#: Failed launches after which a host or link is called failing, unless as many succeeded since.
 LEAST = 2
-#: After so many launches since the first failure without a majority, it cannot be told.
+#: Launches since the first failure after which the verdict is unsure, if there is no majority.
 MOST = 7
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is the matter with a host or link, and the numbers of the launches that show it."""
+    """The state of a bad host or link, the reason, and the numbers of the launches that show it."""
 
     state: State
     reason: str
@@ -32,11 +32,11 @@ class Finding:
 
 @dataclass
 class Failures:
-    """Hosts and links that fail, and those of which it is not known yet.
+    """Hosts and links that fail, and those that may fail.
 
-    `alone` has hosts to launch alone once more, `pairs` hosts to pair with a host that works,
-    mapped to the partners that they have had since, and `repeated` pairs to launch once more.
-    `unsure` has hosts that failed too seldom to be called bad and too often to be called good.
+    `alone`: hosts to launch alone once more. `pairs`: hosts to pair with a host that works, each
+    with the partners that it has already had. `repeated`: pairs to launch once more. `unsure`:
+    hosts that failed too seldom to be called bad and too often to be called good.
     """
 
     hosts: dict[int, Finding] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class Failures:
     unsure: dict[int, Finding] = field(default_factory=dict)
 
     def suspects(self) -> frozenset[int]:
-        """Hosts of which it is not known yet whether they fail."""
+        """Hosts that may fail, but need more launches."""
         return frozenset(self.alone) | frozenset(self.pairs)
 
 
 def find_failures(evidence: Evidence) -> Failures:
-    """The failures that all launches of one or two hosts show."""
+    """The failures in all launches of one or two hosts."""
     result = Failures()
     _alone(evidence, result)
     failed = [o for o in evidence.pairs if o.failure is not None]
@@ -81,7 +81,7 @@ def _alone(evidence: Evidence, result: Failures) -> None:
 
 
 def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> None:
-    """Judge hosts by their launches in pairs, the most implicated first, then links."""
+    """Judge hosts by launches in pairs, those with most failed partners first; then links."""
     remaining = list(failed)
     implicated = frozenset(h for one in failed for h in one.hosts)
     worked = _successes(evidence.pairs, implicated)
@@ -90,7 +90,7 @@ def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> N
         guilty = [h for h in partners if _is_guilty(h, remaining, partners, worked)]
         if not guilty:
             break
-        # The one with most partners first: its failures are no longer theirs.
+        # Take the one with most partners first: its failures no longer count against them.
         host = max(guilty, key=lambda h: (len(partners[h]), -h))
         own = [o for o in remaining if host in o.hosts]
         if host not in result.hosts:
@@ -108,7 +108,7 @@ def _undecided(
     worked: Mapping[int, Sequence[tuple[int, int]]],
     result: Failures,
 ) -> None:
-    """Say of the failures that no host explains which host or pair is to be launched again."""
+    """Choose the hosts and pairs to launch again, for failures that no bad host explains."""
     partners = _partners(failed)
     for host in sorted(partners):
         own = [o for o in failed if host in o.hosts]
@@ -136,7 +136,7 @@ def _undecided(
 def _successes(
     pairs: Iterable[Outcome], hosts: frozenset[int]
 ) -> Mapping[int, list[tuple[int, int]]]:
-    """For each of the hosts the launches that went well: launch number and partner."""
+    """The launches without failure of each of the hosts: launch number and partner."""
     worked: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for one in pairs:
         a, b = one.hosts
@@ -150,7 +150,7 @@ def _successes(
 
 
 def _partners(failed: Iterable[Outcome]) -> dict[int, frozenset[int]]:
-    """With whom each host failed."""
+    """For each host, the partners with which it failed."""
     partners: dict[int, set[int]] = defaultdict(set)
     for one in failed:
         a, b = one.hosts
@@ -162,7 +162,7 @@ def _partners(failed: Iterable[Outcome]) -> dict[int, frozenset[int]]:
 def _since(
     host: int, failed: Iterable[Outcome], worked: Mapping[int, Sequence[tuple[int, int]]]
 ) -> list[tuple[int, int]]:
-    """The host's launches that went well after its first failure."""
+    """The host's launches without failure after its first failure: launch number and partner."""
     first = min((o.observation.launch.number for o in failed), default=0)
     return [(n, p) for n, p in worked.get(host, ()) if n > first]
 
@@ -173,7 +173,7 @@ def _is_guilty(
     partners: Mapping[int, frozenset[int]],
     worked: Mapping[int, Sequence[tuple[int, int]]],
 ) -> bool:
-    """Whether the host fails with several partners that work with all others."""
+    """True if the host fails with several partners, each of which works with all other hosts."""
     if len(partners[host]) < LEAST:
         return False
     trusted = [
@@ -218,7 +218,7 @@ def _crash(mine: Sequence[HostReport], reports: Sequence[HostReport], often: str
 
 
 def _stage(failed: Sequence[Outcome]) -> str:
-    """The stage that the first of these launches belongs to, as its purpose has it."""
+    """The stage of the first of these launches, with `confirm` counted as `pairs`."""
     first = failed[0].observation.launch.stage
     return str((Stage.PAIRS if first == Stage.CONFIRM else first).value)
 

@@ -1,8 +1,8 @@
-"""Runs a launcher, and ends it with all that it has started: ``holder WORD…``.
+"""Runs a launcher, and ends it with all processes that it has started: ``holder WORD…``.
 
-Launchers start remote shells in sessions of their own, which stay when they are killed. This
-process takes in the orphans among its descendants. It ends them all when the launcher has ended,
-or when the process that started it asks for that by SIGTERM, which it does by being killed, too.
+Launchers start remote shells in sessions of their own, which survive when the launcher is killed.
+This process adopts all orphans among its descendants. It ends them when the launcher has ended, or
+when it receives SIGTERM. The kernel sends SIGTERM, too, if the parent process is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRACE_S = 3
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the launcher; returns its exit status as a shell counts it."""
+    """Run the launcher. Returns its exit status as a shell would."""
     stopping: list[int] = []
     process: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _kill_all() -> None:
-    """Kill all descendants until there is none; those that are killed may have started others."""
+    """Kill all descendants, repeatedly, as they may have started others meanwhile."""
     while alive := below(os.getpid()):
         _kill(alive)
         with contextlib.suppress(ChildProcessError):

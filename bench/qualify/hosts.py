@@ -1,4 +1,4 @@
-"""The hosts to qualify: from words, a host file, a Slurm allocation, or another job's file."""
+"""The hosts to qualify: from options, a host file, a Slurm allocation, or another job's file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SLURM_S = 30.0
 
 
 def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The names of hosts, each with where it stands, such as ``hosts, line 3``.
+    """The names of hosts, which are given with their place, such as ``hosts, line 3``.
 
-    Raises Unsupported for what is no host name, for a name that is there twice, and for too few or
-    too many hosts.
+    Raises Unsupported for an invalid host name, a name that occurs twice, and too few or too many
+    hosts.
     """
     if len(hosts) > MOST_HOSTS:
         raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
@@ -39,10 +39,10 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def from_file(path: Path) -> list[tuple[str, str]]:
-    """The hosts of a file: a name a line, with what MPI's launchers allow behind it.
+    """The hosts of a file, with a host on each line, as MPI's launchers read them.
 
     ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host; ``#`` begins a comment. Raises
-    Unsupported where it cannot be read.
+    Unsupported if the file cannot be read.
     """
     return list(_entries(path, read_text(path, _MOST_BYTES).splitlines()))
 
@@ -55,14 +55,14 @@ def _entries(path: Path, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def from_words(text: str) -> list[tuple[str, str]]:
-    """The hosts of ``a,b,c``."""
+    """The hosts in ``a,b,c``."""
     return [(name.strip(), "--hosts") for name in text.split(",") if name.strip()]
 
 
 def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The hosts of the job that this process is part of.
+    """The hosts of the batch job that this process belongs to.
 
-    Raises Unsupported where there is none, Unavailable where Slurm does not say its hosts.
+    Raises Unsupported if there is no job, and Unavailable if Slurm does not list its hosts.
     """
     nodes = env.get("SLURM_JOB_NODELIST")
     if nodes:
@@ -76,7 +76,7 @@ def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _expanded(nodes: str) -> list[str]:
-    """The names of a Slurm host list such as ``node[1-4]``."""
+    """The host names in a Slurm host list such as ``node[1-4]``."""
     try:
         done = subprocess.run(
             ["scontrol", "show", "hostnames", nodes],  # noqa: S607
@@ -93,10 +93,10 @@ def _expanded(nodes: str) -> list[str]:
 
 
 def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
-    """The racks of hosts, from lines ``HOST RACK``.
+    """The rack of each host, from a file with lines ``HOST RACK``.
 
-    Raises Unsupported for a line of another form, a host that is not to be qualified, and a host
-    that is left out.
+    Raises Unsupported for a malformed line, for a host that is not to be qualified, and for a host
+    without a rack.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):

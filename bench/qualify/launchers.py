@@ -1,4 +1,4 @@
-"""The command lines that start a launch's ranks on its hosts. Pure."""
+"""The command lines that start the ranks of a launch. No input or output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ HOST_FILES = (*HOST_VARIABLES, "PBS_NODEFILE")
 
 
 class Launcher(NamedTuple):
-    """A way to start ranks. ``kind``: one of `KINDS`; ``program``: its path or name.
+    """A program that starts ranks. ``kind``: one of `KINDS`; ``program``: its path or name.
 
-    ``open_mpi``: whether an mpirun is Open MPI's. ``more``: words put behind the program.
+    ``open_mpi``: True for Open MPI's mpirun. ``more``: extra words after the program.
     """
 
     kind: str
@@ -32,11 +32,11 @@ class Launcher(NamedTuple):
 
     @property
     def can_join(self) -> bool:
-        """Whether ranks on several hosts can exchange messages."""
+        """True if ranks on several hosts can exchange messages."""
         return self.kind != SSH
 
     def words(self, hosts: Sequence[str], ranks: int, worker: Sequence[str]) -> list[str]:
-        """The command line that starts ``ranks`` of the worker on each host, host by host."""
+        """The command line that starts ``ranks`` worker ranks on each host, in host order."""
         total, names = len(hosts) * ranks, ",".join(hosts)
         if self.kind == SRUN:
             own = [f"--nodes={len(hosts)}", f"--ntasks={total}", f"--nodelist={names}"]
@@ -44,7 +44,7 @@ class Launcher(NamedTuple):
             own += ["--overlap", "--kill-on-bad-exit=1"]
         elif self.kind == SSH:
             own = ["-oBatchMode=yes", hosts[0]]
-            # Without exec a shell would stand between the connection and the worker.
+            # Without exec, a shell would remain as the worker's parent.
             return [self.program, *self.more, *own, f"exec {shlex.join(worker)}"]
         elif self.open_mpi:
             slots = ",".join(f"{host}:{ranks}" for host in hosts)
@@ -54,10 +54,10 @@ class Launcher(NamedTuple):
         return [self.program, *own, *self.more, *worker]
 
     def environment(self, env: Mapping[str, str], run_as_root: bool) -> dict[str, str]:
-        """The environment of a launch."""
+        """The environment variables of a launch."""
         # A launch has hosts of its own: a launcher must not take them from the environment as well.
         kept = {name: value for name, value in env.items() if name not in HOST_VARIABLES}
-        # The worker's small arrays need no threads, which take longer to start than to work.
+        # The worker's arrays are small: starting threads would take longer than computing.
         kept.setdefault("OPENBLAS_NUM_THREADS", "1")
         if self.open_mpi and run_as_root:
             kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -65,9 +65,9 @@ class Launcher(NamedTuple):
 
 
 def choose(kind: str | None, more: Sequence[str], ssh: str, env: Mapping[str, str]) -> Launcher:
-    """The launcher that was asked for, or the one that fits: srun in a Slurm job, else mpirun.
+    """The requested launcher; by default srun in a Slurm job, else mpirun.
 
-    Raises Unavailable where it is not on this machine.
+    Raises Unavailable if it is not installed on this machine.
     """
     if kind is None:
         kind = SRUN if env.get("SLURM_JOB_ID") and shutil.which(SRUN) else MPIRUN

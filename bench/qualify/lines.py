@@ -1,4 +1,4 @@
-"""What a launch printed, as an observation. Pure."""
+"""Turns the output of a launch into an observation. No input or output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.qualify.model import Ending, HostReport, Launch, Observation, Stage
 from bench.qualify.task import MARK, MOST_TEXT
 from busbar.terminal import make_printable
 
-#: Most characters of a line of ours, and most lines of a rank; more is not from our worker.
+#: Most characters of a worker's line, and most lines of a rank. Anything beyond is ignored.
 MOST_LINE, LINES_A_RANK = 1 << 16, 8
 # What MPICH's launcher, Open MPI's and srun say of a rank that ended badly.
 _RANK_ENDED = re.compile(
@@ -29,7 +29,7 @@ _Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
 
 class Line(Struct, frozen=True):
-    """A line of a worker; ``event`` is begun, joined, finished, ended, stopped or late."""
+    """A worker's line; ``event`` is begun, joined, finished, ended, stopped or late."""
 
     event: _Text
     rank: Annotated[int, Meta(ge=0, lt=1 << 24)]
@@ -43,9 +43,9 @@ class Line(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How the launcher ended: its exit status, None where the deadline passed, after ``seconds``.
+    """How a launch ended: the launcher's exit status, and the duration in seconds.
 
-    ``errors``: the end of its standard error.
+    ``status`` is None if the deadline passed. ``errors``: the end of the launcher's error output.
     """
 
     status: int | None
@@ -54,7 +54,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def last(self) -> str:
-        """The last line of the errors that gives a reason; else the last that is no ornament."""
+        """The last line of the errors that gives a reason, or else the last that is text."""
         lines = [line for line in self.errors.splitlines() if line.strip(" =-\t")]
         own = [line for line in lines if not line.startswith("[mpiexec@")] or lines
         reasons = [line for line in own if _REASON.search(line) and "Warning:" not in line]
@@ -62,11 +62,11 @@ class Outcome(Struct, frozen=True):
 
     @property
     def rank_ended(self) -> bool:
-        """Whether the launcher had started a rank, by what it says of the rank's end."""
+        """True if the launcher's errors report the end of a rank, so that a rank had started."""
         return _RANK_ENDED.search(self.errors) is not None
 
     def names(self, host: str) -> bool:
-        """Whether the launcher's errors name a host, as they do one whose rank was killed."""
+        """True if the launcher's errors name a host, as they do if its rank was killed."""
         words = re.split(r"[^\w.-]+", self.errors)
         return host in (word.rstrip(".") for word in words)
 
@@ -75,7 +75,7 @@ _DECODER = msgspec.json.Decoder(Line)
 
 
 def parse(text: str) -> Line | None:
-    """The line of a worker in a line of output, which may have a launcher's prefix; else None."""
+    """The worker's line in a line of output, which may have a launcher's prefix; None if none."""
     at = text.find(MARK)
     if at < 0 or len(text) > MOST_LINE:
         return None
@@ -86,14 +86,14 @@ def parse(text: str) -> Line | None:
 
 
 class Identity(Struct, frozen=True):
-    """What tells machines apart: the name that a host reports, and its boot identifier."""
+    """A machine's identity: the name that it reports, and its boot identifier."""
 
     hostname: str
     boot: str
 
 
 def identity(lines: Sequence[Line]) -> Identity | None:
-    """The identity of the host of a launch on it alone; None where no rank began."""
+    """The host's identity, from a launch on it alone; None if no rank began."""
     return next((Identity(one.host, one.boot) for one in lines if one.event == "begun"), None)
 
 
@@ -104,9 +104,9 @@ def observe(
     ranks: int,
     names: Mapping[str, str],
 ) -> Observation:
-    """What a launch showed. ``ranks`` a host; ``names``: hosts by the names that they report.
+    """The observation of a launch. ``ranks``: on each host; ``names``: hosts by reported name.
 
-    Where a reported name is not known, the rank counts as of the host at its place in the launch.
+    If a reported name is not known, the rank is assigned to a host by its number.
     """
     by_host: dict[str, list[Line]] = {host: [] for host in launch.hosts}
     for line in lines:
@@ -130,13 +130,13 @@ def observe(
 
 
 def _turned(rates: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    """The rates of a pair whose ranks the launcher put the other way round."""
+    """The rates of a pair whose ranks the launcher placed in reverse order."""
     other = {"forward": "backward", "backward": "forward"}
     return {other.get(name, name): values for name, values in rates.items()}
 
 
 def _first_failure(lines: Sequence[Line]) -> Line | None:
-    """The first rank that ended with an error or was ended; later ones may be consequences."""
+    """The first line of a rank that failed or was ended. Later failures may be consequences."""
     return next((one for one in lines if one.event in ("ended", "stopped", "late")), None)
 
 
@@ -152,7 +152,7 @@ def _report(
     ranks: int,
     first: Line | None,
 ) -> HostReport:
-    """How a launch ended on a host, by that host's own lines."""
+    """How a launch ended on a host, judged by that host's lines."""
     wrong = sum(one.wrong for one in lines)
     if _finished(lines, ranks):
         alone = launch.stage is Stage.ALONE
@@ -177,16 +177,15 @@ def _report(
         return HostReport(host, Ending.UNREACHABLE, outcome.last, outcome.status)
     if outcome.status is None or "late" in events or first is not None:
         return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)
-    # Began, never failed by its own guard's word, and the launcher ended: what ended it is said
-    # there.
+    # The ranks began, none reported a failure, and the launcher ended: its output has the reason.
     return HostReport(host, Ending.CRASHED, outcome.last, outcome.status, wrong)
 
 
 def _blamed(reports: tuple[HostReport, ...], outcome: Outcome) -> tuple[HostReport, ...]:
-    """Reports in which a host that only lost its partner counts as stopped.
+    """Reports in which hosts that only lost their partner count as stopped.
 
-    A partner that cannot be reached explains what the others did. Where no rank itself is known to
-    have failed, hosts that the launcher names did.
+    An unreachable partner explains failures of the other hosts. If no rank is known to have failed
+    by itself, the hosts that the launcher names count as failed.
     """
     if len(reports) == 1:
         return reports

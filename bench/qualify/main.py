@@ -1,4 +1,4 @@
-"""``busbar qualify``: from a command line to verdicts and the files that schedulers read."""
+"""``busbar qualify``: from a command line to verdicts and files for schedulers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _MOST_BYTES = 1 << 30
 
 
 def _minimum(text: str) -> tuple[str, float]:
-    """A measure and its least rate in bytes per second, of ``memory=10GB/s``."""
+    """A measure and its minimum rate in bytes per second, from text such as ``memory=10GB/s``."""
     measure, _, rate = text.partition("=")
     if measure not in MEASURES:
         raise Unsupported(f"{text[:40]!r}: write MEASURE=RATE, of {', '.join(MEASURES)}")
@@ -77,7 +77,7 @@ def _minimum(text: str) -> tuple[str, float]:
 class QualifyCommand(Command):
     """Say of each host, link and rack of a cluster whether it is good, with the evidence.
 
-    Exit status 0 where all hosts are good, 1 where not.
+    Exit status 0 if all hosts are good, 1 if not.
     """
 
     EPILOG = (
@@ -158,7 +158,7 @@ class QualifyCommand(Command):
     page: Path | None = option("--page FILE  write a page with the matrix of pairs, as HTML")
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for what a resumed campaign has already decided."""
+        """These options. Raises Unsupported for options that a resumed campaign cannot change."""
         fixed = self.given & {*_SETTLED}
         if self.resume is not None and fixed:
             flag = "--" + min(fixed).replace("_", "-")
@@ -168,7 +168,7 @@ class QualifyCommand(Command):
         return self
 
     def run(self) -> int:
-        """Run the campaign, print the verdicts and write the files."""
+        """Run the campaign, print the verdicts and write the files. Returns the exit status."""
         campaign = load(self.resume) if self.resume is not None else self._new()
         launcher = choose(
             campaign.header.settings.launcher or self.launcher,
@@ -196,7 +196,7 @@ class QualifyCommand(Command):
         return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
 
     def _new(self) -> Campaign:
-        """The campaign that the options describe."""
+        """A new campaign from the options."""
         if self.hostfile is not None:
             named = hostlist.from_file(self.hostfile)
         elif self.hosts is not None:
@@ -267,7 +267,7 @@ class QualifyCommand(Command):
         known: Sequence[Observation],
         seconds: float,
     ) -> None:
-        """Write the files that were asked for, all or none."""
+        """Write the requested files, all or none."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
         contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
             (self.page, lambda: page(header.cluster, verdicts, known)),
@@ -287,7 +287,7 @@ _SETTLED = (
 )
 
 
-# What each stage is for.
+# The question that each stage answers.
 _ABOUT = {
     Stage.ALONE: "is each host reachable, with the same software, and as fast as its like?",
     Stage.PAIRS: "a host is at least as fast as the best of its pairs; who is slow or silent?",
@@ -297,9 +297,9 @@ _ABOUT = {
 
 
 class Recorder:
-    """Keeps every observation, and prints what each batch is for; see `engine.Watcher`.
+    """Stores every observation, and prints the purpose of each batch; see `engine.Watcher`.
 
-    ``observations``: all that are kept, also of before an interruption.
+    ``observations``: all stored ones, including those from before an interruption.
     """
 
     def __init__(self, store: Store, engine: Engine, observations: list[Observation]) -> None:
@@ -311,7 +311,7 @@ class Recorder:
         }
 
     def decided(self, decision: Decision) -> None:
-        """Print the stage, what it is for, and how long it takes at most."""
+        """Print the stage, its purpose, and the most time that it may take."""
         if not decision.launches:
             return
         stage = decision.launches[0].stage
@@ -321,7 +321,7 @@ class Recorder:
         print_note(f"  {_announced(decision, self._engine)}")
 
     def observed(self, observation: Observation) -> None:
-        """Keep an observation. Raises Unsupported where two names are of one machine."""
+        """Store an observation. Raises Unsupported if two host names belong to one machine."""
         host = observation.launch.hosts[0]
         alone = observation.launch.stage is Stage.ALONE
         own = self._engine.identities.get(host) if alone else None
@@ -337,7 +337,7 @@ class Recorder:
 
 
 def _announced(decision: Decision, engine: Engine) -> str:
-    """What a batch is for, its launches, and how long they take at most."""
+    """The purpose of a batch, its number of launches, and the most time that they may take."""
     launches = decision.launches
     sizes = sorted({len(one.hosts) for one in launches})
     hosts = " or ".join(map(str, sizes)) + (" host" if sizes == [1] else " hosts")
@@ -349,7 +349,7 @@ def _announced(decision: Decision, engine: Engine) -> str:
 
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
-    """Seconds that a batch takes at most."""
+    """The most seconds that a batch may take."""
     slots = [0.0] * min(engine.at_once, len(launches))
     for launch in launches:
         slots[slots.index(min(slots))] += engine.deadline(launch)
@@ -359,7 +359,7 @@ def longest(launches: Sequence[Launch], engine: Engine) -> float:
 def _campaign(
     engine: Engine, folder: Path, campaign: Campaign, launcher: Launcher
 ) -> tuple[Decision, list[Observation]]:
-    """Run the campaign's launches that are not in its folder yet."""
+    """Run the campaign's launches that its folder does not have yet."""
     header = campaign.header
 
     def next_batch(observations: Sequence[Observation]) -> Decision:
@@ -395,9 +395,9 @@ def _is_alone(launch: Launch) -> bool:
 def without_shared(
     observations: Sequence[Observation], identities: Mapping[str, Identity]
 ) -> list[Observation]:
-    """Observations without the rates of hosts alone that share a kernel, as emulated ones do.
+    """Observations without rates from launches on single hosts that share a kernel.
 
-    Such hosts have the same cores and the same memory, which their rates alone are about.
+    Such hosts, for example emulated ones, share cores and memory, so these rates mean nothing.
     """
     kernels = Counter(one.boot for one in identities.values())
     shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
@@ -410,7 +410,7 @@ def without_shared(
 
 
 def plan(engine: Engine, header: Header) -> Iterator[str]:
-    """The lines of ``--dry-run``: the launches where no host has a fault."""
+    """The lines of ``--dry-run``: the launches if no host has a fault."""
     known: list[Observation] = []
     total = 0.0
     while (decision := decide(header.cluster, header.limits, known)).launches:
@@ -424,7 +424,7 @@ def plan(engine: Engine, header: Header) -> Iterator[str]:
 
 
 def _healthy(launch: Launch) -> Observation:
-    """What a launch shows where all hosts are alike."""
+    """The observation of a launch if all hosts are equally good."""
     alone = launch.stage is Stage.ALONE
     reports = tuple(HostReport(host, Ending.FINISHED, "", 0) for host in launch.hosts)
     measures = (FORWARD, BACKWARD, BOTH) if len(launch.hosts) == 2 else (ALLREDUCE,)

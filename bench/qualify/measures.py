@@ -1,4 +1,4 @@
-"""What the ranks of a launch measure, each result checked; rates are bytes per second."""
+"""What a launch's ranks measure, with a check of each result; rates are in bytes per second."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
 Send = Callable[..., object]
-# The copy that measures memory: bytes in host memory and on a GPU, beyond caches, and how often.
+# Copies that measure memory: bytes in host memory and on a GPU (larger than caches), repetitions.
 _COPY_BYTES, _GPU_COPY_BYTES, _COPIES = 32 << 20, 128 << 20, 8
-# A repeat is the median of as many exchanges as take so long, at most so many.
+# A repeat is the median of the exchanges that fit into _REPEAT_S seconds, at most _MOST_TIMES.
 _REPEAT_S, _MOST_TIMES = 0.02, 200
 
 
 class Timed(NamedTuple):
-    """Seconds of each repeat, by the rank that took longest, and this rank's wrong elements.
+    """Seconds of each repeat on the slowest rank, and the number of this rank's wrong elements.
 
     ``best``: the shortest exchange of all repeats.
     """
@@ -48,10 +48,10 @@ class Timed(NamedTuple):
 
 
 def measure(task: Task, send: Send) -> None:
-    """Carry out a launch's task on this rank, and send the result; collective."""
+    """Run a launch's task on this rank, and send the result. All ranks call this together."""
     mpi = load_mpi()
     world = MpiWorld()
-    # A rank that is stopped or whose link is down shows here, or in the exchanges.
+    # A rank that is stopped or has no link hangs before this line, or in the exchanges.
     send("joined")
     request = TransportRequest(task.transport, task.seconds, {}, _best_gpus)
     transport = open_transports(world, request).transport
@@ -72,7 +72,7 @@ def measure(task: Task, send: Send) -> None:
 
 
 def software(library: str) -> Mapping[str, str]:
-    """What hosts of one cluster should have in common, as text."""
+    """Facts that the hosts of a cluster should have in common, as text."""
     from bench.run.environment import driver, topology_fingerprint
 
     known = {
@@ -99,9 +99,9 @@ def _best_gpus(k: int) -> list[str]:
 def _alone(
     world: World, transport: Transport, task: Task
 ) -> tuple[Mapping[str, Sequence[float]], int]:
-    """Memory and, with several ranks, an all-reduce inside the host, by the best of all times.
+    """The memory rate, and with several ranks the rate of an all-reduce inside the host.
 
-    All hosts are measured at once, and other work only makes them slower.
+    The best times count, because hosts are measured at once, and other work only slows them down.
     """
     rates = {MEMORY: [_memory(world, transport)]}
     if world.size == 1:
@@ -111,9 +111,9 @@ def _alone(
 
 
 def _memory(world: World, transport: Transport) -> float:
-    """The rate at which all ranks of this host copy memory at once: of their GPUs, if they have.
+    """The rate at which all ranks of this host copy memory at once: GPU memory if they have GPUs.
 
-    In host memory by CPU time, since other work on a core says nothing of the memory.
+    Host memory is timed by CPU time, so that other work on a core does not count.
     """
     own = transport.copy_rate(_GPU_COPY_BYTES, _COPIES) or _host_copy_rate(world)
     return sum(float(one) for one in world.gather(own))
@@ -135,7 +135,7 @@ def _host_copy_rate(world: World) -> float:
 def _pair(
     world: World, transport: Transport, task: Task
 ) -> tuple[Mapping[str, Sequence[float]], int]:
-    """Each rank of the first host exchanges with its like on the second: one way, back, both."""
+    """Each rank of the first host exchanges with one of the second: forward, backward, both."""
     half = world.size // 2
     forth = [(rank, half + rank) for rank in range(half)]
     back = [(b, a) for a, b in forth]
@@ -147,7 +147,7 @@ def _pair(
     ):
         how = pattern(quantity, task.nbytes)
         timed = _timed(world, transport, *exchange(how, pairs, world.size), task)
-        # Of both ways at once, the rate of each.
+        # For both directions at once, this is the rate of each direction.
         moved = how.messages * task.nbytes * len(pairs)
         rates[name] = [moved / seconds for seconds in timed.seconds]
         wrong += timed.wrong
@@ -157,13 +157,13 @@ def _pair(
 def _together(
     world: World, transport: Transport, task: Task
 ) -> tuple[Mapping[str, Sequence[float]], int]:
-    """An all-reduce over all ranks: bytes of the vector per second."""
+    """The rate of an all-reduce over all ranks: bytes of the vector per second."""
     timed = _all_reduce(world, transport, task)
     return {ALLREDUCE: [task.nbytes / seconds for seconds in timed.seconds]}, timed.wrong
 
 
 def _all_reduce(world: World, transport: Transport, task: Task) -> Timed:
-    """Time a ring over all ranks, whose steps each use every link that the ring has."""
+    """Time a ring over all ranks. Each of its steps uses every link of the ring."""
     schedule = catalogue.build("allreduce", "ring", world.size)
     return _timed(world, transport, schedule, catalogue.spec("allreduce"), task)
 
@@ -175,7 +175,7 @@ def _timed(
     spec: Collective,
     task: Task,
 ) -> Timed:
-    """Carry a schedule out, after once that does not count, and check what arrived last."""
+    """Run a schedule, after one iteration that is not counted, and check the last result."""
     dtype = np.dtype(np.float32 if spec.reduces else np.uint8)
     operation = op("sum") if spec.reduces else None
     elements = spec.size(world.size, task.nbytes, dtype.itemsize).elements

@@ -1,4 +1,4 @@
-"""The nouns of a qualification: a cluster, launches, what they show, and verdicts.
+"""The data types of a qualification: a cluster, launches, observations, and verdicts.
 
 Pure data without input or output. `decide` turns observations into the next launches and verdicts;
 an engine runs the launches, on a real cluster or in a simulation.
@@ -25,7 +25,7 @@ HARDWARE = frozenset({"cpu", "cores", "topology", "gpus"})
 
 
 class Stage(str, Enum):
-    """What a launch is for, in the order in which the stages run."""
+    """The purpose of a launch, in the order in which the stages run."""
 
     ALONE = "alone"
     PAIRS = "pairs"
@@ -45,7 +45,7 @@ class Ending(str, Enum):
 
 
 class State(str, Enum):
-    """What a verdict says of its subject."""
+    """The judgement in a verdict."""
 
     GOOD = "good"
     SLOW = "slow"
@@ -59,9 +59,9 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts to qualify, and what is known of them beforehand.
+    """The hosts to qualify, and their racks if known.
 
-    `racks` maps a host to the name of its rack; it is empty where the racks are not given.
+    `racks` maps a host to the name of its rack; it is empty if the racks are not given.
     """
 
     hosts: tuple[str, ...]
@@ -72,10 +72,11 @@ class Cluster:
 class Limits:
     """Thresholds and budgets of a qualification.
 
-    A subject is slow where its rate is below `slow` times the median of its like. `false_alarm` is
-    the probability, for a whole campaign, of a healthy host being called bad. `minimum` maps a
-    measure (`memory`, `forward`, `allreduce`, ...) to the least rate in bytes per second. Up to
-    `all_pairs` hosts every pair is measured, so that a single slow link is found.
+    A subject is slow if its rate is below `slow` times the median of comparable subjects.
+    `false_alarm` is the probability, for a whole campaign, that a healthy host is called bad.
+    `minimum` maps a measure (`memory`, `forward`, `allreduce`, ...) to the minimum rate in bytes
+    per second. With up to `all_pairs` hosts every pair is measured, so that a single slow link is
+    found.
     """
 
     slow: float = 0.95
@@ -88,7 +89,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: its hosts, in rank order, and what it is for.
+    """One launch: its hosts, in rank order, and its purpose.
 
     Launches of one batch have no host in common and may run at the same time. `number` counts
     launches over the whole campaign, `batch` the batches; both begin with 0.
@@ -102,9 +103,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class HostReport:
-    """How a launch ended on one host, and what it measured of that host alone.
+    """How a launch ended on one host, and what it measured on that host alone.
 
-    `detail` is the last line of the standard error, or what did not arrive; `status` the exit
+    `detail` is the last line of the standard error, or a text on what is missing; `status` the exit
     status; `wrong` the number of wrong elements in its results. `facts` are versions, clocks and
     links as text, and `rates` bytes per second by measure (`memory`, `allreduce`); both are filled
     in stage `alone` only, whose launches have one host each.
@@ -121,10 +122,10 @@ class HostReport:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one launch showed.
+    """The result of one launch.
 
     `rates` maps a measure to repeated rates in bytes per second: `forward`, `backward` and `both`
-    (of each direction) for a pair, `allreduce` for more hosts; it is empty where the launch did not
+    (of each direction) for a pair, `allreduce` for more hosts; it is empty if the launch did not
     finish. `seconds` is the launch's duration.
     """
 
@@ -136,14 +137,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one subject: a host, a link of two hosts, a rack's uplink, a group of hosts.
+    """The judgement of one subject: a host, a link of two hosts, a rack's uplink, or a group.
 
-    `kind` is "host", "link", "uplink" or "group"; `subject` has one host, the two hosts of a link,
+    `kind` is "host", "link", "uplink" or "group". `subject` has one host, the two hosts of a link,
     or all hosts of the rack or group. Every host has one verdict. Links, uplinks and groups have
-    one only where they are not good.
-    `ratio` is the rate over the median of its like, with an interval from `low` to `high`.
-    `launches` are the numbers of the launches that show it. `reason` is a clause such as
-    "seen in 5 pairs" or "hangs in stage pairs".
+    one only if they are not good. `ratio` is the rate over the median of comparable subjects, with
+    an interval from `low` to `high`. `launches` are the numbers of the launches that show it.
+    `reason` is a clause such as "seen in 5 pairs" or "hangs in stage pairs".
     """
 
     kind: str
@@ -158,9 +158,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Decision:
-    """The next batch of launches, empty at the end, and the verdicts as far as they are known.
+    """The next batch of launches, empty at the end, and the verdicts so far.
 
-    `purpose` says in a clause for people what the batch is for.
+    `purpose` is a clause for people on the purpose of the batch.
     """
 
     launches: tuple[Launch, ...]

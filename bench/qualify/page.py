@@ -1,4 +1,4 @@
-"""The page of a campaign: verdicts, the matrix of pairs with suspects marked, launches that failed.
+"""The page of a campaign: verdicts, the matrix of pairs with suspects marked, failed launches.
 
 Every text passes `reports.page.markup.text`.
 """
@@ -30,7 +30,7 @@ _MARK = "outline:2px solid #d55e00;outline-offset:-2px"
 def page(
     cluster: Cluster, verdicts: Sequence[Verdict], observations: Sequence[Observation]
 ) -> bytes:
-    """The page as UTF-8, without scripts."""
+    """The HTML page as UTF-8, without scripts."""
     columns = words.table(cluster, verdicts)
     rows = zip(*(cells for _, _, cells in columns), strict=True)
     parts = (
@@ -57,7 +57,7 @@ def pair_rates(observations: Sequence[Observation]) -> dict[tuple[str, str], flo
 def _matrix(
     cluster: Cluster, verdicts: Sequence[Verdict], observations: Sequence[Observation]
 ) -> str:
-    """Rows send to columns: the rate over the median of all pairs, darker for less."""
+    """A table of rates from row host to column host, over the median pair; darker is slower."""
     rates = pair_rates(observations)
     if not rates:
         return ""
@@ -102,7 +102,7 @@ def _cell(
 
 
 def _failed(observations: Sequence[Observation]) -> str:
-    """Launches of which a host did not finish, or returned wrong elements."""
+    """A table of launches in which a host did not finish, or returned wrong elements."""
     rows = [
         (
             str(one.launch.number),

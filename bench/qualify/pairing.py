@@ -1,4 +1,4 @@
-"""Rounds of disjoint pairs. Pure."""
+"""Rounds of disjoint pairs. No input or output."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Pair = tuple[int, int]
 
 
 def rounds(nhosts: int) -> int:
-    """How many rounds of disjoint pairs have every pair of hosts once."""
+    """The number of rounds of disjoint pairs in which every pair of hosts occurs once."""
     return max(0, nhosts - 1 + nhosts % 2)
 
 
 def round_of_pairs(nhosts: int, number: int, seed: int) -> list[Pair]:
     """Round `number` of a one-factorisation of the complete graph over hosts in a random order.
 
-    The circle method: one place stays, all others turn by one a round. With an odd number of hosts
-    one of them has no partner in each round.
+    The circle method: one place stays, all others move on by one in each round. With an odd number
+    of hosts, one of them has no partner in each round.
     """
     places = nhosts + nhosts % 2
     if places < 2:
@@ -33,7 +33,7 @@ def round_of_pairs(nhosts: int, number: int, seed: int) -> list[Pair]:
 
 
 def matching(pairs: Iterable[Pair], used: Set[int] = frozenset()) -> Iterator[Pair]:
-    """Those of the pairs, in their order, that share no host with an earlier one or with `used`."""
+    """The pairs, in order, that share no host with an earlier pair or with `used`."""
     taken = set(used)
     for a, b in pairs:
         if a != b and a not in taken and b not in taken:

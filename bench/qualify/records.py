@@ -1,4 +1,4 @@
-"""A campaign's rates as records, which ``reports`` reads as those of any benchmark. Pure."""
+"""A campaign's rates as records, which ``reports`` reads like those of any benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collectives.schedule import catalogue
 from reports.readers.codec import to_jsonl
 from reports.records.measurement import Measurement, Run
 
-# Of each measure: what `bench.pt2pt` calls the test, and the directions that move at once.
+# For each measure: the name of the test in `bench.pt2pt`, and the number of directions at once.
 _TESTS = {
     FORWARD: ("bandwidth", 1),
     BACKWARD: ("bandwidth", 1),
@@ -60,5 +60,5 @@ def _rows(header: Header, one: Observation) -> Iterator[Measurement]:
 
 
 def _bus_factor(measure: str, ranks: int) -> float:
-    """The bus bandwidth over the algorithm's; between pairs a vector passes its link once."""
+    """Bus bandwidth over algorithm bandwidth; 1 for pairs, where data crosses one link once."""
     return catalogue.spec("allreduce").bus_factor(ranks) if measure == ALLREDUCE else 1.0

@@ -1,4 +1,4 @@
-"""A simulated cluster with faults: launches in, observations out, for the same decisions. Pure."""
+"""A simulated cluster with faults, which turns launches into observations. No input or output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bench.qualify.model import (
 )
 from bench.qualify.together import predicted
 
-#: Draws logs of measured over true rates, of any shape, from a random generator.
+#: Draws log(measured rate / true rate), in any shape, from a random generator.
 Noise = Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]]
 #: Bytes per second of a healthy port, and of a healthy host's memory.
 PORT, COPY = 1e10, 1e11
@@ -43,18 +43,18 @@ _ENDINGS = {
 
 
 def no_noise(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Every rate is measured as it is."""
+    """Noise of 0: every rate is measured exactly."""
     del random
     return np.zeros(shape)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something bad: `kind` as in verdicts, the hosts, the state, and its rate over a good one.
+    """A fault: `kind` as in verdicts, the hosts, the state, and the rate relative to a good one.
 
-    `out` and `into` say which directions of a host's port are slow. A fault of state hangs,
-    crashes or wrong shows in all launches with other hosts from batch `since` on. One of kind
-    "group" slows launches of more than two hosts that have all of its hosts.
+    `out` and `into`: True if that direction of a host's port is slow. Faults with state hangs,
+    crashes or wrong show in all launches with other hosts from batch `since` on. A fault of kind
+    "group" slows launches of more than two hosts that include all of its hosts.
     """
 
     kind: str
@@ -68,12 +68,11 @@ class Fault:
 
 @dataclass
 class SimulatedCluster:
-    """Hosts with faults, noise of launches and of hosts, and racks whose uplinks are shared.
+    """Hosts with faults, noise of launches and hosts, and racks with shared uplinks.
 
-    `racks` are the true ones, whether the decisions are told of them or not. An uplink carries
-    `uplink` times the rates of the rack's ports. `spread` is the standard deviation of healthy
-    hosts' rates. Noise belongs to a launch's number, so that a launch shows the same whenever it
-    runs.
+    `racks` are the true ones, even if the decisions do not know them. An uplink carries `uplink`
+    times the rates of the rack's ports. `spread` is the standard deviation of healthy hosts' rates.
+    Noise depends on a launch's number, so that a launch has the same result whenever it runs.
     """
 
     hosts: Sequence[str]
@@ -120,7 +119,7 @@ class SimulatedCluster:
             self.failing[host] = fault
 
     def observe(self, launches: Iterable[Launch]) -> list[Observation]:
-        """What these launches show, which run at the same time."""
+        """The observations of these launches, which run at the same time."""
         batch = list(launches)
         sharing: Counter[str] = Counter()
         for launch in batch:
@@ -163,7 +162,7 @@ class SimulatedCluster:
         )
 
     def _between(self, a: str, b: str, sharing: Mapping[str, int]) -> float:
-        """The rate of what lies between two hosts' ports."""
+        """The rate of the network between two hosts' ports."""
         rate = self.links.get(frozenset((a, b)), np.inf)
         racks = {self.racks.get(a, ""), self.racks.get(b, "")}
         if len(racks) > 1:
@@ -171,7 +170,7 @@ class SimulatedCluster:
         return float(rate)
 
     def _failure(self, launch: Launch) -> tuple[HostReport, ...] | None:
-        """How a launch ends that fails; None for one that finishes."""
+        """The reports of a launch that fails; None for one that finishes."""
         bad = {
             h: self.failing[h]
             for h in launch.hosts
@@ -187,7 +186,7 @@ class SimulatedCluster:
             bad = {launch.hosts[0]: pair}
         states = {fault.state for fault in bad.values()}
         if State.HANGS in states and State.UNREACHABLE not in states:
-            # Who waits for whom cannot be seen: all of them hang.
+            # A hang of one host is not visible from outside: all hosts of the launch hang.
             return tuple(HostReport(h, Ending.HUNG) for h in launch.hosts)
         return tuple(
             HostReport(h, _ENDINGS[bad[h].state], "Killed", 137)
@@ -197,7 +196,7 @@ class SimulatedCluster:
         )
 
     def _wrong(self, launch: Launch) -> int:
-        """How many elements are wrong, seen by all hosts of the launch."""
+        """The number of wrong elements, which all hosts of the launch report."""
         if not self.failing and not self.failing_links:
             return 0
         faults = [self.failing.get(h) for h in launch.hosts]
@@ -221,7 +220,7 @@ class Campaign:
     decision: Decision
 
     def batches(self) -> int:
-        """How many batches there were."""
+        """The number of batches."""
         return 1 + max((o.launch.batch for o in self.observations), default=-1)
 
 
@@ -231,7 +230,7 @@ def run_campaign(
     simulated: SimulatedCluster,
     observations: Sequence[Observation] = (),
 ) -> Campaign:
-    """Carry out a campaign on a simulated cluster, from the observations of complete batches on."""
+    """Run a simulated campaign to its end, from the observations of complete batches on."""
     known = list(observations)
     while True:
         decision = plan(cluster, limits, known)

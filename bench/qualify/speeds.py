@@ -1,14 +1,14 @@
-"""Which hosts, links and uplinks are slow, and of which it is not known yet. Pure.
+"""Finds hosts, links and uplinks that are slow, and those that may be. No input or output.
 
-A flow is as fast as the slowest of its sender, its receiver and what lies between them, so one fast
-flow says well of both hosts, and a slow one ill of a host only if its partner is fast with others.
-Every flow is compared with a cut: it is fast or slow. What a healthy host's flows look like is
-counted among the flows between hosts that look healthy, so no law of the noise is assumed, and one
-wild value counts no more than any slow one. Each host, and each of its directions, has a sequential
-likelihood-ratio test (Wald 1945) of "slow as often as healthy hosts" against "slow nearly always".
-The likelihood ratio of a healthy host is a martingale, which ever exceeds x with a probability of
-at most 1 / x (Ville 1939). The bound is therefore as many tests as there are, over the probability
-of a false alarm in the whole campaign, whatever the number of looks.
+A flow is as fast as the slowest of its sender, its receiver and the network between them. So a fast
+flow clears both hosts, but a slow flow counts against a host only if its partner is fast with
+others. Every flow is compared with a cut, and is then fast or slow. How often flows of healthy
+hosts are slow is counted among hosts that look healthy. So no distribution of the noise is assumed,
+and one outlier counts no more than any slow flow. Each host, and each of its directions, has a
+sequential likelihood-ratio test (Wald 1945) of "slow as often as healthy hosts" against "slow
+nearly always". The likelihood ratio of a healthy host is a martingale: the probability that it ever
+exceeds x is at most 1 / x (Ville 1939). The bound is therefore the number of tests over the
+probability of a false alarm in the whole campaign, however often the test is evaluated.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from busbar.statistics import interval
 
 #: A slow subject is missed at most this often, if its ratio is the square of the limit or below.
 MISSED = 0.05
-#: Nothing is called slow on fewer launches, nor a host with fewer partners than one less.
+#: Fewest launches, and fewest partners of a host plus one, on which a subject is called slow.
 LEAST = 3
-#: How many other suspects a suspect is paired with, for racks that are not given.
+#: Number of other suspects that a suspect is paired with, if racks are not given.
 MATES = 4
-#: An uplink that so many batches do not show to be slow is not called slow.
+#: An uplink that is not shown to be slow in this many batches is not called slow.
 MOST_BATCHES = 12
-# Chances of a slow flow of a healthy host, and of a fast one of a slow host, are at least these,
-# however many were counted: what happens less often need not have been seen yet.
+# Lower limits for the probabilities that a healthy host has a slow flow, and a slow host a fast
+# one: rarer events may not have been observed yet.
 _LEAST_SLOW, _LEAST_FAST = 1e-3, 0.02
 _MOST_FAST = 0.3
-# Where healthy flows are slow more often than this, a slow one says nothing.
+# If healthy flows are slow more often than this, a slow flow has no meaning.
 _MOST_SLOW = 0.4
 # A second level of rates: a share of at least the second, faster by at least the first.
 _LEVEL, _SHARE = log(1.15), 0.15
-# A group looks cut off if more than so many of its flows to others are slow.
+# A group looks cut off if more than this fraction of its flows to others are slow.
 _CUT_OFF = 0.7
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A subject's rate over that of its like, the launches that show it, and how many partners.
+    """A subject's rate over that of comparable ones, the launches that show it, and its partners.
 
-    `low` and `high` hold the median ratio in 95 % of cases with six flows or more, and are the
-    least and the greatest ratio of fewer. `channels` has the slow ones of a host. `rate` is the
-    best one in bytes per second, and `threshold` what it is below, for hosts below a threshold.
+    `low` and `high` contain the median ratio in 95 % of cases if there are six flows or more; with
+    fewer they are the smallest and the largest ratio. `channels` has the slow channels of a host.
+    For hosts below a threshold, `rate` is the best rate in bytes per second.
     """
 
     ratio: float
@@ -66,16 +66,16 @@ class Slow:
 
 @dataclass
 class Speeds:
-    """What the pairs' rates say.
+    """Results from the rates of pairs.
 
-    `hosts`, `links` and `uplinks` have what is slow, `unsure` hosts that are neither cleared nor
-    slow, and `suspects` pairs of which the same holds. `groups` are sets of hosts that are fast
-    among themselves and slow with nearly all others, and whose uplink is not known to be slow yet.
-    `behind` maps hosts to all those behind the same uplink, where it looks slow. `apart` has sets
-    of hosts of which a pair is to be measured before they are called slow: hosts behind one slow
-    uplink are slow with everybody but each other. `cleared` marks hosts that are fast, and `fast`
-    has pairs of them, one a row. `best` is each host's rate over that of its like, in the best pair
-    of its worst channel. `cut` is the ratio below which a flow is slow.
+    `hosts`, `links` and `uplinks` are slow. `unsure` hosts are neither cleared nor slow, and
+    neither are the pairs in `suspects`. `groups` are sets of hosts that are fast among themselves
+    and slow with nearly all others, and whose uplink is not known to be slow yet. `behind` maps a
+    host to all hosts behind the same uplink, if that looks slow. `apart` has pairs of sets of
+    hosts; one host of each is to be paired before they are called slow, because hosts behind one
+    slow uplink are slow with all hosts but each other. `cleared` marks hosts that are fast, and
+    `fast` has pairs of them, one in each row. `best` is each host's ratio in the best pair of its
+    worst channel. `cut` is the ratio below which a flow is slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Test:
-    """Sequential test of one channel class: the cut, and what one slow or fast flow says."""
+    """Sequential test for a kind of channel: the cut, and the scores of a slow and a fast flow."""
 
     cut: float
     slow: float
@@ -102,14 +102,14 @@ class Test:
 
     @property
     def needed(self) -> int:
-        """How many fast flows without a slow one clear a subject."""
+        """The number of fast flows, without a slow one, that clear a subject."""
         return int(np.ceil(log(MISSED) / self.fast - 1e-9))
 
 
 def usual(values: Floats) -> float:
-    """The median rate, of the faster ones where there are two levels of rates.
+    """The median rate. If rates have two levels, the median of the faster level.
 
-    Pairs across racks may all be slower than pairs inside, and more numerous.
+    Pairs across racks may all be slower than pairs inside a rack, and more numerous.
     """
     middle = float(np.median(values))
     for _ in range(4):
@@ -121,10 +121,10 @@ def usual(values: Floats) -> float:
 
 
 def sequential_test(healthy: Floats, slow: float) -> Test:
-    """The test that the flows of healthy hosts give; `slow` is the limit of the ratio.
+    """The test computed from flows of healthy hosts; `slow` is the limit of the ratio.
 
-    The cut lies at the limit, or below it where one in twenty healthy flows would be slow. Of fewer
-    than twenty flows more have to be slow for that.
+    The cut is the limit, or lower if otherwise more than one in twenty healthy flows would be slow.
+    With fewer than twenty flows, it is lower only if more of them are slow.
     """
     cut = log(slow)
     if len(healthy) >= 20 or np.sum(healthy < cut) > _MOST_SLOW * len(healthy):
@@ -141,7 +141,7 @@ def sequential_test(healthy: Floats, slow: float) -> Test:
 
 
 class _Ends:
-    """The two ends of every flow, a row each: a host on a channel, and its partner."""
+    """The two ends of every flow, with a row for each: a host on a channel, and its partner."""
 
     def __init__(self, flows: Flows, informs: tuple[Bools, Bools]):
         receiving = np.where(flows.channel == DUPLEX, DUPLEX, IN)
@@ -154,16 +154,16 @@ class _Ends:
 
 
 def _counted(shape: tuple[int, int], host: Ints, channel: Ints) -> Ints:
-    """How many rows each host has on each channel."""
+    """The number of rows of each host on each channel."""
     flat = np.bincount(host * shape[1] + channel, minlength=shape[0] * shape[1])
     return flat.reshape(shape).astype(np.int64)
 
 
 class Judge:
-    """All that is derived from the flows of a campaign on the way to verdicts.
+    """Values computed from the flows of a campaign on the way to verdicts.
 
-    `kinds` numbers the kind of each host, and `left_out` marks hosts that fail or return wrong
-    elements, of which nothing is said here.
+    `kinds` has the number of each host's kind. `left_out` has hosts that fail or return wrong
+    elements, which are not judged here.
     """
 
     def __init__(self, evidence: Evidence, kinds: Ints, left_out: frozenset[int]):
@@ -189,10 +189,10 @@ class Judge:
         return crosses
 
     def _ratios(self) -> tuple[Floats, tuple[Bools, Bools]]:
-        """Log of each flow's rate over that of its like; whether it informs of source and target.
+        """Log of each flow's rate over similar flows; whether it counts for its source and target.
 
-        Alike are flows between hosts of the same two kinds, both inside a rack or both across. A
-        flow to a host of a slower kind says nothing of its partner.
+        Similar flows are between hosts of the same two kinds, both inside a rack or both across
+        racks. A flow to a host of a slower kind does not count for its partner.
         """
         flows, kinds = self.flows, self.kinds
         a, b = kinds[flows.source], kinds[flows.target]
@@ -203,7 +203,7 @@ class Judge:
         level = np.zeros(len(classes))
         for n in range(len(classes)):
             like = member == n
-            # Suspects are measured more often than others after the rounds.
+            # Only rounds count: after them, mostly suspects are measured.
             rounds = like & flows.in_round
             level[n] = usual(flows.rate[rounds if rounds.any() else like])
         own = dict(zip(classes.tolist(), level.tolist(), strict=True))
@@ -219,7 +219,7 @@ class Judge:
     # ------------------------------------------------------------------ tests
 
     def calibrate(self, healthy: Bools) -> None:
-        """Take the tests from the flows between healthy hosts, and say which flows are slow."""
+        """Compute the tests from flows between healthy hosts, and mark the flows that are slow."""
         flows = self.flows
         good = healthy[flows.source] & healthy[flows.target] & ~self.explained & ~self._repeated()
         self.tests = tuple(
@@ -233,7 +233,7 @@ class Judge:
         self.is_slow = self.ratio < cuts[flows.channel]
 
     def _repeated(self) -> Bools:
-        """Flows of pairs that are slow in several launches, and in most: not by chance."""
+        """Flows of pairs that are slow in several launches and in most, so not by chance."""
         _, member, times = np.unique(self.pair, return_inverse=True, return_counts=True)
         slow = np.bincount(member, weights=self.is_slow)
         # A launch has up to three flows, of which a fault in one direction slows two.
@@ -241,9 +241,9 @@ class Judge:
         return repeated[member]
 
     def remove_batch_levels(self, healthy: Bools) -> None:
-        """Take each batch's own level off its ratios, where it is above the scatter of a median.
+        """Subtract each batch's median from its ratios, if it exceeds the error of a median.
 
-        A machine that is slower for a while slows all launches of a batch.
+        If a machine is slower for a while, all launches of a batch are slow.
         """
         flows = self.flows
         good = healthy[flows.source] & healthy[flows.target] & ~self.explained
@@ -262,10 +262,11 @@ class Judge:
         self.is_slow = ratio < log(self.evidence.limits.slow)
 
     def looks_healthy(self) -> Bools:
-        """Hosts that are fast at least as often as not, on every channel.
+        """True for hosts with at least as many fast flows as slow ones, on every channel.
 
-        Messages that go both ways at once may have two levels of their own, by how an MPI takes
-        turns. Where most hosts are fast in each direction alone and not in both, the two decide.
+        Rates of messages both ways at once may have two levels, because of how an MPI alternates.
+        If most hosts are fast in each direction alone but not in both at once, only the single
+        directions count.
         """
         fast, slow = self._tallies()
         known = (fast + slow > 0).any(axis=1) & ~self.out
@@ -275,19 +276,19 @@ class Judge:
         return every if 2 * every.sum() >= one_way.sum() else one_way
 
     def usable(self) -> Bools:
-        """Ends of flows that say something of their host: no uplink explains them."""
+        """True for ends of flows that count for their host: no uplink explains their rate."""
         ends = self.ends
         usable: Bools = ~self.explained[ends.flow] & ends.informs & ~self.out[ends.partner]
         return usable
 
     def best(self, values: Floats) -> Floats:
-        """The greatest of the flows' values for each host and channel; -inf without flows."""
+        """The largest of the flows' values for each host and channel; -inf without flows."""
         best = np.full((self.nhosts, 3), -np.inf)
         np.maximum.at(best, (self.ends.host, self.ends.channel), values[self.ends.flow])
         return best
 
     def _tallies(self) -> tuple[Ints, Ints]:
-        """Fast and slow flows of each host and channel, without what an uplink explains."""
+        """Fast and slow flows of each host and channel, without those that an uplink explains."""
         ends, shape, usable = self.ends, (self.nhosts, 3), self.usable()
         slow = usable & self.is_slow[ends.flow]
         fast = usable & ~self.is_slow[ends.flow]
@@ -297,9 +298,9 @@ class Judge:
         )
 
     def score_hosts(self) -> tuple[Floats, Bools]:
-        """Log likelihood ratio of slow over healthy of each host and channel; rows that count.
+        """Log likelihood ratio of slow over healthy by host and channel; the slow rows that count.
 
-        A slow flow counts if the partner is fast with others, more often than it is slow.
+        A slow flow counts if its partner is fast with others, more often than it is slow.
         """
         ends = self.ends
         fast, slow = self._tallies()
@@ -319,7 +320,7 @@ class Judge:
     def explain(self) -> list[frozenset[int]]:
         """Find groups of hosts that look cut off, and mark the flows that this explains.
 
-        The groups are racks, if racks are given. Returns them, the most suspicious first.
+        The groups are racks if racks are given. Returns them, the most suspicious first.
         """
         self.explained = np.zeros(len(self.ratio), dtype=bool)
         groups, result = self._candidates(), []
@@ -353,11 +354,11 @@ class Judge:
             tally[min(a, b), max(a, b)][int(self.is_slow[row])] += 1
         fast = [pair for pair, (well, ill) in tally.items() if well >= 2 and well > 2 * ill]
         groups = [self._extended(group) for group in components(fast)]
-        # Of most hosts nothing is wrong: it is the few others that are slow with them.
+        # A group of more than half of the hosts is not bad: the few others are.
         return [group for group in groups if 2 * len(group) <= self.nhosts - int(self.out.sum())]
 
     def _extended(self, group: frozenset[int]) -> frozenset[int]:
-        """The group with those hosts that are fast in rounds with some of it and nobody else."""
+        """The group, plus hosts that are fast with some of it in rounds and with no other host."""
         inside = np.zeros(self.nhosts, dtype=bool)
         inside[list(group)] = True
         ends = self.ends
@@ -369,9 +370,9 @@ class Judge:
         return group | frozenset(near.tolist())
 
     def _share_cut_off(self, group: frozenset[int]) -> float:
-        """The share of slow flows between a group and others, on the channel where most are.
+        """The fraction of slow flows between a group and others, on the channel with most.
 
-        Of rounds only: an uplink may be slow only while many hosts use it.
+        Only rounds count, because an uplink may be slow only while many hosts use it.
         """
         shares = [
             float(self.is_slow[rows].mean())
@@ -384,7 +385,7 @@ class Judge:
         return max(shares, default=0.0)
 
     def crossing(self, group: frozenset[int]) -> tuple[Bools, Bools, Bools]:
-        """The flows out of a group of hosts, into it, and both ways at once."""
+        """The flows out of a group of hosts, into it, and in both directions at once."""
         inside = np.zeros(self.nhosts, dtype=bool)
         inside[list(group)] = True
         flows = self.flows
@@ -397,10 +398,10 @@ class Judge:
     def score_uplink(
         self, group: frozenset[int], apart: Bools
     ) -> tuple[float, int, list[tuple[float, int]], Ints]:
-        """The highest score of a group's channels, the channel, each batch's ratio, launches.
+        """The highest score of a group's channels, with its channel, batch ratios and launches.
 
-        Flows of a batch share the uplink, so a batch counts once, with its median flow, and only if
-        half of the hosts use the uplink at least. `apart` marks flows that another uplink explains.
+        Flows of a batch share the uplink. So a batch counts once, with its median flow, and only
+        with half as many flows as hosts or more. `apart` marks flows that another uplink explains.
         """
         best: tuple[float, int, list[tuple[float, int]], Ints] = (
             -np.inf,
@@ -425,7 +426,7 @@ class Judge:
 
 
 def components(edges: Iterable[Pair]) -> list[frozenset[int]]:
-    """The connected sets of a graph, of two hosts at least."""
+    """The connected components of a graph, with at least two hosts each."""
     near: dict[int, set[int]] = defaultdict(set)
     for a, b in edges:
         near[a].add(b)
@@ -445,7 +446,7 @@ def components(edges: Iterable[Pair]) -> list[frozenset[int]]:
 
 
 def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Speeds:
-    """What the rates of all pairs say; see `Judge` for the arguments."""
+    """Judge the speed of hosts, links and uplinks by the rates of all pairs (see `Judge`)."""
     result = Speeds()
     if not len(evidence.flows.source):
         result.unsure = {h: None for h in range(len(evidence.hosts)) if h not in left_out}
@@ -466,7 +467,7 @@ def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Sp
 
 
 def bound(judge: Judge) -> float:
-    """The score at which a subject is called slow: the tests of the campaign over the false alarm.
+    """The score at which a subject is called slow: log(number of tests / false-alarm probability).
 
     Each host and each launch of a pair has three channels, and so has each rack, of which there are
     fewer than hosts.
@@ -476,7 +477,7 @@ def bound(judge: Judge) -> float:
 
 
 def _uplinks(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result: Speeds) -> None:
-    """Sort the groups that look cut off into those whose uplink is slow and those to be tested."""
+    """Sort groups that look cut off into those with a slow uplink and those to be tested."""
     apart = np.zeros(len(judge.ratio), dtype=bool)
     for group in groups:
         result.behind.update(dict.fromkeys(group, group))
@@ -491,7 +492,7 @@ def _uplinks(judge: Judge, groups: Sequence[frozenset[int]], limit: float, resul
 
 
 def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result: Speeds) -> None:
-    """Sort the hosts that are not cleared into slow ones and unsure ones."""
+    """Sort the hosts that are not cleared into slow and unsure ones."""
     ends = judge.ends
     score, counts = judge.score_hosts()
     present = np.bincount(judge.flows.channel, minlength=3)[[OUT, OUT, DUPLEX]] > 0
@@ -524,7 +525,7 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
 
 
 def _thresholds(judge: Judge, result: Speeds) -> None:
-    """Find hosts that are below a threshold in their best pair."""
+    """Find hosts that are below a threshold even in their best pair."""
     minimum, ends = judge.evidence.limits.minimum, judge.ends
     one_way = max(minimum.get(FORWARD, 0.0), minimum.get(BACKWARD, 0.0))
     least = np.array([one_way, one_way, minimum.get(BOTH, 0.0)])
@@ -547,9 +548,9 @@ def _thresholds(judge: Judge, result: Speeds) -> None:
 
 
 def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: float) -> Slow | None:
-    """The slowest channel of a host, and which ones are slow, if one is slow for certain.
+    """The slowest channel of a host, and its slow channels if one is slow for certain.
 
-    None without any slow flow.
+    None if no slow flow counts.
     """
     ends, worst, certain = judge.ends, None, False
     slow_channels = []
@@ -576,7 +577,7 @@ def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: fl
 def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> None:
     """Find slow hosts and groups that have not been paired with one another yet.
 
-    A slow host is to be paired with a few others, and with each group.
+    A slow host is to be paired with a few other slow hosts, and with each group.
     """
     slow = sorted(result.hosts)
     had: dict[int, set[int]] = {host: set() for host in slow}
@@ -599,10 +600,10 @@ def _apart(judge: Judge, groups: Sequence[frozenset[int]], result: Speeds) -> No
 
 
 def _links(judge: Judge, limit: float, result: Speeds) -> None:
-    """Sort pairs that are slow although both hosts are fast with others.
+    """Find pairs that are slow although both hosts are fast with others.
 
-    Of launches in rounds, and where every pair is measured of each pair's first launch, which may
-    have been for a suspect. Other pairs beside suspects are for comparison: they would never end.
+    Only rounds count, and if every pair is measured also each pair's first launch, which may be for
+    a suspect. Judging other pairs launched with suspects would lead to ever more launches.
     """
     flows, nflows = judge.flows, len(judge.flows.source)
     _, counts = judge.score_hosts()
@@ -622,7 +623,7 @@ def _links(judge: Judge, limit: float, result: Speeds) -> None:
 
 
 def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) -> None:
-    """Judge one pair by its flows."""
+    """Judge one pair by its flows: slow, suspect or good."""
     flows = judge.flows
     ways = flows.channel[rows] * judge.nhosts + flows.source[rows]
     ways[flows.channel[rows] == DUPLEX] = -1
@@ -646,7 +647,7 @@ def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) ->
 def summarize(
     ratios: Sequence[float] | Floats, launches: Ints, partners: int, channels: tuple[int, ...]
 ) -> Slow:
-    """The median of log ratios as a ratio, with its interval."""
+    """The median of log ratios as a ratio, with an interval for it (see `Slow`)."""
     values = np.exp(np.asarray(ratios, dtype=float))
     if not len(values):
         return Slow(1.0, 1.0, 1.0, (), 0, channels)

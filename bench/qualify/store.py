@@ -1,4 +1,4 @@
-"""The run directory of a campaign: what was asked for, and every observation."""
+"""The run directory of a campaign: its settings, and every observation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from busbar.errors import StoreError, Unsupported
 from busbar.files import Claim, GrowingFile, check, read, write
 
 FORMAT, VERSION = "busbar-qualify", 1
-# Observations are no records: `reports` takes all files `.jsonl` of a folder for such.
+# The ending is not `.jsonl`, because `reports` reads such files as records.
 FILE, RESULT, RECORDS = "campaign.ndjson", "verdicts.json", "records.jsonl"
 _MOST_BYTES = 1 << 31
 
@@ -23,8 +23,8 @@ _MOST_BYTES = 1 << 31
 class Settings(Struct, frozen=True, kw_only=True):
     """How launches are run, the same for a whole campaign.
 
-    ``launcher``: its kind; ``ranks`` a host, 0 for two alone and one otherwise; ``nbytes`` a
-    vector; ``repeats`` of each measure; ``deadline`` in seconds of a launch on two hosts.
+    ``launcher``: its kind. ``ranks``: on each host; 0: two on a host alone, else one. ``nbytes``:
+    of a vector. ``repeats``: rates of each measure. ``deadline``: seconds of a launch on two hosts.
     """
 
     launcher: str
@@ -36,7 +36,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """The first line of the file: ``started`` in UTC."""
+    """The first line of the file. ``started`` is in UTC."""
 
     format: str
     version: int
@@ -47,14 +47,14 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every other line: an observation; of a launch on one host what that host reported."""
+    """Every other line: an observation, and for a launch on one host that host's identity."""
 
     observation: Observation
     identity: Identity | None = None
 
 
 class Campaign(Struct, frozen=True):
-    """What a run directory holds."""
+    """The content of a run directory."""
 
     header: Header
     entries: tuple[Entry, ...] = ()
@@ -66,7 +66,7 @@ class Campaign(Struct, frozen=True):
 
     @property
     def identities(self) -> Mapping[str, Identity]:
-        """What the hosts reported, by host."""
+        """The identity that each host reported."""
         return {
             entry.observation.launch.hosts[0]: entry.identity
             for entry in self.entries
@@ -75,9 +75,9 @@ class Campaign(Struct, frozen=True):
 
 
 def load(folder: Path) -> Campaign:
-    """The campaign of a run directory. Raises Unsupported for what is none.
+    """The campaign of a run directory. Raises Unsupported if it is not a valid one.
 
-    A last line that was cut off is left out: its launch is run again.
+    A last line that was cut off is left out, and its launch is run again.
     """
     path = folder / FILE
     data = read(path, _MOST_BYTES)
@@ -99,7 +99,7 @@ def load(folder: Path) -> Campaign:
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What a campaign found, as other programs read it: the file `RESULT` of the run directory.
+    """The verdicts of a campaign, for other programs: the file `RESULT` of the run directory.
 
     ``sentence`` is the last line of the table.
     """
@@ -113,7 +113,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence[Verdict]) -> None:
-    """Write the verdicts of a campaign that is over. Raises StoreError."""
+    """Write the verdicts of a finished campaign. Raises StoreError."""
     result = Result(
         format=f"{FORMAT}-verdicts",
         version=VERSION,
@@ -127,7 +127,7 @@ def write_result(folder: Path, header: Header, sentence: str, verdicts: Sequence
 
 
 class Store:
-    """Keeps a campaign on disk; no other process writes it meanwhile. Raises StoreError."""
+    """Writes a campaign to disk, and keeps other processes from writing it. Raises StoreError."""
 
     def __init__(self, folder: Path, campaign: Campaign) -> None:
         self._path = folder / FILE
@@ -143,7 +143,7 @@ class Store:
             self._grow(b"")
 
     def add(self, observation: Observation, identity: Identity | None) -> None:
-        """Have an observation on disk."""
+        """Write an observation to disk."""
         line = _encoded(Entry(observation=observation, identity=identity))
         self._kept.append(line)
         self._grow(line)
@@ -155,7 +155,7 @@ class Store:
             raise StoreError(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
-        """Let another process write."""
+        """Close the file, so that another process may write it."""
         self._file.close()
         self._claim.release()
 

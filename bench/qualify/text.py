@@ -1,6 +1,6 @@
-"""Verdicts as people and schedulers read them. Pure.
+"""Verdicts as text for people and for schedulers. No input or output.
 
-Names of hosts come from files and reasons from other machines' output: each format quotes them.
+Host names come from files, and reasons from other machines' output, so each format quotes them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from busbar.tables import Column
 from busbar.terminal import make_printable
 
 HOST, LINK, UPLINK, GROUP = "host", "link", "uplink", "group"
-#: States that say nothing against their subject.
+#: States in which a subject does not count as bad.
 NOT_BAD = (State.GOOD, State.CANNOT_TELL)
-# What the sentence says of a host in each state, and how many subjects it names.
+# The sentence's words for each state; below, the most subjects it names, and launches in a table.
 _CLAUSES: Mapping[State, str] = {
     State.SLOW: "is slow",
     State.UNREACHABLE: "cannot be reached",
@@ -71,7 +71,7 @@ def clause(verdict: Verdict, cluster: Cluster) -> str:
 
 
 def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
-    """The whole answer: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``."""
+    """The result in a sentence: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``."""
     count, total = len(good_hosts(cluster, verdicts)), len(cluster.hosts)
     head = f"all {total} hosts are good" if count == total else f"{count} of {total} hosts are good"
     against = [one for kind in (HOST, LINK, UPLINK, GROUP) for one in bad(verdicts, kind)]
@@ -82,7 +82,7 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
 
 
 def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
-    """A row for every subject that is not good, and one for the good hosts."""
+    """The columns of a table: a row for each subject that is not good, one for good hosts."""
     rows = [
         (
             subject(one, cluster),
@@ -107,7 +107,7 @@ def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
 
 
 def launches(verdict: Verdict) -> str:
-    """The numbers of the launches that show a verdict, the first few."""
+    """The numbers of the first few launches that show a verdict."""
     shown = " ".join(map(str, verdict.launches[:_LAUNCHES]))
     return f"{shown} …" if len(verdict.launches) > _LAUNCHES else shown
 
@@ -120,7 +120,7 @@ def why(verdict: Verdict) -> str:
 
 
 def hostfile(hosts: Sequence[str]) -> str:
-    """A host a line, as MPI's launchers and ``srun --exclude`` read them."""
+    """A line for each host, as MPI's launchers and ``srun --exclude`` read them."""
     return "".join(f"{host}\n" for host in hosts)
 
 

@@ -1,7 +1,8 @@
-"""All good hosts together against what their pairs predict; where they fall short, which set. Pure.
+"""All good hosts together, compared with a prediction from pairs. No input or output.
 
-A set that falls short is halved, and both halves run at once, several times in turns. A half is
-compared with the best set so far, so that what all-reduces lose everywhere accuses nobody.
+A set of hosts that falls short is halved, and both halves run at once, several times in turns. A
+half is compared with the best set so far. So a loss that all all-reduces have does not count
+against any set.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from statistics import median
 from bench.qualify.evidence import Evidence
 from bench.qualify.model import ALLREDUCE, Ending, Observation
 
-#: A set falls short below this share of what is predicted, and of the best set's share.
+#: A set falls short below this share of the prediction, and a half below this share of the best.
 SHORT = 0.8
-#: How often a set is launched before it is said to fall short.
+#: Launches of a set before it is judged.
 REPEATS = 3
-#: Sets of fewer hosts are not halved: pairs have been measured.
+#: Sets of fewer hosts are not halved, because pairs have been measured.
 _LEAST = 6
 Group = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ShortSet:
-    """A set of hosts that falls short: its share of the prediction, over the best set's share."""
+    """A set of hosts that falls short. `ratio`: its share of the prediction over the best set's."""
 
     hosts: Group
     ratio: float
@@ -36,7 +37,7 @@ class ShortSet:
 
 @dataclass
 class Together:
-    """Sets to launch next, those that fall short, and what is said of all hosts together.
+    """Sets to launch next, sets that fall short, and the result of all hosts together.
 
     `share` is the rate of all good hosts over its prediction; None before it was measured.
     """
@@ -47,12 +48,12 @@ class Together:
 
 
 def predicted(pair: float, nhosts: int) -> float:
-    """Algorithm bandwidth of a ring all-reduce: each port passes 2 (P - 1) / P of the vector."""
+    """Algorithm bandwidth of a ring all-reduce: each port carries 2 (P - 1) / P of the vector."""
     return pair * nhosts / (2 * (nhosts - 1))
 
 
 def has_failed(one: Observation) -> bool:
-    """Whether a host of a launch did not finish or has wrong elements."""
+    """True if a host of a launch did not finish or has wrong elements."""
     return any(r.ending != Ending.FINISHED or r.wrong for r in one.reports)
 
 
@@ -70,7 +71,7 @@ class _Sets:
         return len(self.by_set.get(group, ()))
 
     def shares(self, group: Group) -> list[float]:
-        """The share of the prediction of each launch; 0 for one that failed."""
+        """The share of the prediction that each launch reached; 0 for one that failed."""
         expected = predicted(self.pair, len(group))
         return [self._rate(one) / expected for one in self.by_set.get(group, ())]
 
@@ -80,9 +81,9 @@ class _Sets:
 
 
 def find_together(evidence: Evidence, good: Sequence[int], pair: float | None) -> Together:
-    """What to launch next of the good hosts, and what was found.
+    """The next launches of the good hosts, and the sets that fall short so far.
 
-    ``pair``: bytes per second between two of them, both ways at once.
+    ``pair``: bytes per second between two of them, with both directions at once.
     """
     result = Together()
     whole: Group = tuple(good)
@@ -103,7 +104,7 @@ def find_together(evidence: Evidence, good: Sequence[int], pair: float | None) -
 
 
 def _halve(sets: _Sets, whole: Group, result: Together) -> None:
-    """Halve sets that fall short until no half does."""
+    """Halve sets that fall short, until no half of them falls short."""
     best, parents = median(sets.shares(whole)), [whole]
     while parents:
         halves = {p: (p[: len(p) // 2], p[len(p) // 2 :]) for p in parents if len(p) >= _LEAST}

@@ -1,4 +1,4 @@
-"""Verdicts with their reasons, from all findings. Pure."""
+"""Turns all findings into verdicts with reasons. No input or output."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Findings:
 
 
 def verdicts(findings: Findings) -> tuple[Verdict, ...]:
-    """A verdict of each host, and of links, uplinks and groups that are not good."""
+    """A verdict for each host, and for links, uplinks and groups that are not good."""
     shown = _launches(findings.evidence)
     hosts = [_host(findings, host, shown[host]) for host in range(len(shown))]
     return (*hosts, *_links(findings), *_uplinks(findings), *_groups(findings))
 
 
 def _launches(evidence: Evidence) -> list[tuple[int, ...]]:
-    """The launches in which each host did not fail."""
+    """For each host the launches in which it did not fail."""
     shown: list[list[int]] = [[] for _ in evidence.hosts]
     for one in evidence.outcomes:
         if one.failure is None:
@@ -45,7 +45,7 @@ def _launches(evidence: Evidence) -> list[tuple[int, ...]]:
 
 
 def good_hosts(findings: Findings) -> list[int]:
-    """The hosts that nothing speaks against."""
+    """The hosts whose verdict is good."""
     return [
         host
         for host in range(len(findings.evidence.hosts))
@@ -73,7 +73,7 @@ def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict
 
 
 def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
-    """The verdict of a host that is neither bad nor different."""
+    """The verdict of a host that is neither bad nor different: good, or cannot tell."""
     failures, alone, speeds = findings.failures, findings.alone, findings.speeds
     subject = (findings.evidence.hosts[host],)
     launches, reason = shown, ""

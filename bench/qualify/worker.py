@@ -1,9 +1,9 @@
-"""What a launch runs as each of its ranks: a guard, and below it the process that measures.
+"""The program of each rank of a launch: a guard process, and a child process that measures.
 
-Results come back as lines on standard output, which every launcher forwards: hosts need not share
-a file system. The guard imports no MPI. It sends how its rank ended, with the last line of the
-rank's standard error, whichever launcher started it, and it ends a rank that is stopped or too
-late. When the launcher's process on this host ends, the kernel ends the guard, and then the rank.
+Results are lines on standard output, which every launcher forwards, so that hosts need not share a
+file system. The guard does not import MPI. It reports how its rank ended, with the last line of the
+rank's standard error, under any launcher. It also kills a rank that is stopped or too late. When
+the launcher's process on this host ends, the kernel kills the guard, and then the rank.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from busbar.host import boot
 from busbar.launchers import launched
 from busbar.status import RANK_LOST
 
-# Seconds between two looks at the rank, the same once it has closed its standard error, and after
-# which a rank that stays stopped is ended.
+# Seconds: between two checks of the rank, the same after it has closed its standard error, and
+# until a stopped rank is killed.
 _LOOK_S, _SHORT_S, _STOPPED_S = 0.5, 0.01, 3.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -38,7 +38,7 @@ def send(event: str, **values: object) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one rank of a launch; returns its exit status."""
+    """Run one rank of a launch. Returns its exit status."""
     task = Task.parse(argv)
     _end_with_parent()
     send("begun", boot=boot())
@@ -61,14 +61,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _end_with_parent(parent: int = 0) -> None:
-    """Have the kernel kill this process when its parent ends; ``parent``: 0 for any."""
+    """Let the kernel kill this process when its parent ends; ``parent``: its pid, 0 for any."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
         os._exit(RANK_LOST)
 
 
 def _guard(rank: int, errors: int, seconds: float) -> int:
-    """Wait for the rank and send how it ended; returns its exit status as a shell counts it."""
+    """Wait for the rank and report how it ended. Returns its exit status as a shell would."""
     until, last, stopped_at = time.monotonic() + seconds, b"", 0.0
     detail, is_open = "", True
     while True:
@@ -101,7 +101,7 @@ def _guard(rank: int, errors: int, seconds: float) -> int:
 
 
 def _last_line(last: bytes, data: bytes) -> bytes:
-    """The last line that is not blank of a text that comes in pieces."""
+    """The last line that is not blank in ``last`` followed by ``data``."""
     lines = [line for line in (last + data).splitlines(keepends=True) if line.strip()]
     return lines[-1][-(1 << 12) :] if lines else last
 

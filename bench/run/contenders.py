@@ -1,4 +1,4 @@
-"""The rows of a sweep, and what runs: algorithms, built and proven once, or pairs of ranks."""
+"""The rows of a sweep, and what is measured: algorithms with proven schedules, or pair tests."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 from collectives.schedule.verify import verify
 from reports.records.measurement import Record
 
-# A matrix of four thousand ranks.
+# Enough for a matrix of four thousand ranks.
 _MOST_BYTES = 1 << 26
 
 
 class SizeRow(NamedTuple):
     """One row: ``elements`` of each part, and what the size and count columns show.
 
-    ``op`` is "none" and ``shown_root`` -1 where the collective has none, as nccl-tests prints.
+    ``op`` is "none" and ``shown_root`` is -1 if the collective has none, as nccl-tests prints.
     """
 
     dtype: str
@@ -86,10 +86,10 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
 
 
 def roots(spec: Collective, options: RunOptions, nranks: int) -> range:
-    """The roots to sweep: all for ``-r all``, else the one that was given.
+    """The roots to sweep: all for ``-r all``, else the one given.
 
-    Raises Unsupported for a root that is no rank. Where a collective has no root the one given
-    still reaches the algorithms that have one.
+    If a collective has no root, the given one is still passed to algorithms that use one. Raises
+    Unsupported if the root is not a rank.
     """
     if options.root is None:
         return range(nranks) if spec.rooted else range(1)
@@ -99,7 +99,7 @@ def roots(spec: Collective, options: RunOptions, nranks: int) -> range:
 
 
 def rows(spec: Collective, options: Options, nranks: int) -> Iterator[SizeRow]:
-    """All rows of a sweep, in nccl-tests' order; sizes that are too small to share have none."""
+    """All rows of a sweep, in nccl-tests' order. Sizes that are too small to divide have no row."""
     ops = options.ops if spec.reduces else ("none",)
     if spec.unit is Unit.NOTHING:
         yield SizeRow("uint8", "none", 0, -1, 1, 0, 0)
@@ -139,9 +139,9 @@ def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elem
 
 
 def check(spec: Collective, options: Options, nranks: int) -> list[str]:
-    """Go through all rows without running one; gives notes on sizes that have none.
+    """Enumerate all rows without running any. Returns a note for each type with sizes left out.
 
-    Raises Unsupported for what cannot be a row, and where no row is left.
+    Raises Unsupported if a row is not possible, or if no row is left.
     """
     roots(spec, options, nranks)
     if spec.unit is Unit.NOTHING or options.counts is not None:
@@ -152,7 +152,7 @@ def check(spec: Collective, options: Options, nranks: int) -> list[str]:
         itemsize = dtype(kind).itemsize
         few = len(options.sizes) - sum(1 for _ in _sizes(spec, options, nranks, itemsize))
         if few:
-            # Those that are too small come first; what fits one fits all above it.
+            # Sizes rise, so those that are too small come first.
             below = options.sizes[few - 1]
             note = (
                 f"{below} bytes are less than one element of {itemsize} bytes"
@@ -169,8 +169,8 @@ def check(spec: Collective, options: Options, nranks: int) -> list[str]:
 class RankSetup(NamedTuple):
     """The ranks that algorithms are chosen for, and the transport between them.
 
-    ``missing``: which of `BESIDE` there is not here, and why. ``oversubscribed``: whether the ranks
-    share cores, None where that is not known or of no matter.
+    ``missing``: the names from `BESIDE` that are not available here, with the reason.
+    ``oversubscribed``: True if ranks share cores; None if this is unknown or does not matter.
     """
 
     nranks: int
@@ -180,12 +180,12 @@ class RankSetup(NamedTuple):
 
 
 class Contender:
-    """An algorithm for so many ranks, with a schedule for each root; `prove` checks them.
+    """One algorithm to measure on ``nranks`` ranks, with a schedule for each root.
 
-    ``holds``: how many of what a row times one iteration carries out. ``reach``: how ranks reach
-    into each other's memory, where no messages are sent.
+    ``holds``: operations in one iteration; a row's time is that of one operation. ``reach``: how
+    ranks access each other's memory, if no messages are sent.
 
-    Raises Unsupported where the algorithm cannot serve the ranks.
+    Raises Unsupported if the algorithm does not support this number of ranks.
     """
 
     holds: int = 1
@@ -207,25 +207,25 @@ class Contender:
 
     @property
     def library(self) -> bool:
-        """Whether it is the library's own collective, which has no schedule."""
+        """True if this is the library's own collective, which has no schedule."""
         return self._name in ("library", NONBLOCKING)
 
     @property
     def nonblocking(self) -> bool:
-        """Whether that is in its non-blocking form."""
+        """True if this is the library's own collective in its non-blocking form."""
         return self._name == NONBLOCKING
 
     @property
     def scheduled(self) -> bool:
-        """Whether it is a schedule that ranks carry out."""
+        """True if this is a schedule that the ranks execute."""
         return self._name not in (*BESIDE, NONBLOCKING)
 
     def at(self, nbytes: int) -> Contender:
-        """The algorithm for a size: itself."""
+        """The algorithm used at a size: always this one."""
         return self
 
     def schedule(self, root: int) -> Schedule | None:
-        """The placed schedule for a root, or None where there is none."""
+        """The placed schedule for a root; None for the library and for work sharing."""
         if not self.scheduled:
             return None
         if root not in self._schedules:
@@ -236,17 +236,17 @@ class Contender:
         return self._schedules[root]
 
     def prove(self) -> None:
-        """Prove every schedule in and out of place. Raises ScheduleError."""
+        """Prove every schedule, out of place and in place. Raises ScheduleError."""
         for root, schedule in self._schedules.items():
             for in_place in (False, True)[: 1 + self._spec.in_place]:
                 verify(schedule, self._spec, root=root, in_place=in_place)
 
     def digests(self) -> list[str]:
-        """The hashes of all schedules, root by root."""
+        """The hashes of all schedules, ordered by root."""
         return [self.digest(root) for root in self._schedules]
 
     def digest(self, root: int) -> str:
-        """The hash of the schedule for a root; empty where there is none."""
+        """The hash of the schedule for a root; empty without a schedule."""
         schedule = self.schedule(root)
         if schedule is None:
             return ""
@@ -255,7 +255,7 @@ class Contender:
         return self._digests[root]
 
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
-        """Bytes out and in of the busiest rank, by the schedule's own count."""
+        """Bytes that the busiest rank sends and receives, computed from the schedule."""
         schedule = self.schedule(root)
         assert schedule is not None, f"{self.label} has no schedule to count"
         key = np.asarray(elements).tobytes(), itemsize, root
@@ -266,10 +266,10 @@ class Contender:
 
 
 class SizeDependentContender:
-    """One contender that is another algorithm from some sizes on; see `Contender` for its methods.
+    """A contender that uses a different algorithm for each size range; methods: see `Contender`.
 
-    ``ranges``: the least size of each in rising order. Sizes below all belong to the first.
-    ``every``: the algorithms, each once.
+    ``ranges``: the smallest size and the algorithm of each range, in rising order. Sizes below the
+    first range use its algorithm. ``every``: the algorithms, each once.
     """
 
     library = False
@@ -280,7 +280,7 @@ class SizeDependentContender:
         self.every = list(dict.fromkeys(self._made))
 
     def at(self, nbytes: int) -> Contender:
-        """The algorithm for a size."""
+        """The algorithm used at a size."""
         return self._made[max(0, bisect_right(self._lows, nbytes) - 1)]
 
     def prove(self) -> None:
@@ -289,17 +289,17 @@ class SizeDependentContender:
             one.prove()
 
     def digests(self) -> list[str]:
-        """The hashes of all schedules, size by size."""
+        """The hashes of all schedules, ordered by size range."""
         return [text for one in self._made for text in one.digests()]
 
 
 def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> SizeDependentContender:
-    """``-A auto``: at each size the choice of a tuning file for these ranks and transport.
+    """``-A auto``: for each size the algorithm from a tuning file for these ranks and transport.
 
-    Raises Unsupported where the file cannot be read, or has no rules for them.
+    Raises Unsupported if the file cannot be read, or has no rules for them.
     """
     path, nranks = options.tuning, ranks.nranks
-    # A dry run does not know yet which of these ``auto`` will take.
+    # A dry run does not know yet which of these transports ``auto`` will choose.
     transports = [ranks.transport]
     if ranks.transport == "auto":
         transports = [one.name for one in auto_order("mpi", on_gpu=False)]
@@ -314,7 +314,7 @@ def auto(spec: Collective, options: RunOptions, ranks: RankSetup) -> SizeDepende
 
 
 class Job(NamedTuple):
-    """One collective's sweep: what, how, with which algorithms, and what was left out."""
+    """One collective's sweep: collective, options, algorithms, and notes on what was left out."""
 
     spec: Collective
     options: Options
@@ -323,10 +323,10 @@ class Job(NamedTuple):
 
 
 def jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
-    """The sweeps to run on these ranks, with a note for each that cannot be.
+    """The sweeps to run on these ranks, with notes on collectives and algorithms left out.
 
-    An algorithm asked for by name that cannot serve the ranks raises Unsupported; with ``-A all``,
-    or one of several collectives, it is left out with a note.
+    Raises Unsupported if an algorithm that was named does not support these ranks. With ``-A all``,
+    or if there are several collectives, it is left out with a note instead.
     """
     sweeps: list[Job] = []
     refused: list[str] = []
@@ -348,10 +348,10 @@ def jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
 
 
 def prove(todo: Sequence[Job], world: World) -> None:
-    """Prove every schedule once: rank 0 does, the others' are the same by their hashes.
+    """Prove every schedule once, on rank 0. Other ranks only compare the hashes of theirs.
 
-    All ranks call this together. Raises Unsupported on all of them for a schedule that is wrong,
-    and where ranks have different ones, as of a file that differs from host to host.
+    All ranks call this together. Raises Unsupported on all ranks if a schedule is wrong, or if
+    ranks have different schedules, for example from a file that differs between hosts.
     """
     chosen = [one for job in todo for one in job.chosen]
     fault = ""
@@ -376,7 +376,7 @@ def prove(todo: Sequence[Job], world: World) -> None:
 def _choose(
     spec: Collective, options: Options, ranks: RankSetup
 ) -> tuple[list[Contender | SizeDependentContender], list[str]]:
-    """What runs, and a note for each that cannot."""
+    """The algorithms to run, and a note for each that is not possible."""
     contenders: list[Contender | SizeDependentContender] = []
     reasons: list[str] = []
     for choice in options.algorithms:
@@ -397,8 +397,8 @@ def _choose(
     return contenders, [f"left out: {reason}" for reason in reasons]
 
 
-# OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
-# trips of one iteration, which is run often.
+# OSU makes 10,000 round trips up to _SMALL_BYTES and 1,000 above. Here one iteration makes _TRIPS
+# or _LARGE_TRIPS, and there are many iterations.
 _SMALL_BYTES, _TRIPS, _LARGE_TRIPS = 8192, 100, 10
 _TITLES: Mapping[str, str] = {
     "latency": "one way between two ranks",
@@ -408,7 +408,7 @@ _TITLES: Mapping[str, str] = {
 
 
 def build_jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
-    """The jobs of a command: the tests of pairs, or `bench.run.contenders.jobs`."""
+    """The jobs of a command: the pair tests, or `bench.run.contenders.jobs`."""
     first = wanted[0]
     if first.pairing is not None:
         return pair_jobs(first, first.pairing, ranks.nranks)
@@ -416,11 +416,11 @@ def build_jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
 
 
 def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
-    """The tests of pairs that were asked for, one way of moving bytes after the other.
+    """The pair tests that were requested; within each test, one job for each transfer method.
 
-    Times are OSU's (docs/pt2pt.md): half a ping-pong; a window of messages and its answer; windows
-    both ways at once. An iteration holds several of these, and a row's time is that of one.
-    Raises Unsupported for fewer ranks than the pairs need.
+    Times are defined as in OSU's benchmarks (docs/pt2pt.md): half a ping-pong; a window of messages
+    and its answer; windows both ways at once. An iteration holds several of these operations, and a
+    row's time is that of one. Raises Unsupported for fewer ranks than the pairs need.
     """
     most = nranks // 2
     count = most if pairing.pairs is None else pairing.pairs
@@ -451,9 +451,9 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
 
 
 class _Exchange(Contender):
-    """A way of moving bytes in a test, so many ``trips`` an iteration where one waits for another.
+    """A transfer method in a pair test. Latency tests make ``trips`` round trips in each iteration.
 
-    ``spec``: the test as a collective.
+    ``spec``: the test, described as a collective.
     """
 
     def __init__(
@@ -474,9 +474,9 @@ class _Exchange(Contender):
             self.holds = 2 * trips
         else:
             n = 1 if alone else pairing.window
-            # Whoever puts knows from its flush that all has arrived, and needs no answer.
+            # After its flush a rank that puts knows that all data has arrived: no answer needed.
             answered = self.reach is None and not both
-            # One that gets is the first of its pair, as one that puts or sends is.
+            # The first rank of a pair is the one that gets, puts or sends.
             ends = [(b, a) for a, b in pairs] if way.name == "get" else pairs
             how = ExchangePattern(both=both, messages=n, answered=answered)
             self._made, spec = exchange(how, ends, nranks)
@@ -486,7 +486,7 @@ class _Exchange(Contender):
         super().__init__(self.spec, options, way, nranks)
 
     def schedule(self, root: int) -> Schedule:
-        """The exchange, which has no root."""
+        """The exchange, which is the same for every root."""
         self._schedules[root] = self._made
         return self._made
 
@@ -498,9 +498,9 @@ class _Exchange(Contender):
 
 
 def each(record: Record, holds: int) -> Record:
-    """A record with times per operation, of iterations that hold ``holds`` operations each.
+    """Convert a record of iterations with ``holds`` operations each into times per operation.
 
-    Counts of bytes are of whole iterations, and so are left out.
+    Byte counts are those of whole iterations, and so are left out.
     """
     if holds == 1:
         return record

@@ -52,7 +52,7 @@ class Inputs:
 
     ``op`` is None for collectives that only move data. ``layout`` says which parts each rank has
     and wants, ``elements`` how many elements the parts have (see `Layout.bounds`). Raises
-    Unsupported for an average that no check could tell from another.
+    Unsupported for an average whose check could not detect errors.
     """
 
     def __init__(
@@ -63,32 +63,32 @@ class Inputs:
         self._sizes = np.broadcast_to(np.asarray(elements, np.int64), parts)
         self._starts = np.cumsum(self._sizes) - self._sizes
         table = _table(dtype, op, layout.nranks)
-        # Doubled, so that any run of M values from any start is one slice.
+        # The table twice in a row, so that M values from any start are one slice.
         self._double = np.concatenate([table, table])
         self._whole = int(self._sizes.sum())
         self._reduced: dict[tuple[tuple[int, ...], int], Array] = {}
         self._digests: dict[tuple[int, int], int] = {}
 
     def _of_rank(self, rank: int, source: int, length: int) -> Array:
-        """A rank's input, from an index of the table on."""
+        """A rank's input: ``length`` elements, from table index ``source`` on for rank 0."""
         start = (source + rank * _RANK_STRIDE) % _M
         return self._double[start : start + length]
 
     def _expected(self, holders: tuple[int, ...], source: int, length: int, shift: int) -> Array:
-        """The reduction over some ranks, from an index of the table on."""
+        """The reduction over ``holders``: ``length`` elements from index ``source + shift`` on."""
         if self._op is None or len(holders) == 1:
             return self._of_rank(holders[0], source + shift, length)
-        if self._whole > _M:  # the whole table is needed, and serves every shift
+        if self._whole > _M:  # the whole table is needed, and one table serves all shifts
             source, shift = (source + shift) % _M, 0
         if (holders, shift) not in self._reduced:
             self._reduced[holders, shift] = self._reduce(holders, self._op, shift)
         return self._reduced[holders, shift][source : source + length]
 
     def _reduce(self, holders: tuple[int, ...], op: Op, shift: int) -> Array:
-        """The table that the reduction follows, as far as these sizes reach."""
+        """The table of reduced values, as far as these sizes need it."""
         whole = self._whole
         width = min(whole, _M)
-        # In double precision where the type is a float, which is as exact and much faster.
+        # Floats are reduced in double precision, which is as exact and much faster.
         wide = self._double if self._dtype.kind in "iu" else self._double.astype(np.float64)
         starts = ((shift + rank * _RANK_STRIDE) % _M for rank in holders)
         parts = (wide[start : start + width] for start in starts)
@@ -98,9 +98,9 @@ class Inputs:
         return np.concatenate([result, result]) if whole > _M else result
 
     def fill(self, rank: int, target: Array, turn: int = 0) -> None:
-        """Write a rank's ``in``, which may be a device's memory.
+        """Write a rank's ``in`` buffer, which may be in device memory.
 
-        ``turn``: which of the inputs, from 0 on; other turns have other values everywhere.
+        ``turn``: number of the input set, from 0 on. Sets differ in every element.
         """
         shift = turn * _TURN_STRIDE % _M
         for begin, part, length, source in self._pieces(rank, Buffer.IN):
@@ -108,7 +108,7 @@ class Inputs:
             target[begin : begin + length] = self._of_rank(rank, source + shift, length)
 
     def _pieces(self, rank: int, buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
-        """The runs of a rank's buffer: first element, part, length, start in the table."""
+        """The contiguous runs of a rank's buffer: first element, part, length, and table index."""
         at = 0
         for part in self._layout.parts(rank, buffer).tolist():
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
@@ -116,16 +116,17 @@ class Inputs:
             at += int(self._sizes[part])
 
     def _wanted(self, rank: int, turn: int) -> Iterator[tuple[int, Array]]:
-        """What a rank's ``out`` must hold: runs of it, with their first elements."""
+        """The expected content of a rank's ``out``: runs, each with its first element's index."""
         holders = self._layout.spec.holders(self._layout.nranks, self._layout.root)
         shift = turn * _TURN_STRIDE % _M
         for begin, part, length, source in self._pieces(rank, Buffer.OUT):
             yield begin, self._expected(tuple(holders[part]), source, length, shift)
 
     def check(self, rank: int, result: Array, ulps: int = 0, turn: int = 0) -> Wrong:
-        """Compare a rank's ``out``, which may be a device's memory, with what must be there.
+        """Compare a rank's ``out``, which may be in device memory, with the expected result.
 
-        Bit for bit; floats may be off by so many ``ulps`` where a library's average rounds.
+        The comparison is bit for bit, but floats may differ by ``ulps``, as a library's average
+        rounds.
         """
         count, first = 0, Wrong(0, -1, "", "")
         for begin, wanted in self._wanted(rank, turn):
@@ -139,10 +140,10 @@ class Inputs:
         return first._replace(count=count)
 
     def same_digest(self, rank: int, result: Array, turn: int) -> bool:
-        """Whether a rank's ``out`` in host memory has the digest of what must be there.
+        """True if a rank's ``out`` in host memory has the digest of the expected result.
 
-        Any single element that differs changes the digest (see `digest`). The expected one is
-        worked out once for each turn.
+        Any single wrong element changes the digest (see `digest`). Each turn's expected one is
+        cached.
         """
         if (rank, turn) not in self._digests:
             runs = (wanted for _, wanted in self._wanted(rank, turn))
@@ -154,11 +155,11 @@ class Inputs:
 
 
 def digest(runs: Iterator[Array]) -> int:
-    """A sum of all 64-bit words modulo 2^64, each times an odd number that depends on its place.
+    """Sum of all 64-bit words modulo 2^64, each multiplied by an odd number given by its position.
 
-    An odd factor has an inverse modulo 2^64: a word that differs alone changes the sum whatever
-    its difference is. No element of 1, 2, 4 or 8 bytes lies in two words. Words that change places
-    change the sum, too, unless their difference is a multiple of a high power of two.
+    An odd factor has an inverse modulo 2^64. So if only one word differs, the sum differs too. No
+    element of 1, 2, 4 or 8 bytes lies in two words. If two words are swapped, the sum also changes,
+    unless their difference is a multiple of a high power of two.
     """
     total = 0
     for number, run in enumerate(runs):
@@ -172,13 +173,13 @@ def digest(runs: Iterator[Array]) -> int:
 
 
 def host(array: Any) -> Array:
-    """A vector in host memory: itself, or a copy of a device's."""
+    """The vector in host memory: itself, or a copy if it is in device memory."""
     copied: Array = array if isinstance(array, np.ndarray) else array.host()
     return copied
 
 
 def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
-    """Which elements are wrong; floats may be off by ``ulps`` units in the last place."""
+    """True for each wrong element; floats may differ by ``ulps`` units in the last place."""
     if not ulps or got.dtype.kind in "iu":
         bits = f"u{got.itemsize}"
         return np.asarray(got.view(bits) != wanted.view(bits))
@@ -189,7 +190,7 @@ def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
 
 
 def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
-    """(offset, length, start in the table) of the runs that elements first … first+length have."""
+    """Offset, length and table start of the runs of ``length`` elements from ``first`` on."""
     blocks = []
     at = first
     while at < first + length:
@@ -201,11 +202,11 @@ def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
 
 
 def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
-    """M values whose reduction over the ranks is exact, and another where a share is missing.
+    """M values with an exact reduction over the ranks, which changes if a rank's share is missing.
 
-    A sum of ones would be the same whichever ranks they are from and wherever they lie, so there
-    are always several values, and several results. Raises Unsupported for averages of integers
-    that are all 0, because the type does not hold the sum of a one a rank.
+    If all values were 1, a sum would not show which ranks and positions they come from. So there
+    are always several values, and several results. Raises Unsupported for averages of integers if
+    the type cannot hold the sum of a 1 from each rank: all averages would be 0.
     """
     random = np.random.default_rng(20090101)
     if op is not None and op.name == "prod":
@@ -223,9 +224,9 @@ def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
         return _about_whole(random, share, nranks).astype(dtype)
     if share > 1:
         return random.integers(1, share, _M, endpoint=True).astype(dtype)
-    # One of so many neighbours may be 1, so that no sum passes the limit; every second one where
-    # all may. A sum looks at as many neighbours as there are ranks, which are parts of one more
-    # group than it holds whole ones.
+    # Values are 0 or 1. In each group of neighbours at most one is 1, so that no sum exceeds the
+    # limit; with groups of one, about every second value is 1. A sum reads ``nranks`` neighbours,
+    # which may touch one group more than they fill.
     group = -(-nranks // (top - 1)) if nranks > top else 1
     firsts = np.arange(0, _M - group + 1, group)
     drawn = random.random(len(firsts)) < (0.75 if group > 1 else 0.5)
@@ -241,7 +242,7 @@ def _by_rank(values: Array) -> Array:
 
 
 def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int) -> Array:
-    """1 to ``top``; with many ranks so few are near an end that it is seldom reached twice."""
+    """Values from 1 to ``top``. With many ranks, few are near an end, so that ties are rare."""
     if op is None:
         return random.integers(1, top, _M, endpoint=True)
     values = np.ceil(top * random.random(_M) ** max(1.0, nranks / top)).clip(1, top)
@@ -249,10 +250,10 @@ def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int)
 
 
 def _about_whole(random: np.random.Generator, share: int, nranks: int) -> Array:
-    """Shares whose averages lie close to a whole number, so that they are rounded both ways."""
+    """Values whose averages lie close to a whole number, so that they are rounded both ways."""
     if share > 1:
         return random.integers(0, share // 2 * 2, _M, endpoint=True)
-    # Ones, but now and then one more and one less in turn: no sum is off by more than 1.
+    # Ones, with 2 and 0 in turn at random places: a sum differs from ``nranks`` by 1 at most.
     off = np.flatnonzero(random.random(_M) < 0.5)
     off = off[: len(off) // 2 * 2]
     values = np.ones(_M, np.int64)
@@ -271,11 +272,11 @@ def _factors(random: np.random.Generator, dtype: np.dtype[Any], nranks: int) -> 
 
 
 class ResultCheck:
-    """Compares a row's results on one rank, each of inputs and into a result made for it.
+    """Checks a row's results on one rank, with fresh inputs and a poisoned result each time.
 
-    ``ulps``: by how many units in the last place a library's average may be off. ``compares``:
-    False where an iteration leaves nothing behind to compare. ``digests``: long results are
-    compared by digest, which `Inputs.same_digest` describes, and element by element if it differs.
+    ``ulps``: units in the last place by which a library's average may be off. ``compares``: False
+    if an iteration leaves no data to compare. ``digests``: compare long results by digest (see
+    `Inputs.same_digest`), and element by element only if the digest differs.
     """
 
     def __init__(
@@ -289,17 +290,17 @@ class ResultCheck:
         self.wrong = Wrong(0, -1, "", "") if compares else None
 
     def fresh(self) -> None:
-        """Poison the result and write other inputs than those of the iterations before.
+        """Poison the result, and write inputs that differ from those of the previous iterations.
 
-        What is left of an earlier iteration, in the result or on its way, is then wrong.
+        Data left from an earlier iteration, in the result or in transit, is then wrong.
         """
         self._turn = (self._turn + 1) % TURNS
         poison(self._target)
-        # In place the inputs are then written over it: of an all-gather only the rank's own part.
+        # In place, the inputs then overwrite the poison (for all-gather only in the own part).
         self._inputs.fill(self._rank, self._source, self._turn)
 
     def look(self) -> None:
-        """Compare the result, and add the elements that differ to ``wrong``."""
+        """Compare the result, and add the number of wrong elements to ``wrong``."""
         if self.wrong is None:
             return
         self.iterations += 1
@@ -311,14 +312,14 @@ class ResultCheck:
 
 
 class Checked(Wrapper):
-    """An action whose every iteration is compared: warm-ups and timed ones, outside the clock.
+    """An action whose result is compared after every iteration, also warm-ups, outside the clock.
 
-    The comparison comes right after the iteration, and then the next one's inputs are written,
-    before any other rank is waited for: an iteration that returns before its result is complete,
-    or while others still read its input, is found out. Only then do ranks ``meet``: those that
-    compared longest would begin the next iteration while the others still wake up. ``reached``:
-    ranks reach into the memory of ranks that take no part, and also meet before the comparison.
-    ``arrived``: called with the number of the iteration that comes next, warm-ups among them.
+    The comparison comes right after the iteration. Then the inputs of the next iteration are
+    written, before waiting for any other rank. So an iteration that returns before its result is
+    complete, or while other ranks still read its input, is detected. Only then do ranks ``meet``,
+    so that no rank begins the next iteration early. ``reached``: ranks access the memory of ranks
+    that take no part, and so also meet before the comparison. ``arrived``: called with the number
+    of the next iteration, warm-ups included.
     """
 
     one_by_one = True
@@ -350,7 +351,7 @@ class Checked(Wrapper):
         self._meet()
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`; never timed as a loop."""
+        """See `Action.spans`. Iterations are timed one by one, never as a loop."""
         parts = list[Spans]()
         for i in range(n):
             alone = start._replace(at=start.at[i : i + 1], arrived=unwatched)
@@ -373,5 +374,5 @@ def describe_checks(checks: Checks) -> str:
 
 
 def poison(target: Array) -> None:
-    """Leave nothing in a result that could be right without being written."""
+    """Fill a result with a pattern that is never a correct result."""
     target.view(np.uint8)[:] = 0xA5

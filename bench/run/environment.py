@@ -1,4 +1,4 @@
-"""The machine and software in a record; environment variables by an allow-list only."""
+"""The machine and software in a record; of environment variables only those on an allow-list."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from reports.records.cores import Load, busiest
 class RunContext(NamedTuple):
     """The world and transports of a run on one rank.
 
-    ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the
-    same; ``library``: that one's name and version. ``line``: to whoever started this rank.
+    ``transport``: the one requested. ``baseline``: the transport whose library it is compared with,
+    perhaps the same one. ``library``: that library's name and version. ``line``: the control socket
+    to the process that started this rank.
     """
 
     world: World
@@ -35,18 +36,18 @@ class RunContext(NamedTuple):
     line: ControlSocket
 
 
-# Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
+# Settings of communication libraries. Nothing else is recorded, as it may hold secrets.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
 _NAMES = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
 
 
 def allowed(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that a record may keep."""
+    """The environment variables that may be stored in a record."""
     return {k: v for k, v in sorted(env.items()) if k.startswith(_PREFIXES) or k in _NAMES}
 
 
 def place(world: World, transport: Transport) -> dict[str, Any]:
-    """Where this rank is, as JSON values; the first rank of a node adds the map's fingerprint."""
+    """Where this rank runs, as JSON values. A node's first rank adds its map's fingerprint."""
     first = list(world.nodes).index(world.nodes[world.rank]) == world.rank
     return {
         "pid": os.getpid(),
@@ -61,10 +62,10 @@ def place(world: World, transport: Transport) -> dict[str, Any]:
 
 
 def load(world: World, transport: Transport) -> Load | None:
-    """Ranks over cores where ranks are most crowded; all ranks call this together.
+    """Ranks and cores where ranks share cores most; all ranks call this together.
 
-    Emulated hosts and containers have names of their own and one kernel, whose cores all their
-    ranks share. None on GPUs, whose ranks wait for no core.
+    Containers and emulated hosts have host names of their own, but share one kernel and its cores,
+    so ranks are grouped by kernel. None on GPUs, where ranks do not compete for cores.
     """
     if transport.on_gpu:
         return None
@@ -76,7 +77,7 @@ def load(world: World, transport: Transport) -> Load | None:
 
 
 def machine() -> str | None:
-    """This node as `python -m topology` maps it, as JSON text; None where no source answers."""
+    """This node's map as `python -m topology` makes it, as JSON text; None if no source works."""
     from busbar.errors import ProbeError
     from topology.sources import own_json
     from topology.sources.gather import gather
@@ -88,7 +89,7 @@ def machine() -> str | None:
 
 
 def topology_fingerprint() -> str | None:
-    """The fingerprint of this node as Linux describes it; None where it does not."""
+    """The fingerprint of this node's map from sysfs; None if sysfs cannot be read."""
     from busbar.errors import ProbeError
     from topology.model.topology import fingerprint
     from topology.sources import sysfs
@@ -100,7 +101,7 @@ def topology_fingerprint() -> str | None:
 
 
 def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of NVIDIA's driver that is loaded."""
+    """The version of the loaded NVIDIA driver; None without one."""
     try:
         match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", path.read_text())
     except OSError:
@@ -113,9 +114,9 @@ def describe(
 ) -> dict[str, Any]:
     """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
 
-    ``started`` is now, UTC, to the second. ``hosts`` has a name a node; ``mapping`` is by rank: its
-    ``node`` (number in ``hosts``), the
-    ``cpus`` that it may run on and its ``gpu`` (PCI address, or UUID; empty without).
+    ``started`` is the current time in UTC, to the second. ``hosts`` has a name for each node.
+    ``mapping`` has lists by rank: ``node`` (index into ``hosts``), ``cpus`` (that the rank may run
+    on) and ``gpu`` (PCI address or UUID; empty without a GPU).
     """
     nodes = list(world.nodes)
     firsts = [nodes.index(node) for node in range(max(nodes) + 1)]

@@ -1,4 +1,4 @@
-"""Memory of rows: what is free now (of nodes, cgroups, address spaces, GPUs), and their buffers."""
+"""Free memory (nodes, cgroups, address spaces, GPUs) and the buffers of rows."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from collectives.schedule.spec import Collective
 # The share of free memory that a row may take. The rest is for page tables, MPI's own buffers and
 # other programs that start meanwhile.
 SHARE = 0.85
-# A cgroup without a limit shows a number near this, or a word.
+# A cgroup without a limit shows a number near this one, or the word "max".
 _NO_LIMIT = 2**60
 Sizes = Mapping[Buffer, tuple[int, ...]]
 """Bytes of each buffer, a number a rank; in place there is one buffer, ``out``."""
 
-# Vectors that MPI libraries take for themselves on every rank (docs/measuring.md), where not 1.
+# Vectors that MPI libraries allocate on every rank (docs/measuring.md), if it is not 1.
 _VECTORS = {"reduce": 2, "reduce_scatter": 2}
 # For smaller vectors, a library's memory is dominated by its first messages.
 _LEAST_VECTOR = 16 << 20
 
 
 class Pool(NamedTuple):
-    """Something that memory is taken from, seen from one rank.
+    """A source of memory with a limit, as one rank sees it.
 
-    ``key`` is the same for all who share it; ``name`` goes on after "16 GiB", as "on node 0".
-    ``free``: bytes that it can give now. ``address``: an address space, where every mapping counts.
-    ``most``: what these ranks may take of it in all, where others take theirs at the same time.
+    ``key`` is the same for all ranks that share the pool. ``name`` completes a sentence such as "16
+    GiB on node 0". ``free``: bytes available now. ``address``: True for an address space, in which
+    every mapping counts. ``most``: bytes that these ranks may use in all, if other ranks use the
+    pool at the same time.
     """
 
     key: str
@@ -47,9 +48,9 @@ class Pool(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Bytes that a row takes on a rank in all, and how many of them it holds already.
+    """Bytes that a row needs on a rank in total, and how many of them the rank already holds.
 
-    ``mapped``: whether a rank also maps what the other ranks take.
+    ``mapped``: True if a rank also maps the memory of the other ranks.
     """
 
     total: int
@@ -58,7 +59,7 @@ class Need(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """A pool with too little memory: bytes needed and free, and the ranks that take from it."""
+    """A pool with too little memory: its name, bytes needed and free, and its number of ranks."""
 
     name: str
     need: int
@@ -78,7 +79,7 @@ def _number(path: Path) -> int | None:
 
 
 def _named(path: Path) -> dict[str, int]:
-    """The numbers of a file of lines "name value", /proc/meminfo's in its own unit."""
+    """The numbers in a file of lines "name value", such as /proc/meminfo, in the file's unit."""
     limits: dict[str, int] = {}
     with suppress(OSError):
         for line in path.read_text().splitlines():
@@ -89,7 +90,7 @@ def _named(path: Path) -> dict[str, int]:
 
 
 def _node(root: Path) -> int:
-    """MemAvailable, less where the kernel promises no more than it has (overcommit_memory 2)."""
+    """MemAvailable in bytes; less if the kernel does not overcommit (overcommit_memory 2)."""
     info = _named(root / "proc/meminfo")
     free = info.get("MemAvailable", 2**20)
     if _number(root / "proc/sys/vm/overcommit_memory") == 2:
@@ -98,7 +99,7 @@ def _node(root: Path) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
-    """Key, path and free bytes of every cgroup with a limit, from ours upwards."""
+    """Key, path and free bytes of each cgroup with a limit, from this process's group upwards."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -109,7 +110,7 @@ def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
             continue
         base = root / ("sys/fs/cgroup/memory" if controllers else "sys/fs/cgroup")
         group = base / path.lstrip("/")
-        # A container may see its own group at the root, whatever its path is called outside.
+        # A container may see its own group at the root, whatever the path on the host.
         for one in (group, *group.parents):
             free = _group_free(one)
             if free is not None:
@@ -128,8 +129,8 @@ def _group_free(group: Path) -> int | None:
     used = usage if current is None else current
     if not limits or used is None:
         return None
-    # File pages that it would give back before it ran out; version 1 counts those of groups below
-    # under another name. Shared memory is among none of them.
+    # The kernel reclaims these file pages when memory runs short. Version 1 names the sum that
+    # includes child groups differently. Neither number includes shared memory.
     pages = _named(group / "memory.stat")
     cached = pages.get("total_inactive_file", pages.get("inactive_file", 0))
     return max(0, min(limits) - used + cached)
@@ -145,9 +146,9 @@ def _address_space(root: Path) -> int | None:
 
 
 def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
-    """All that this process takes memory from, as it is now; ``node`` is its number.
+    """All pools that this process takes memory from, as they are now; ``node``: number of its node.
 
-    ``root`` stands in for ``/`` in tests. Without ``/proc/meminfo`` (not Linux) a node has 1 GiB.
+    ``root`` replaces ``/`` in tests. Without ``/proc/meminfo`` (not Linux) a node has 1 GiB.
     """
     where = f"node {node}"
     known = [Pool(where, f"on {where}", _node(root))]
@@ -161,9 +162,9 @@ def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
 
 
 class MemoryGrowth:
-    """How much more memory this process has had at any moment than when this was made.
+    """Growth of this process's memory from creation of this object to its peak.
 
-    ``root`` stands in for ``/proc/self`` in tests. Where the kernel does not tell, it is nothing.
+    ``root`` replaces ``/proc/self`` in tests. If the kernel does not report it, the growth is 0.
     """
 
     def __init__(self, root: Path = Path("/proc/self")) -> None:
@@ -173,12 +174,12 @@ class MemoryGrowth:
             self._before = _named(self._status).get("VmRSS", self._before)
 
     def nbytes(self) -> int:
-        """Bytes at the peak, beside those that were there before."""
+        """Bytes of the peak above the memory that was in use at creation."""
         return max(0, _named(self._status).get("VmHWM", 0) - self._before) * 1024
 
 
 def free_memory() -> int:
-    """Bytes that this node can still give to processes like this one."""
+    """Bytes that processes on this node can still allocate."""
     return min(pool.free for pool in pools() if not pool.address)
 
 
@@ -186,11 +187,11 @@ def free_memory() -> int:
 
 
 def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
-    """The pool that is least able to give what ranks need of it; None when all are able.
+    """The pool with the least memory in proportion to the need; None if all pools have enough.
 
-    ``needs`` and ``seen`` have an entry a rank. What is held for the row is no longer free, but
-    the row's all the same: the answer is that of a row that comes first. Ranks that see a pool at
-    different moments go by the least.
+    ``needs`` and ``seen`` have an entry for each rank. Memory that a rank already holds for the row
+    counts as free, so the answer does not depend on earlier rows. If ranks read different sizes of
+    a pool, the smallest counts.
     """
     everyone = sum(need.total for need in needs)
     of: dict[str, list[int]] = {}
@@ -214,10 +215,10 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
 class Room:
     """The memory of a run; every method is called by all ranks together.
 
-    It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a
-    transport has a method ``room`` that gives the GPU's name and its free bytes. One whose plans
-    map the buffers of all ranks says so with ``shares_memory``. ``part``: how much of what is free
-    at first is for these ranks, where others run beside them (``--split``).
+    The memory is the nodes' (``on_host``), or the GPUs' if the transport has a method ``room`` that
+    returns a GPU's name and free bytes. A transport with ``shares_memory`` maps the buffers of all
+    ranks. ``part``: the share of the memory free at the start that these ranks may use, if groups
+    of ranks run at the same time (``--split``).
     """
 
     def __init__(self, world: World, transport: Transport, part: float = 1.0) -> None:
@@ -241,11 +242,11 @@ class Room:
         return [pool._replace(most=self._most.get(pool.key)) for pool in known]
 
     def seen(self) -> list[list[Pool]]:
-        """The free memory that every rank sees now, on rank 0; empty on the others."""
+        """The pools of every rank, read now. Only rank 0 gets them; others get an empty list."""
         return [[Pool(*pool) for pool in one] for one in self._world.collect(self._look())]
 
     def lack(self, need: Need) -> Lack | None:
-        """The memory that cannot hold this row, or None, the same on all ranks.
+        """The pool that is too small for a row, or None; the same on all ranks.
 
         ``need`` is this rank's own.
         """
@@ -267,15 +268,15 @@ def buffers(
 
 
 def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> int:
-    """Bytes that a library's collective takes on a rank beside its buffers.
+    """Bytes that a library's collective allocates on a rank in addition to the row's buffers.
 
-    ``vectors``: how many vectors it took in earlier rows, where that is more than usual.
+    ``vectors``: how many vectors it allocated in earlier rows, if that is more than usual.
     """
     return int(max(_VECTORS.get(spec.name, 1), vectors) * _vector(sizes, rank))
 
 
 def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
-    """Vectors that a library took, from its bytes; 0 if vectors are too small for an estimate."""
+    """Vectors that a library allocated, from the bytes; 0 if they are too small to estimate it."""
     vector = _vector(sizes, rank)
     return nbytes / vector if vector >= _LEAST_VECTOR else 0.0
 
@@ -285,11 +286,10 @@ def _vector(sizes: Sizes, rank: int) -> int:
 
 
 class Arena:
-    """Buffers for one row after the other; every method is called by all ranks alike.
+    """The buffers of the current row; every method is called by all ranks in the same order.
 
-    A buffer is kept for the next row where that has the same sizes on all ranks. Otherwise it is
-    freed before free memory is looked at: a row neither pays for the rows before it nor finds its
-    pages elsewhere because of them.
+    A buffer is reused for the next row if it has the same size there on all ranks. Otherwise it is
+    freed before free memory is read. So a row's memory does not depend on the rows before it.
     """
 
     def __init__(self, transport: Transport, rank: int) -> None:
@@ -305,7 +305,7 @@ class Arena:
         return sum(own[self._rank] for own in self._sizes.values())
 
     def take(self, sizes: Sizes) -> None:
-        """Allocate the missing buffers. Raises Unavailable where there is no memory."""
+        """Allocate the missing buffers. Raises Unavailable if there is not enough memory."""
         for buffer, own in sizes.items():
             if buffer not in self._held:
                 self._held[buffer] = self._transport.allocate(own[self._rank])
@@ -317,7 +317,7 @@ class Arena:
 
 
 def in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
-    """Where ``in`` and ``out`` start in the memory that they share."""
+    """The first elements of ``in`` and ``out`` in the memory that they share."""
     mine = layout.parts(rank, Buffer.IN).tolist()
     want = layout.parts(rank, Buffer.OUT).tolist()
     if not mine or not want:

@@ -1,7 +1,4 @@
-"""Noise from the rest of the machine during a row: counters read before and after it.
-
-The counters are `busbar.counters`'.
-"""
+"""Noise from other programs during a row: counters read before and after it (`busbar.counters`)."""
 
 from __future__ import annotations
 
@@ -17,18 +14,18 @@ from busbar.counters import Look, between, gathered, waiting
 from collectives.execution.world import World
 from reports.records.measurement import Noise
 
-# From these shares of all cores on, steal and others' load are named as causes; from this share of
-# a row's time on, a rank that waited for a core.
+# Thresholds for a note: share of all cores for steal and for other programs, and share of a row's
+# time for a rank that waited for a core.
 _STEAL, _OTHERS, _WAITED = 0.02, 0.05, 0.1
-# A clock that fell so far within a row, or by so much from rank to rank, is named.
+# Threshold for a note: share by which one rank's core is slower than another's.
 _SLOWER = 0.1
 _QUIET_S = 1.0
 
 
 def measured_hz() -> float | None:
-    """Measure the clock of the caller's core, in Hz; it takes 15 µs. None without the extension.
+    """Measure the clock of the caller's core in Hz, in 15 µs. None without the extension.
 
-    The kernel of a virtual machine seldom knows it.
+    It is measured because the kernel of a virtual machine seldom knows it.
     """
     core = native.load()
     return (core.core_hz() or None) if core else None
@@ -39,7 +36,7 @@ def look(
     devices: Path = Path("/sys/devices/system/cpu"),
     clock: Callable[[], float | None] = measured_hz,
 ) -> Look:
-    """Count now, the clock of the caller's core measured; see `busbar.counters.look`."""
+    """Read the counters now and measure the core's clock; see `busbar.counters.look`."""
     return counters.look(proc, devices, clock)
 
 
@@ -51,20 +48,19 @@ class NoiseCounters:
         self._after = self._before
 
     def stop(self) -> None:
-        """It is over."""
+        """Read the counters at the end."""
         self._after = look()
 
     def gather(self) -> tuple[Noise | None, tuple[float, ...]]:
-        """The noise, None without any, and each rank's share of time ready without a core.
+        """The noise (None without any), and the share of time that each rank waited for a core.
 
-        All ranks call this together. Rank 0, which writes the records, has the result; the others
-        have none.
+        All ranks call this together. Only rank 0, which writes the records, gets the result.
         """
         everyone = self._world.collect(between(self._before, self._after))
         if not everyone:
             return None, ()
         waits = tuple(waiting(one) for one in everyone)
-        # Threads of one process have their CPU time together.
+        # Ranks that are threads read the CPU time of the whole process.
         if self._world.name == "inproc":
             everyone = [one | {"mine": one["mine"] / len(everyone)} for one in everyone]
         noise = gathered(everyone)
@@ -72,15 +68,15 @@ class NoiseCounters:
 
 
 def noted(shares: Sequence[float]) -> str:
-    """The note on a row that names the ranks with a large share of `waiting`; empty without any."""
+    """The note on a row that names ranks that waited notably for a core; empty if none did."""
     return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _WAITED)
 
 
 def cause(noise: Noise) -> str:
     """The note on a row's noise: likely causes of unsteady times, the greatest first.
 
-    Empty where nothing was above its threshold: steal 2 % of all cores, others 5 %, a core 10 %
-    slower than another.
+    Empty if nothing reached its threshold: steal 2 % of all cores, other programs 5 %, or one core
+    10 % slower than another.
     """
     causes: list[tuple[float, str]] = []
     for shares, least, text in (
@@ -106,9 +102,10 @@ def not_quiet(
     looking: Callable[[], Look] = look,
     wait: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait until every host was quiet for a second, for so many seconds at most.
+    """Wait until every host was quiet for a second, but not longer than ``seconds``.
 
-    Ranks sleep meanwhile. Gives a sentence where it was not. All ranks call this together.
+    Ranks sleep meanwhile. Returns a warning if a host was not quiet, else an empty string. All
+    ranks call this together.
     """
     for _ in range(max(1, round(seconds / _QUIET_S))):
         before = looking()

@@ -1,4 +1,4 @@
-"""The rows of a sweep in their order, the time limit of each, and the time that is left."""
+"""The order of a sweep's rows, the time limit of each, and the time that is left."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bench.run.memory import Need, Pool, Room, beside, buffers, lack
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 
-# Seconds of a row besides --budget: trial of stores, roofline, plan, the iteration that is checked.
+# Seconds of a row besides --budget: trial of stores, roofline, plan, checked iteration.
 SETUP_S = 2.0
 # Seconds per byte of all ranks' buffers: page faults, filling, six slow iterations. 16 ranks on two
 # cores need most of this.
 PER_BYTE_S = 5.0 / 2**30
-# With --energy a row goes on until its energy can be measured.
+# Seconds more with --energy: a row goes on until its energy can be measured.
 ENERGY_S = 2.5
 _FADES = 0.8
 
 
 def limits(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> list[float]:
-    """Seconds that every row and placement of a sweep may take, in their order.
+    """Seconds allowed for each row and placement of a sweep, in their order.
 
-    ``seen``: the memory that every rank sees before the first. What cannot fit takes no time.
+    ``seen``: the memory pools of every rank before the first row. Rows that do not fit get 0.
     """
     return [seconds for job in jobs for seconds in _of_job(job, nranks, seen)]
 
@@ -51,16 +51,16 @@ def _of_job(job: Job, nranks: int, seen: Sequence[Sequence[Pool]]) -> Iterator[f
 
 
 def _limit(options: Options, nbytes: int) -> float:
-    """Seconds for a row and placement whose buffers on all ranks have so many bytes."""
+    """Seconds for a row and placement whose buffers on all ranks together have ``nbytes`` bytes."""
     return options.budget + SETUP_S + ENERGY_S * options.energy + PER_BYTE_S * nbytes
 
 
 class Pace:
-    """The time of a sweep, as one rank's clock has it.
+    """Elapsed and remaining time of a sweep, by one rank's clock.
 
-    ``limits`` are those of `limits`. A row may also take what those before it have left of theirs,
-    so that all together keep within the sum; where the number of iterations is given (not
-    ``bounded``) nothing is limited, and the limits only weigh rows.
+    ``limits`` are those of `limits`. A row may also use the time that earlier rows left over, so
+    that the whole sweep keeps within the sum. If the number of iterations is fixed (not
+    ``bounded``) rows have no limit, and the limits serve only to estimate the remaining time.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Pace:
     ) -> None:
         self._limits, self.bounded, self._clock = list(limits), bounded, clock
         self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
-        # What rows have taken of what they might have: the last ones count most, being most like
-        # those to come.
+        # Seconds that rows took, and their limits. The last rows weigh most, as they are most like
+        # the next ones.
         self._taken = self._granted = 0.0
 
     @property
@@ -87,7 +87,7 @@ class Pace:
         return self._clock() - self._start
 
     def begin(self) -> None:
-        """The next row and placement begins; after the last one, the first again (``-N 0``)."""
+        """Begin the next row and placement; after the last one, the first again (``-N 0``)."""
         if self._at >= 0 and self._limits:
             self._taken = _FADES * self._taken + self.elapsed - self._begun
             self._granted = _FADES * self._granted + self._limits[self._at]
@@ -98,11 +98,11 @@ class Pace:
         self._allowed += self._limits[self._at] if self._limits else float("inf")
 
     def left(self) -> float:
-        """Seconds that this row and placement may yet take."""
+        """Seconds that the current row and placement may still take."""
         return self._allowed - self.elapsed if self.bounded else float("inf")
 
     def remaining(self) -> float | None:
-        """Seconds until the sweep's end, as its rows have gone so far; None before one is done."""
+        """Estimated seconds until the sweep ends, from the rows so far; None before the first."""
         if not self._granted:
             return None
         share, now = self._taken / self._granted, self.elapsed - self._begun
@@ -111,9 +111,9 @@ class Pace:
 
 
 class PlannedRow(NamedTuple):
-    """A row to measure, and the table that it is of.
+    """A row to measure, and the table that it belongs to.
 
-    ``slower``: by what share of itself an iteration is made longer; None times plans as they are.
+    ``slower``: fraction by which an iteration is lengthened on purpose (``--inject``), or None.
     """
 
     job: Job
@@ -129,12 +129,12 @@ class PlannedRow(NamedTuple):
 
     @property
     def block(self) -> tuple[object, ...]:
-        """Properties of rows that stand together where a launch draws their order."""
+        """Properties shared by rows that stay together when a launch shuffles the order."""
         return self.job.spec.name, self.line.dtype, self.line.op, self.line.root, self.line.size
 
 
 def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
-    """The rows of all tables, a pattern of arrivals after the other."""
+    """The rows of all tables, one arrival pattern after the other."""
     return [
         PlannedRow(job, chosen, line, arrival, slower)
         for arrival in jobs[0].options.arrivals
@@ -146,14 +146,14 @@ def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
 
 
 def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[int]:
-    """The order in which rows are measured: as listed, or as a launch draws it."""
+    """The order in which rows are measured: as listed, or shuffled by the launch's seed."""
     if options.launch is None:
         return range(len(work))
     return options.launch.order([row.block for row in work], cycle)
 
 
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
-    """Time limits of the rows, in the order of all cycles. Rank 0 computes them and decides."""
+    """Time limits of the rows of all cycles, in measuring order. Rank 0 computes them."""
     seen, options = room.seen(), jobs[0].options
     width, seconds = len(options.placements), list[float]()
     if world.rank == 0:

@@ -1,4 +1,4 @@
-"""Where a run's results go: rank 0's standard output and the files that were asked for."""
+"""Where a run's results go: rank 0's standard output and the requested files."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, level_of
 from reports.tables.summary import TESTS, arrivals_table, pairs
 
-# Seconds that the end of a run waits for a row that is being written or printed. Behind a pager
-# that shows a full page, printing never ends.
+# Seconds that the end of a run waits for a row that is being written or printed. If the output goes
+# to a pager that shows a full page, printing never ends.
 _PATIENCE_S = 2.0
 
 
 class Recorder:
-    """Prints and keeps results on rank 0, and only collects them on the others.
+    """Prints and stores results on rank 0. Other ranks only collect them.
 
-    All ranks make it together; where a file cannot be written all of them raise Unsupported
-    (Unavailable where a library is missing). ``results``: the measurements so far. ``failed``: a
-    file could not be written later on; measuring goes on without it then, and the other files go
-    on, too.
+    All ranks create it together. If a file cannot be written, all ranks raise Unsupported
+    (Unavailable if a library is missing). ``results``: the measurements so far. ``failed``: True if
+    a file could not be written later; measuring then continues without that file.
 
-    A run may be ended by one thread while another measures: a row is on disk and printed, or
-    neither, and after `end` nothing is.
+    One thread may end a run while another measures. A row is then both on disk and printed, or
+    neither; after `end` no row is added.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Recorder:
         *,
         sentences: Callable[[Sequence[Measurement]], Sequence[str]] | None = None,
     ) -> None:
-        """``sentences``: what alone is printed, at the end, of the results; None prints all."""
+        """``sentences``: computes all text to print, at the end; None prints rows as they come."""
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
@@ -65,7 +64,7 @@ class Recorder:
             raise (Unavailable if status == Unavailable.exit_status else Unsupported)(problem)
 
     def row(self, row: Sequence[Measurement], lines: Sequence[str]) -> None:
-        """Put a row on disk, then print it."""
+        """Write a row to disk, then print it."""
         with self._lock:
             if self._over:
                 return
@@ -76,18 +75,19 @@ class Recorder:
             self._say(lines)
 
     def say(self, lines: Sequence[str]) -> None:
-        """Print results, and keep the text where a run directory is asked for."""
+        """Print results, and store the text if a run directory was requested."""
         with self._lock:
             if not self._over:
                 self._say(lines)
 
     def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
-        """Print the closing report and close the files; only the first call does.
+        """Print the closing report and close the files; only the first call does anything.
 
-        ``reason``: why it ends before its time, as a note, after which there is none of any thread.
+        ``reason``: why the run ends early. It is printed as a note, and afterwards no thread prints
+        one.
         """
         if not self._lock.acquire(timeout=_PATIENCE_S):
-            return  # its rows are on disk, and nobody reads what it prints
+            return  # the rows are on disk, and the output is not being read
         try:
             if self._over:
                 return
@@ -137,13 +137,13 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
         if name in TESTS:
             lines += pairs(mine, statistic)
             continue
-        # Of several arrival patterns there is no one time of an algorithm.
+        # With several arrival patterns, an algorithm has no single time.
         lines += arrivals_table(mine) or summary(mine, statistic, report_width())
     return lines
 
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
-    """The answer in a sentence each; of several arrival patterns, and of pairs, their table."""
+    """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
     from reports.tables.scaling import conclusion_lines  # not before the first row
 
     lines = []
@@ -155,17 +155,17 @@ def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 
 def refuse_results(options: RunOptions) -> None:
-    """Raise StoreError for a file of ``--out`` whose results a run would replace unasked."""
+    """Raise StoreError if a run would replace results in a file of ``--out`` unasked."""
     for target in options.out:
         _earlier(Path(target), options, ())
 
 
 def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Earlier:
-    """What a file begins with; ``launches``: the rows of the launches before this one.
+    """The earlier content to keep in a file; ``launches``: rows of the launches before this one.
 
-    Raises StoreError for a file with results where it is not said what becomes of them.
+    Raises StoreError if the file has results and neither --append nor --overwrite is given.
     """
-    known = path.name.endswith(tuple(SINKS))  # of another name `sink` says what is wrong
+    known = path.name.endswith(tuple(SINKS))  # for other names, `sink` raises the error
     if options.overwrite or not (known and path.is_file() and path.stat().st_size):
         return Earlier(launches)
     if not options.append:
@@ -178,9 +178,9 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
 
 
 def _record_lines(path: Path) -> bytes:
-    """The lines of a file of records as they are; what a killed run left of a last one is ended.
+    """The lines of a file of records. A last line without a line end (a killed run's) gets one.
 
-    Raises StoreError for a file without a record.
+    Raises StoreError if the file has no records.
     """
     try:
         data, _ = read_bytes(path)

@@ -1,6 +1,6 @@
-"""The memory roofline of this run's host, measured beside the rows.
+"""The memory roofline of this run's host, measured together with the rows.
 
-Transports that can measure it have a ``limit`` (shm has). docs/measuring-limit.md defines it.
+Transports that can measure it have a method ``limit`` (shm). docs/measuring-limit.md defines it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collectives.execution.world import World
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-# Below this much a collective's time is that of signals between ranks, and not of bytes.
+# Below this size a collective's time is that of signals between ranks, not of moving bytes.
 LEAST_BYTES = 64 << 10
-# Sweeps of each kind that a probe does within so many seconds, and how many more of a small size,
-# whose sweeps vary most, within fewer.
+# Most sweeps of each kind, and the seconds for them. Sweeps of small sizes vary most, so they may
+# have MORE_SWEEPS, but within MORE_BUDGET seconds.
 SWEEPS, BUDGET = 5, 1.0
 MORE_SWEEPS, MORE_BUDGET = 100, 0.1
 
 
 class Rooflines:
-    """Probes each size and placement once; every method is called by all ranks alike.
+    """Measures the roofline once for each size and placement; all ranks call every method together.
 
-    ``transport``: whatever carries the rows; where it knows no roofline there is no limit.
-    ``wanted``: whether to probe at all. ``why``: why there is none although the transport has one.
+    ``transport``: the one that carries the rows. If it has no roofline, there is no limit.
+    ``wanted``: False to measure nothing. ``why``: the reason if the transport's roofline failed.
     """
 
     def __init__(self, world: World, transport: Transport, wanted: bool = True) -> None:
@@ -38,9 +38,9 @@ class Rooflines:
         self.why = ""
 
     def limit(self, layout: Layout, call: LibraryCall) -> float | None:
-        """The least seconds for a collective; None if there is no roofline.
+        """The shortest possible time of a collective, in seconds; None if there is no roofline.
 
-        The call's buffers are the row's own on this rank, which lose their content.
+        The call's buffers are the row's own on this rank; their content is overwritten.
         """
         itemsize = call.buffers[Buffer.OUT].itemsize
         if (
@@ -62,7 +62,7 @@ class Rooflines:
         return self._known[key]
 
     def _probed(self, call: LibraryCall) -> float | None:
-        """As many sweeps as the budgets allow, by the time that one of each kind takes."""
+        """Measure with as many sweeps as fit into the budgets, judged by one sweep of each kind."""
         assert self._transport is not None
         start = time.perf_counter()
         seconds = self._transport.limit(call, 1)

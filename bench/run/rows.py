@@ -1,4 +1,4 @@
-"""One row on one rank: case, memory and buffers, times, proof of the result, record."""
+"""Measure one row on one rank: memory and buffers, times, check of the result, record."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ from reports.records.measurement import Overlap, Record
 
 @dataclass(frozen=True)
 class Case:
-    """A case: ``schedule`` is None for the library's own collective and for work sharing.
+    """One case to measure; ``schedule`` is None for the library's own collective and work sharing.
 
-    ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's in that form.
+    ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's non-blocking
+    form.
     """
 
     spec: Collective
@@ -71,13 +72,13 @@ class Case:
     nonblocking: bool = False
 
     def layout(self, nranks: int) -> Layout:
-        """Where parts lie on so many ranks."""
+        """The layout of parts on ``nranks`` ranks."""
         if self.schedule is not None:
             return Layout.of(self.schedule, self.spec, self.root)
         return Layout(self.spec, nranks, self.spec.parts(nranks), self.root)
 
     def fitting(self, nranks: int, need: int, free: int) -> int:
-        """The largest power of two of bytes that would fit, by proportion."""
+        """The largest power of two of bytes that would fit, estimated by proportion."""
         size = self.spec.total(nranks) * int(np.max(self.elements)) * self.dtype.itemsize
         bound = max(1, size * free // need)
         return 1 << (int(bound).bit_length() - 1)
@@ -92,10 +93,10 @@ def measure_overlap(action: Action, world: World, alone: float, most: int) -> Ov
     """Measure the overlap of a non-blocking collective with computation; all ranks get the same.
 
     As IMB-NBC: a rank starts the library's collective, computes for about as long as the collective
-    takes by itself, and waits for the rest. Intel MPI Benchmarks, User Guide, "Measuring
-    Communication and Computation Overlap".
-    ``alone``: seconds of the collective by itself. Of each round those of the rank count that took
-    longest, and of all rounds the medians: ``most`` at most, 3 to 30, for about two seconds.
+    takes by itself, and waits for it to complete. Intel MPI Benchmarks, User Guide, "Measuring
+    Communication and Computation Overlap". ``alone``: seconds of the collective by itself. Each
+    round counts the rank that took longest; the result is the median over rounds. There are at most
+    ``most`` rounds, 3 to 30, in about two seconds.
     """
     both = _Overlapped(action, alone)
     rounds = max(_FEWEST, min(most, _MOST, int(_BUDGET_S / (2 * alone)) if alone > 0 else _MOST))
@@ -108,7 +109,7 @@ def measure_overlap(action: Action, world: World, alone: float, most: int) -> Ov
 
 
 class _Overlapped(Wrapper):
-    """A non-blocking collective with computing in its midst; `computing`: how long that took."""
+    """A non-blocking collective with computing inside; `computing`: seconds of each computation."""
 
     def __init__(self, action: Action, seconds: float) -> None:
         self.action, self.computing = action, list[float]()
@@ -123,10 +124,7 @@ class _Overlapped(Wrapper):
         self.action.over(self._work)
 
     def _compute(self) -> float:
-        """Compute for about the seconds asked for, in cache and without the system.
-
-        Returns how long it really took.
-        """
+        """Compute for about the requested seconds, in cache. Returns the seconds really taken."""
         start, vector = time.perf_counter(), self._vector
         for _ in range(self._times):
             np.multiply(vector, 1.0, out=vector)
@@ -154,10 +152,10 @@ class Bench:
         pace: Pace,
         follow: Callable[[Action | None], object] = lambda action: None,
     ) -> None:
-        """``room``: the memory that rows may take.
+        """``room``: the memory that rows may use.
 
-        ``pace``: what a row may take of the sweep's time; rank 0's decides. ``follow``: called with
-        the action that runs next, and with None when it is closed.
+        ``pace``: the time that rows may use; rank 0's decides. ``follow``: called with the action
+        that runs next, and with None when it is closed.
         """
         self._follow = follow
         self._rooflines, self._gauges = rooflines, gauges
@@ -166,7 +164,7 @@ class Bench:
         self._rules, self._arrived, self._check = rules, arrived, check
         self._room, self.pace = room, pace
         self._arena = Arena(opened.transport, opened.world.rank)
-        #: The first wrong element of the last placement; empty where none was.
+        #: The first wrong element of the last placement; empty if there was none.
         self.complaint = ""
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
@@ -189,7 +187,7 @@ class Bench:
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)
-        # Filled again, and as much looked at.
+        # Each check fills the inputs again, and reads about as much.
         proving = 2 * (time.perf_counter() - start) * max(1, self._check.iterations)
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
@@ -239,13 +237,13 @@ class Bench:
         return buffers(case.spec, self._world.size, case.root, case.elements, size, in_place)
 
     def _program(self, case: Case, layout: Layout, in_place: bool) -> Program | None:
-        """This rank's program, lowered once a row; None where no schedule is carried out."""
+        """This rank's program, lowered once for each row; None without a schedule."""
         if case.schedule is None:
             return None
         return lower(case.schedule, layout, self._world.rank, case.elements, in_place=in_place)
 
     def _need(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> int:
-        """Bytes that this rank takes for the row in all."""
+        """Bytes that this rank needs for the row in total."""
         rank, size = self._world.rank, case.dtype.itemsize
         if program is not None:
             return memory(program, self._transport, size, in_place)
@@ -260,7 +258,7 @@ class Bench:
         held = self._arena.keep(sizes)
         need = self._need(case, program, sizes, in_place)
         self._transport.trim()
-        self._world.barrier()  # what other ranks have let go of is free from here on
+        self._world.barrier()  # from here on, memory that other ranks released is free
         mapped = self._room.mapped and (case.schedule is not None or case.worksharing)
         lack = self._room.lack(Need(need, held, mapped))
         if lack is None:
@@ -277,7 +275,7 @@ class Bench:
         )
 
     def _taken(self, sizes: Sizes) -> str:
-        """Take the buffers; why a rank could not, and then none has any."""
+        """Allocate the buffers. If a rank cannot, returns the reason, and all ranks free theirs."""
         problem = ""
         try:
             self._arena.take(sizes)
@@ -336,9 +334,8 @@ class Bench:
         )
 
     def _proof(self, case: Case, inputs: Inputs, source: Array, target: Array) -> ResultCheck:
-        """How results of the row are compared."""
         library = case.schedule is None and not case.worksharing
-        # A library's barrier leaves nothing behind to compare.
+        # A library's barrier leaves no data to compare.
         nothing = not self._check.iterations or (library and case.spec.unit is Unit.NOTHING)
         rounds = library and case.op is not None and case.op.mean
         return ResultCheck(
@@ -352,16 +349,16 @@ class Bench:
         )
 
     def _checked(self, case: Case, action: Action, proof: ResultCheck) -> Action:
-        """The action with every iteration compared. All ranks call this together."""
+        """The action with a check after every iteration. All ranks call this together."""
         proof.fresh()
         self._world.barrier()
         reached = case.reach is not None
         return Checked(action, proof, self._world.barrier, self._arrived, reached=reached)
 
     def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
-        """Run as often as is to be checked, and compare every element.
+        """Run the iterations to check, and compare every element of their results.
 
-        At least once, for the bytes that an iteration sends and receives, which are returned.
+        At least one iteration runs. Returns the bytes that it sends and receives.
         """
         moved = None
         for number in range(max(1, self._check.iterations)):
@@ -374,7 +371,7 @@ class Bench:
             # iteration is over. Any other iteration is complete when it returns.
             if case.reach is None:
                 proof.look()
-            self._world.barrier()  # what others count of this rank's memory is complete, too
+            self._world.barrier()  # accesses by other ranks are now counted completely, too
             moved = moved or (action.sent - before[0], action.received - before[1])
             if case.reach is not None:
                 proof.look()
@@ -384,8 +381,8 @@ class Bench:
     def _record(
         self, case: Case, timed: Record, proof: ResultCheck, moved: tuple[int, int]
     ) -> Record:
-        """The record of what was timed, with what the ranks' results and bytes were."""
-        # Whole numbers below 2⁵³. Reduced, not gathered: no rank needs those of each other one.
+        """Add the check's result and the bytes moved, combined over ranks, to the timed record."""
+        # Whole numbers below 2⁵³, exact as floats. A reduction is enough: no gather is needed.
         wrong = proof.wrong
         mine = np.array([wrong[0] if wrong else 0, *moved], float)
         count, total, _ = map(int, self._world.combine(mine, "sum"))

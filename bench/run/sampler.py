@@ -1,8 +1,8 @@
 """Clocks, power and energy of the GPUs while rows run, sampled by a thread.
 
-A transport of GPU memory names its GPU. Of the ranks that share a GPU the first one samples it. The
-thread samples ten times a second, and only while a row runs. A sample needs the interpreter for
-about ten microseconds; the rest of it waits inside NVML.
+A transport on GPUs gives the identity of its GPU. If ranks share a GPU, the first of them samples
+it. The thread samples ten times a second, and only while a row runs. A sample holds the interpreter
+for about ten microseconds; for the rest of its time it waits inside NVML.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from topology.sources.nvml import Gauge, State
 
 PERIOD = 0.1
-#: Seconds below which energy is not told: the counter's steps of up to 0.1 s would be its digits.
+#: Shortest window for energy, in seconds: the counter's steps of up to 0.1 s limit its precision.
 LONG = 2.0
 _FIGURES = ("clock_sm_hz", "clock_memory_hz", "power_w", "temperature_c")
 
 
 class Sampler:
-    """Looks at one GPU while a window is open; ``period`` None leaves the looking to `take`."""
+    """Samples one GPU while a window is open. With a ``period`` of None, only `take` samples."""
 
     def __init__(self, gpu: Gauge, period: float | None = PERIOD) -> None:
         self._gpu = gpu
@@ -52,13 +52,13 @@ class Sampler:
                 self.take()
 
     def take(self) -> None:
-        """One look."""
+        """Take one sample."""
         state = self._gpu.look()
         with self._lock:
             self._states.append(state)
 
     def begin(self) -> None:
-        """A window opens."""
+        """Open a window: sample now, and periodically from here on."""
         with self._lock:
             self._states.clear()
         self.take()
@@ -74,7 +74,7 @@ class Sampler:
         gpu = self._gpu
         sample: dict[str, Any] = {"busid": gpu.busid, "uuid": gpu.uuid, "name": gpu.name}
         sample |= {"samples": len(states), "seconds": seconds, "operations": operations}
-        # The first look came before the work, which the clocks may not have risen for yet.
+        # The first sample precedes the work, when clocks may still be low, so it is left out.
         for name in _FIGURES:
             values = [v for s in states[1:] if (v := getattr(s, name)) is not None]
             if values:
@@ -85,7 +85,7 @@ class Sampler:
         return sample | self._energy(states, operations)
 
     def _energy(self, states: Sequence[State], operations: int) -> dict[str, float]:
-        """Joules of a window, where it is long enough for the counter; above idle by operation."""
+        """The energy fields of a `GpuSample`; empty if the window is too short for the counter."""
         first, last = states[0], states[-1]
         seconds = last.at - first.at
         if first.energy_j is None or last.energy_j is None or seconds < LONG:
@@ -97,7 +97,7 @@ class Sampler:
         return energy
 
     def rest(self, wait: Callable[[float], object]) -> None:
-        """Measure what the GPU takes while nothing runs; ``wait`` lets seconds pass."""
+        """Measure the idle power of the GPU; ``wait`` sleeps for a number of seconds."""
         self.begin()
         wait(1.05 * LONG)
         sample = self.end(0)
@@ -105,7 +105,7 @@ class Sampler:
             self.idle_w = sample["energy_j"] / sample["seconds"]
 
     def close(self) -> None:
-        """No more looks."""
+        """Stop sampling and close the GPU's handle."""
         self._over.set()
         self._open.set()
         if self._thread is not None:
@@ -120,12 +120,12 @@ def _by_nvml(busid: str | None, uuid: str | None) -> Gauge:
 
 
 class Gauges:
-    """All GPUs of a run, seen from one rank; every method is called by all ranks alike.
+    """All GPUs of a run, seen from one rank; every method is called by all ranks together.
 
-    ``transport``: whatever carries the rows. ``energy``: whether rows are to go on until their
-    energy can be told. ``rest``: whether to measure, for 2 s, what the GPUs take at rest; without
-    it no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why
-    nothing is known of GPUs that there are, or that ``energy`` takes to be there.
+    ``transport``: the one that carries the rows. ``energy``: extend rows until their energy can be
+    measured. ``rest``: first measure the idle power of the GPUs, for 2 s; without it there is no
+    energy per operation. Without GPUs the methods do nothing. ``why``: the reason if GPUs could not
+    be sampled, or if ``energy`` is requested without a GPU.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class Gauges:
             self.active = False
             self.close()
             return
-        if rest:  # all are still for as long as the idle power takes to measure
+        if rest:  # all ranks are idle while the idle power is measured
             world.barrier()
             if self._mine is not None:
                 self._mine.rest(wait)
             world.barrier()
 
     def begin(self) -> None:
-        """The iterations of a row and placement come."""
+        """Start sampling before the iterations of a row and placement."""
         if self._mine is not None:
             self._mine.begin()
 
@@ -177,7 +177,7 @@ class Gauges:
         return max(0, ceil(1.1 * LONG / each) - (timed.iterations or 0))
 
     def end(self, operations: int) -> tuple[GpuSample, ...]:
-        """Stop sampling for this row and placement; gives the sample of each GPU."""
+        """Stop sampling for this row and placement. Returns a sample for each GPU."""
         if not self.active:
             return ()
         samples = self._world.gather(None if self._mine is None else self._mine.end(operations))
@@ -188,7 +188,7 @@ class Gauges:
         )
 
     def close(self) -> None:
-        """The run is over."""
+        """Stop sampling at the end of the run."""
         if self._mine is not None:
             self._mine.close()
             self._mine = None

@@ -1,8 +1,8 @@
-"""Rank 0's standard output and standard error: results on the one, progress on the other.
+"""Rank 0's standard output (results) and standard error (progress and notes).
 
-``--split`` has groups of ranks that run the same sweep at once, each with a table of its own.
+With ``--split``, groups of ranks run the same sweep at the same time, each with its own table.
 nccl-tests runs groups too, but prints only rank 0's. Here every group is reported: rank 0 of the
-run prints its own group's table as it goes, and the others' at the end.
+run prints its own group's table during the run, and the others' at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG_S = 30.0
 
 
 class Screen:
-    """Prints on rank 0 only, whole lines, flushed; usable from the watching thread as well."""
+    """Prints whole lines, flushed, on rank 0 only. The watchdog's thread may use it as well."""
 
     def __init__(self, rank: int) -> None:
         self._speaks = rank == 0
@@ -49,7 +49,7 @@ class Screen:
         with self._lock:
             if not self._speaks:
                 return
-            # Rows go to standard output untouched, so the display steps aside for them.
+            # Rows are printed unchanged, so the progress display is stopped meanwhile.
             if self._progress is not None:
                 self._progress.stop()
             with output():
@@ -66,10 +66,10 @@ class Screen:
                 print(make_lines_printable(text), file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
-        """Print how long so many placements of rows may take, and show progress over them.
+        """Print the time limit of all ``rows`` placements, and begin to show progress.
 
-        ``endless``: they are measured again and again, so that there is no whole to show. A
-        terminal gets a bar; a file or a launcher's pipe a line every few seconds.
+        ``endless``: rows are repeated for ever, so there is no total. A terminal gets a progress
+        bar; a file or a launcher's pipe gets a line every few seconds.
         """
         if not self._speaks:
             return
@@ -98,7 +98,7 @@ class Screen:
         self._progress.start()
 
     def advance(self, doing: str) -> None:
-        """One placement is done; ``doing`` comes next."""
+        """Count the current placement as done; ``doing`` describes the next."""
         if self._pace is None:
             return
         with self._lock:
@@ -108,8 +108,8 @@ class Screen:
         self.tick()
 
     def tick(self) -> None:
-        """Show how far it is, where that was last shown some seconds ago; any thread may call."""
-        # While a row is printed, for as long as its reader likes, there is nothing to show.
+        """Show progress, unless it was shown in the last few seconds; any thread may call this."""
+        # Do nothing while a row is being printed, which takes as long as its reader blocks.
         if self._pace is None or not self._lock.acquire(blocking=False):
             return
         try:
@@ -154,7 +154,7 @@ class Screen:
             self._speaks = False
 
     def close(self) -> None:
-        """Take the progress display away."""
+        """Remove the progress display."""
         with self._lock:
             self._pace = None
             if self._progress is not None:
@@ -163,25 +163,25 @@ class Screen:
 
 
 class GroupScreen(Screen):
-    """The screen of a group whose first rank is not the run's: keeps lines to be printed later."""
+    """The screen of a group without the run's rank 0: stores lines to be printed at the end."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(rank)
         self.held: list[str] = []
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Results, for later."""
+        """Store results to be printed later."""
         if self._speaks:
             self.held += lines
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
-        """Progress is the first group's to show."""
+        """Show no progress: only the first group shows it."""
 
 
 class Group(NamedTuple):
-    """One group of a run, seen from one of its ranks; ``every``: the ranks of all groups.
+    """One group of a run, seen from one of its ranks; ``every``: number of ranks in all groups.
 
-    ``part``: how many of the ranks on this rank's node belong to it, of all that are there.
+    ``part``: the fraction of the ranks on this rank's node that belong to this group.
     """
 
     number: int
@@ -195,27 +195,27 @@ class Group(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The line above its tables."""
+        """The line above the group's tables."""
         whom = " ".join(map(str, self.ranks))
         return f"group {self.number} of {self.count_}: ranks {whom}"
 
     @property
     def facts(self) -> dict[str, Json]:
-        """The group in a record's environment."""
+        """The entry ``group`` of a record's environment."""
         return {"number": self.number, "of": self.count_, "ranks": list(self.ranks)}
 
 
 def color(rule: tuple[str, int], rank: int) -> int:
-    """The group of a rank, by nccl-tests' rules: rank mod N, div N, and N, or or N."""
+    """The group of a rank, by nccl-tests' rules: rank ``mod N``, ``div N``, ``and N``, ``or N``."""
     name, n = rule
     return {"mod": rank % n, "div": rank // n, "and": rank & n, "or": rank | n}[name]
 
 
 def split(world: World, rule: tuple[str, int]) -> Group:
-    """This rank's group; all ranks call this together.
+    """Split the ranks into groups. Returns this rank's group; all ranks call this together.
 
-    Groups of one size start every row together. Groups of different sizes may have other rows, and
-    go each at its own pace.
+    If all groups have the same size, they start every row together. Groups of different sizes may
+    have different rows, and run independently.
     """
     colors = [color(rule, rank) for rank in range(world.size)]
     mine = colors[world.rank]
@@ -232,14 +232,14 @@ def split(world: World, rule: tuple[str, int]) -> Group:
 
 
 def of_group(wanted: Sequence[Options], number: int) -> list[Options]:
-    """The options of one group: its files bear its number, ``run.group1.jsonl``."""
+    """The options of one group, with its number in file names: ``run.group1.jsonl``."""
 
     def named(path: Path) -> Path:
         ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
         return path.with_name(f"{path.name.removesuffix(ending)}.group{number}{ending}")
 
     def target(text: str) -> str:
-        """A slash at the end asks for a folder, as does the name of one; a path would forget it."""
+        """Rename a target. A folder keeps its final slash, which Path drops."""
         return str(named(Path(text))) + "/" * (text.endswith("/") or Path(text).is_dir())
 
     return [

@@ -40,10 +40,10 @@ from reports.records.table import measured
 
 
 class RunSession:
-    """What a run of any kind has on one rank: its screen, its records, and a watch over its rows.
+    """Shared by all kinds of runs, on one rank: screen, records, and a watchdog for the rows.
 
-    ``screen``: of this rank, or of its group. ``sentences``: see `Recorder`. All ranks make one
-    together, and call its methods so.
+    ``screen``: of this rank, or of its group. ``sentences``: see `Recorder`. All ranks create one
+    together, and call its methods together.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RunSession:
         self._watch: Watchdog
 
     def _start_watch(self) -> None:
-        """Start the watch, once all that may refuse the options has been made."""
+        """Start the watchdog, after everything that may refuse the options has been created."""
         tick = StoppedNeighbour(self._opened, self.stop).beside(self._screen.tick)
         timeout, line = self._run_options.timeout, self._opened.line
         self._watch = Watchdog(self._world, timeout, self.stop, line, tick)
@@ -84,19 +84,19 @@ class RunSession:
             self._watch.close()
 
     def _early(self, reason: str) -> list[str]:
-        """The closing report of a run that did not come to its end."""
+        """The closing report of a run that ended early."""
         return [f"# ended early: {reason}"]
 
     def stop(self, reason: str, aloud: bool) -> None:
         """Report the results so far when the run is ended from outside. The watchdog calls this.
 
-        ``aloud``: also print the reason on standard error; otherwise another process does.
+        ``aloud``: also print the reason on standard error; if False, another process prints it.
         """
         self._keeper.end(lambda: self._early(reason), reason if aloud else "")
 
 
 class Session(RunSession):
-    """A sweep on one rank. Raises Unsupported where the options do not fit the ranks."""
+    """A sweep on one rank. Raises Unsupported if the options do not fit the ranks."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class Session(RunSession):
         crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:
-        """``jobs``: one or more; files, time-out and timing are those of the first one's options.
+        """``jobs``: one or more; the first one's options apply to files, time-out and timing.
 
-        ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several
-        this is.
+        ``crowd``: ranks and cores where ranks share cores most, in all groups. ``group``: this
+        rank's group with ``--split``.
         """
         world, transport = opened.world, opened.transport
         if jobs[0].options.check.timed and transport.on_gpu:
@@ -152,13 +152,13 @@ class Session(RunSession):
             follow=self._watch.follow,
         )
         self._run: Run | None = None
-        # A result was wrong, or what was counted while it ran was not what its schedule says.
+        # True if a result was wrong, or if bytes counted during the run differ from the schedule.
         self._wrong = False
 
     # -- the sweep
 
     def run(self) -> int:
-        """The whole run; gives the exit status."""
+        """Run the whole sweep. Returns the exit status."""
         options = self._options
         work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
@@ -171,7 +171,7 @@ class Session(RunSession):
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
             self._noted(not_quiet(self._world, options.wait_quiet))
-        # In place a sum grows from one iteration to the next; only the proof's result counts.
+        # In place, a sum grows with every iteration, so overflow is ignored; only checks count.
         with contextlib.closing(self._gauges), np.errstate(all="ignore"):
             self._measure_rows(sweep)
         self._noted(self._rooflines.why, self._gauges.why)
@@ -188,7 +188,7 @@ class Session(RunSession):
             self._screen.note(f"busbar: {remark}")
 
     def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
-        """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
+        """Measure and print all tables; if a launch shuffles rows, tables follow the last row."""
         options = self._options
         done: dict[int, Placements] = {}
         if options.launch is not None:
@@ -201,7 +201,7 @@ class Session(RunSession):
             self._table(table[0][1], results, kept=bool(done))
 
     def _table(self, first: PlannedRow, results: Iterable[Placements], *, kept: bool) -> None:
-        """A table; ``kept``: its rows are on disk already."""
+        """Print a table; ``kept``: its rows are on disk already."""
         options, chosen = first.job.options, first.chosen
         through = self._through(chosen)
         program = f"{first.job.spec.name} {chosen.label} ({through})"
@@ -237,7 +237,7 @@ class Session(RunSession):
     # -- a row
 
     def _through(self, chosen: SizeDependentContender | Contender) -> str:
-        """The names of what carries an algorithm: of one for each size all that it may take."""
+        """The names of the transports that carry an algorithm, for all sizes."""
         ones = chosen.every if isinstance(chosen, SizeDependentContender) else [chosen]
         return ", ".join(dict.fromkeys(self._carrier(one).name for one in ones))
 
@@ -277,7 +277,7 @@ class Session(RunSession):
             "alg_factor": spec.alg_factor(self._world.size),
             "parameters": dict(chosen.parameters),
             "chosen_algorithm": "" if wanted.label == chosen.label else chosen.label,
-            # A row that was slowed as was asked for is no time of ours.
+            # Marks a row that was slowed on purpose, whose time is not a measurement.
             "injected": work.slower,
             "schedule": chosen.digest(line.root),
             "ranks_per_core": None if self._crowd is None else self._crowd.per_core,
@@ -298,7 +298,7 @@ class Session(RunSession):
         return pair
 
     def _run_of(self, collective: str) -> Run:
-        """The run of all rows, which is named after the first one's collective."""
+        """The run of all rows, named after the first row's collective."""
         if self._run is None:
             self._run = run_of(self._environment, collective)
         return self._run
@@ -323,12 +323,12 @@ class Session(RunSession):
             self._compare(chosen, case, record)
         crowded = self._crowd is not None and self._crowd.per_core > 1
         shares = tuple(round(share, 3) for share in record.core_wait)
-        # No news where ranks share cores anyway.
+        # Left out if ranks share cores anyway.
         waits = shares if noted(shares) and not crowded else ()
         return replace(each(record, chosen.holds), core_wait=waits)
 
     def _compare(self, chosen: Contender, case: Case, record: Record) -> None:
-        """Check that the bytes counted while running are those of the schedule."""
+        """Check that the bytes counted during the run are those of the schedule."""
         sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
         if (record.sent_bytes, record.received_bytes) != (sent, received):
             self._wrong = True
@@ -342,9 +342,8 @@ class Session(RunSession):
 
     def _closing(self) -> list[str]:
         if self._world.rank != 0:
-            return []  # nobody would print it
+            return []  # only rank 0 prints it
         return closing(self._keeper.results, self._options.statistic)
 
     def _early(self, reason: str) -> list[str]:
-        """The closing report of a run that did not come to its end."""
         return [f"# ended early: {reason}", *self._closing()]

@@ -1,4 +1,4 @@
-"""The lines of a table: its layout, heading, remarks above it, rows, and notes under a row."""
+"""The text lines of a table: heading, remarks above it, rows, and notes under a row."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from reports.records.cores import Load, warnings
 from reports.records.measurement import Measurement, Placements
 from reports.records.metrics import PLACEMENT
 
-#: The columns of the terminal that a run's starter prints to. Its ranks print into a pipe.
+#: Environment variable with the terminal width of the process that starts the ranks.
 COLUMNS = "BUSBAR_COLUMNS"
 _LEAST_WIDTH = 80
 
 
 class Nccl:
-    """nccl-tests' own, which other programs parse."""
+    """The layout of nccl-tests, which other programs parse."""
 
     def __init__(self, options: Options) -> None:
         self._statistic, self._iterations = options.statistic, bool(options.per_iteration)
@@ -45,12 +45,12 @@ class Nccl:
 
     @property
     def width(self) -> int:
-        """Columns that a row takes."""
+        """Width of a row in columns."""
         return len(run_table.columns(self._iterations, self._limit)[-1].rstrip())
 
 
 class Compact:
-    """A line a placement. What differs between the rows of a table stands behind them."""
+    """One line for each placement. Type, operation and root follow a row if they vary."""
 
     def __init__(self, options: Options) -> None:
         self._statistic = options.statistic
@@ -75,9 +75,9 @@ TableLayout = Nccl | Compact
 
 
 def layout(options: Options) -> TableLayout:
-    """The layout that was asked for; else nccl-tests', but on a terminal that is too narrow for it.
+    """The requested layout. By default nccl-tests', unless the terminal is too narrow for it.
 
-    Columns about single iterations are in nccl-tests' only.
+    Statistics of single iterations exist only in nccl-tests' layout.
     """
     wide, room = Nccl(options), columns()
     narrow = room is not None and room < wide.width and not bool(options.per_iteration)
@@ -86,25 +86,25 @@ def layout(options: Options) -> TableLayout:
 
 
 def columns() -> int | None:
-    """How wide the terminal is that results are printed to; None where they go elsewhere."""
+    """Width of the terminal that results are printed to; None if output goes elsewhere."""
     with suppress(ValueError):
         return int(os.environ[COLUMNS]) if COLUMNS in os.environ else _own()
     return None
 
 
 def for_ranks() -> dict[str, str]:
-    """Environment variables by which our ranks know the width of this process's terminal."""
+    """Environment variables that pass this process's terminal width to the ranks it starts."""
     width = _own()
     return {} if width is None else {COLUMNS: str(width)}
 
 
 def report_width() -> int:
-    """How wide closing reports are: as the terminal, or as a narrow one."""
+    """Width of closing reports: the terminal's, but at least 80 columns."""
     return max(_LEAST_WIDTH, columns() or 0)
 
 
 def _own() -> int | None:
-    """Under a launcher it is the launcher that prints, whatever it gives its ranks to print to."""
+    """Width of this process's terminal; None under a launcher, which prints for its ranks."""
     with suppress(OSError, ValueError):
         if sys.stdout is not None and sys.stdout.isatty() and launched() is None:
             return os.get_terminal_size(sys.stdout.fileno()).columns
@@ -112,7 +112,7 @@ def _own() -> int | None:
 
 
 class RankSummary(NamedTuple):
-    """The ranks in the heading: processes, and their GPUs if they have any."""
+    """The ranks for the heading: processes, and their GPUs if they have any."""
 
     devices: list[tuple[int, int, str, str]]
     slots: list[tuple[int, str]]
@@ -135,9 +135,9 @@ def banner(
     above: bool,
     graph: bool,
 ) -> Banner:
-    """The heading of a table; ``program`` is what its rows run.
+    """The heading of a table; ``program`` names what its rows run.
 
-    ``above``: the list of ranks stands above an earlier table.
+    ``above``: True if an earlier table has listed the ranks.
     """
     return Banner(
         program=program,
@@ -165,9 +165,9 @@ def remarks(
     mpi: ThreadLevel | None,
     library: str,
 ) -> list[str]:
-    """The remarks above a table: its group, shared cores, MPI's level, the transport's remarks.
+    """The remarks above a table: group, shared cores, MPI's thread level, transport.
 
-    ``mpi``: the thread level of a table with rows over MPI; None of any other.
+    ``mpi``: the thread level if rows of the table use MPI, else None.
     """
     texts = [] if group is None else [group.title]
     shared = crowd is not None and crowd.per_core > 1
@@ -208,7 +208,7 @@ def _library_facts(one: Measurement) -> str:
 
 
 def _overlapped(one: Measurement) -> str:
-    """The overlap of a collective with computation, in words."""
+    """The overlap of a collective with computation, as text."""
     if (overlap := one.overlapped) is None:
         return ""
     return (

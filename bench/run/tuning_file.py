@@ -1,4 +1,4 @@
-"""Tuning decisions as plain data, and their JSON file. Knows nothing of measuring."""
+"""Tuning decisions as data, and their JSON file. Measures nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIBRARY = "library"
 
 @dataclass(frozen=True, order=True)
 class Tunable:
-    """Something to choose: an algorithm as ``-A`` takes it, and the transport that carries it.
+    """One candidate: an algorithm as ``-A`` takes it, and the transport that carries it.
 
-    The library's own algorithms are ``library``, or ``library/NAME`` where one was forced.
+    The library's own algorithms are ``library``, or ``library/NAME`` if one was forced.
     """
 
     algorithm: str
@@ -37,9 +37,9 @@ class Tunable:
 
 @dataclass(frozen=True)
 class Range:
-    """From ``low`` bytes up to the next range's: what to take.
+    """The choice from ``low`` bytes up to the next range.
 
-    ``seconds`` at ``low``; ``default_seconds`` the default's there, None where it was not measured.
+    ``seconds``: its time at ``low``; ``default_seconds``: the default's time there, if measured.
     """
 
     low: Annotated[int, msgspec.Meta(ge=0)]
@@ -50,13 +50,13 @@ class Range:
 
 @dataclass(frozen=True)
 class Rules:
-    """Ranges in rising order for one collective on so many ranks of so many nodes.
+    """Ranges in rising order for one collective on ``ranks`` ranks of ``nodes`` nodes.
 
-    ``transport`` is the one whose candidates were compared, ``any`` for all of them together,
-    ``mpi/library`` and ``nccl/library`` for a library's own algorithms, forced one by one;
-    ``low`` and ``high`` bound the sizes that were looked at; ``source`` is ``measured`` or
-    ``predicted``. ``default`` stays chosen wherever nothing beats it by more than ``noise``.
-    ``oversubscribed``: whether ranks shared cores while it was measured; None: not known, or on
+    ``transport`` is the one whose candidates were compared; ``any`` for all transports together;
+    ``mpi/library`` and ``nccl/library`` for a library's own algorithms, forced one by one. ``low``
+    and ``high``: smallest and largest size that was examined. ``source``: ``measured`` or
+    ``predicted``. ``default`` is chosen unless another candidate is faster by more than ``noise``.
+    ``oversubscribed``: True if ranks shared cores during the measurement; None if unknown, or on
     GPUs.
     """
 
@@ -75,21 +75,21 @@ class Rules:
 
 
 def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
-    """Our JSON, which ``-A auto`` reads."""
+    """The tuning file as JSON, which ``-A auto`` reads."""
     every = [asdict(one) for one in rules]
     document = {"format": FORMAT, "environment": dict(environment), "rules": every}
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def load(path: Path) -> list[Rules]:
-    """The rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
+    """Read the rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
     if not path.exists():
         raise Unsupported(f"there is no {path}; busbar tune measures, and writes it")
     return parse(read(path, _MOST_BYTES), path)
 
 
 def parse(data: bytes, path: Path) -> list[Rules]:
-    """The rules in the bytes of a file. Raises Unsupported; ``path`` is what the message names."""
+    """The rules in a file's bytes. Raises Unsupported with ``path`` in the message."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -116,10 +116,10 @@ def lookup(
     transports: Sequence[str],
     oversubscribed: bool | None = None,
 ) -> Rules:
-    """The rules for a collective on so many ranks over the first of the transports that has any.
+    """The rules for a collective on ``ranks`` ranks, for the first of ``transports`` with rules.
 
-    Rules that are known to be of ranks that share cores where these do not (``oversubscribed``), or
-    the other way round, are not taken. Raises Unsupported, naming what the file has instead.
+    Rules measured with shared cores do not apply if these ranks do not share cores
+    (``oversubscribed``), and the reverse. Raises Unsupported, naming the rules that the file has.
     """
     known = list(rules)
     unlike = False

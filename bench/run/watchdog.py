@@ -1,10 +1,10 @@
-"""A thread beside the measuring one: ends the run on a signal, and explains a stuck row.
+"""A second thread in each rank: ends the run on a signal, and explains a row that hangs.
 
 Python runs signal handlers in the main thread, between byte codes. A rank that waits inside MPI for
-a dead peer executes none. So signals only wake this thread, which acts on them. Where a row makes
-no progress it tells rank 0 how far its rank is, over a socket (`RankStates`): MPI runs at a thread
-level at which only the measuring thread may call it. MPI_Abort is the one call that this thread
-makes, when all ranks end; it asks the launcher to end them and waits for nothing in MPI.
+a dead peer runs none. So signals only wake this thread, which acts on them. If a row makes no
+progress, the thread sends its rank's progress to rank 0 over a socket (`RankStates`), because MPI's
+thread level allows only the measuring thread to call MPI. The one exception is MPI_Abort, at the
+end of all ranks: it asks the launcher to end them and waits for nothing in MPI.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ _DIGEST = 32
 _LENGTH = _MESSAGE.size + _DIGEST
 _HERE = b"\x01"  # rank 0's answer
 _BACKLOG = 4096
-# Connections that are open at a time, at most; more wait to be accepted.
+# Most connections that are open at a time; more wait to be accepted.
 _MOST_CALLERS = 256
-# Of a host with more addresses the first are tried.
+# Most addresses of a host that are tried.
 _MOST_ADDRESSES = 8
 _SIOCGIFADDR = 0x8915
-# Seconds to connect within, when a run begins.
+# Time limit of a connection at the start of a run, in seconds.
 _CONNECT_S = 1.0
 
 
 class RankStates:
-    """One rank's end of the sockets by which rank 0 learns how far the others are.
+    """One rank's end of the sockets over which other ranks send their progress to rank 0.
 
-    All ranks of the world make one together. Rank 0 listens; its addresses and a token go to the
-    others by the world. Ranks of other hosts try the addresses then and keep the first that
-    answers, so that a rank whose link is lost later does not go round by another network. Otherwise
-    nobody connects until a rank has made no progress for a while: then it sends rank 0 its row and
-    iteration, and learns that rank 0 is there. A message is a rank's numbers and their HMAC under
-    the token, so that no other process can speak for a rank.
+    All ranks of the world create one together. Rank 0 listens. The world broadcasts its addresses
+    and a token. Ranks on other hosts try the addresses at once and keep the first that answers, so
+    that a rank that loses its link later does not use another network instead. After that, a rank
+    connects only if it has made no progress for a while: it sends its row and iteration to rank 0,
+    and learns whether rank 0 answers. A message holds a rank's numbers and their HMAC with the
+    token, so that no other process can send one.
     """
 
     def __init__(self, world: World) -> None:
@@ -75,16 +75,16 @@ class RankStates:
         addresses, self._port, secret = world.broadcast(everyone)
         self._addresses: Sequence[str] = addresses
         self._token = bytes.fromhex(secret)
-        #: Rank 0's address as this rank reaches it; empty where it does not, or is rank 0.
+        #: The address at which this rank reaches rank 0; empty if it cannot, and on rank 0.
         self.address = "" if world.rank == 0 else self._reached()
 
     @property
     def where(self) -> str:
-        """Where rank 0 listens, for messages."""
+        """Rank 0's addresses and port, as text for messages."""
         return f"{' or '.join(self._addresses)} port {self._port}"
 
     def _reached(self) -> str:
-        """The first of rank 0's addresses that can be connected to; empty where none can."""
+        """The first of rank 0's addresses that accepts a connection; empty if none does."""
         for address in self._addresses:
             with suppress(OSError):
                 socket.create_connection((address, self._port), _CONNECT_S).close()
@@ -94,11 +94,11 @@ class RankStates:
     # -- rank 0
 
     def ends(self) -> list[socket.socket]:
-        """What rank 0 waits for, for ``select``."""
+        """The sockets that rank 0 waits on, for ``select``."""
         return [] if self.listener is None else [self.listener, *self._callers]
 
     def hear(self, ready: Sequence[object]) -> dict[int, State]:
-        """Receive states on sockets that are ``ready``, and answer; gives the states by rank."""
+        """Receive states from ``ready`` sockets, and answer. Returns the states by rank."""
         received: dict[int, State] = {}
         for end in [one for one in self._callers if one in ready]:
             try:
@@ -123,11 +123,11 @@ class RankStates:
         return received
 
     def _accept(self, listener: socket.socket) -> None:
-        if len(self._callers) == _MOST_CALLERS:  # who has said nothing for the longest time
+        if len(self._callers) == _MOST_CALLERS:  # drop the oldest connection without a message
             first = next(iter(self._callers))
             del self._callers[first]
             first.close()
-        with suppress(OSError):  # none is left, or we have no descriptor for it
+        with suppress(OSError):  # no connection is left, or no file descriptor
             while len(self._callers) < _MOST_CALLERS:
                 end, _ = listener.accept()
                 end.setblocking(False)
@@ -147,7 +147,7 @@ class RankStates:
     # -- the others
 
     def tell(self, state: State, seconds: float) -> bool:
-        """Send this rank's state to rank 0. Returns whether it answers within ``seconds``."""
+        """Send this rank's state to rank 0. Returns True if rank 0 answers within ``seconds``."""
         numbers = _MESSAGE.pack(self._rank, *state)
         try:
             with socket.create_connection((self.address, self._port), seconds) as end:
@@ -157,14 +157,14 @@ class RankStates:
             return False
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close all sockets."""
         for end in self.ends():
             end.close()
         self._callers, self.listener = {}, None
 
 
 def _listener(address: str) -> socket.socket:
-    """A listening socket on a free port of an address, or of all addresses of this host."""
+    """A socket that listens on a free port of an address, or of all addresses if it is empty."""
     if not address and socket.has_dualstack_ipv6():
         listener = socket.create_server(
             ("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
@@ -201,16 +201,16 @@ _ANSWER_S, _LATEST_S = 2.0, 5.0
 # every _AGAIN_S seconds.
 _TELL, _AGAIN_S = 0.5, 1.5
 _POLL_S = 0.2
-# Seconds between two words of progress to the starter.
+# Seconds between two progress messages to the process that started the rank.
 _WORD_EVERY_S = 1.0
-# How long a rank that was interrupted leaves the report to rank 0.
+# Seconds that an interrupted rank waits for rank 0 to report.
 _GRACE_S = 5.0
 # The most ranks whose peers are named in the report of a stuck row.
 _MOST_WAITS = 4
-# How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to
-# those that are left when one is gone.
+# Seconds that a rank waits after a signal for the reason from the process that started it: if one
+# rank exits, launchers send SIGTERM to the others.
 _WORD_S = 0.5
-# The report of a run that is ended may take as long; then it ends without.
+# Time limit for the report of a run that is ended, in seconds.
 _LAST_WORDS_S = 8.0
 
 
@@ -220,11 +220,11 @@ def _caught_signals() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
-        before = signal.set_wakeup_fd(theirs.fileno())  # first and last: none may go unheard
+        before = signal.set_wakeup_fd(theirs.fileno())  # set first, reset last: no signal is lost
         handlers = {
             which: signal.signal(which, lambda *_: None)
             for which in SIGNALS
-            # What nohup has made of it stays so.
+            # SIGHUP stays ignored under nohup.
             if which != signal.SIGHUP or signal.getsignal(which) is not signal.SIG_IGN
         }
         try:
@@ -236,11 +236,11 @@ def _caught_signals() -> Iterator[socket.socket]:
 
 
 def explain(states: Mapping[int, State], size: int) -> str:
-    """Which ranks had not arrived, from the states of those that answered."""
+    """A sentence on the ranks that had not arrived, from the states of the ranks that answered."""
     silent = [rank for rank in range(size) if rank not in states]
     front = max(state[:2] for state in states.values())
     behind = [rank for rank in sorted(states) if states[rank][:2] < front]
-    if silent:  # whoever is merely behind waits for them
+    if silent:  # ranks that are only behind wait for the silent ones
         return f"{_ranks(silent)} had not arrived and gave no answer at all"
     if behind:
         return f"{_ranks(behind)} had not arrived at iteration {front[1]}"
@@ -259,21 +259,21 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
-    """End every rank, this one by its own will; none of MPI's segments stays. Does not return."""
+    """End all ranks, and remove this rank's shared-memory segments of MPI. Does not return."""
     _forget_segments()
     line.leave(status)
     world.abort(status)
 
 
 def _forget_segments() -> None:
-    """Unlink MPI's segments of this rank now: it may be killed before MPI removes them."""
+    """Unlink MPI's segments of this rank now, as it may be killed before MPI removes them."""
     mine = Segments()
     mine.look(os.getpid())
     mine.remove(used=True)
 
 
 class Watchdog:
-    """One a rank. ``end(reason, aloud)`` reports on rank 0, from the watching thread."""
+    """One for each rank. Its thread calls ``end(reason, aloud)``, which reports on rank 0."""
 
     def __init__(
         self,
@@ -283,10 +283,10 @@ class Watchdog:
         line: ControlSocket,
         tick: Callable[[], None],
     ) -> None:
-        """Made in the main thread a watch takes the process's signals.
+        """Start the thread. If created in the main thread, it also handles the process's signals.
 
-        Until there is a watch, and after it, they do what they always did. ``tick`` is called
-        several times a second, also while a row takes long.
+        Before creation and after `close`, signals have their usual effect. ``tick`` is called
+        several times a second, also during a long row.
         """
         self._world, self._timeout, self._end, self._tick = world, timeout, end, tick
         self._line = line
@@ -294,15 +294,15 @@ class Watchdog:
         main = threading.current_thread() is threading.main_thread()
         self._signals = self._ends.enter_context(_caught_signals()) if main else None
         self._row, self._iteration = -1, -1
-        # What grows with every sign of progress; the action that is run, and its count before.
+        # A counter of progress; the current action, and its number of iterations before.
         self._signs, self._lock = 0, threading.Lock()
         self._action: Action | None = None
         self._before = 0
         self._states = None if timeout is None else _states(world)
-        #: Whether the run is ended since a row makes no progress.
+        #: True if the run was ended because a row made no progress.
         self.stuck = False
         self._explain: Callable[[Mapping[int, State], int], str] = explain
-        # The last signs that were seen, and when; since when rank 0 has not answered.
+        # The last counters and their time; below, the time since which rank 0 has not answered.
         self._seen, self._since = (-1, 0), float("inf")
         self._next_word, self._next_tell, self._deaf = 0.0, 0.0, float("inf")
         self._over = threading.Event()
@@ -311,7 +311,7 @@ class Watchdog:
         self._thread.start()
 
     def row(self) -> None:
-        """A new row begins; its time-out starts now, and again with every progress."""
+        """Begin a new row. Its time-out starts now, and again with every progress."""
         with self._lock:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
         self._explain = explain
@@ -319,26 +319,26 @@ class Watchdog:
         self._line.send(row=self._row)
 
     def follow(self, action: Action | None) -> None:
-        """See `bench.run.rows.Bench`: the action whose count of iterations is progress."""
+        """Set the action whose count of iterations is progress; see `bench.run.rows.Bench`."""
         with self._lock:
             self._action = action
             self._before = 0 if action is None else action.begun()
 
     def explained(self, how: Callable[[Mapping[int, State], int], str]) -> None:
-        """Until the next row use ``how`` in place of `explain` to describe what is waited for."""
+        """Until the next row, use ``how`` instead of `explain` to describe a hang."""
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
         """See `bench.timing.starts.Arrived`."""
         with self._lock:
-            # A server asks again and again whether its updates are enough; warm-ups are all -1.
+            # A repeated number is no progress, except that of warm-ups, which are all -1.
             self._signs += iteration != self._iteration or iteration < 0
             self._iteration = iteration
             self._before = 0 if self._action is None else self._action.begun()
         self._world.states[self._world.rank] = State(self._row, iteration)
 
     def depart(self, status: int) -> None:
-        """End this rank without MPI's end, which would wait for ranks that are gone."""
+        """Exit this rank without MPI_Finalize, which would wait for ranks that have exited."""
         if isinstance(self._world, MpiWorld):
             _forget_segments()
         self._line.leave(status)
@@ -347,7 +347,7 @@ class Watchdog:
         os._exit(status)
 
     def close(self) -> None:
-        """The run is over; signals no longer matter."""
+        """Stop the thread at the end of the run, and restore the signal handlers."""
         self._line.stage(Phase.ENDING)
         self._over.set()
         self._thread.join(2 * _POLL_S + _ANSWER_S)
@@ -368,7 +368,7 @@ class Watchdog:
                 self._look(time.monotonic(), self._timeout)
 
     def _taken(self) -> tuple[int, str | None]:
-        """A signal's number, or 0 if none came for a while, and the starter's request to stop."""
+        """Wait briefly. Returns a signal's number (0 if none), and a stop request if one came."""
         listening = list[socket.socket | ControlSocket]()
         if self._signals is not None:
             listening.append(self._signals)
@@ -381,7 +381,7 @@ class Watchdog:
             return 0, None
         try:
             ready, _, _ = select.select(listening, [], [], _POLL_S)
-        except (OSError, ValueError, AssertionError):  # this rank leaves
+        except (OSError, ValueError, AssertionError):  # sockets are closed: this rank exits
             return 0, None
         if self._states is not None:
             self._hear(ready)
@@ -398,17 +398,17 @@ class Watchdog:
         self._world.states.update(self._states.hear(ready))
 
     def _state(self) -> tuple[State, tuple[int, int]]:
-        """The state of this rank, and counts that grow with every progress."""
+        """The state of this rank, and two counters, one of which grows with every progress."""
         with self._lock:
             begun = 0 if self._action is None else self._action.begun()
-            # Of a batch its first iteration was told of.
+            # `arrived` is called once for a batch, with its first iteration.
             more = max(0, begun - self._before - 1) if self._iteration >= 0 else 0
             waiting = None if self._action is None else self._action.waiting()
             state = State(self._row, self._iteration + more, -1 if waiting is None else waiting)
             return state, (self._signs, begun)
 
     def _look(self, now: float, timeout: float) -> None:
-        """Note progress. Without any: send the state to rank 0; after the time-out end the run."""
+        """Check for progress. Without any, send the state to rank 0; after the time-out, end."""
         state, signs = self._state()
         if signs != self._seen:
             self._seen, self._since, self._next_tell = signs, now, now + _TELL * timeout
@@ -428,12 +428,12 @@ class Watchdog:
                 self._unanswered(now, timeout)
 
     def _stuck(self, timeout: float) -> None:
-        """Rank 0: find out who is missing, and end the run."""
+        """On rank 0: collect the states of all ranks, and end the run with an explanation."""
         self.stuck = True
         size, states = self._world.size, self._world.states
         states[0] = self._state()[0]
         if self._states is not None:
-            # What was told earlier may no longer be so: who is gone since does not tell it again.
+            # Earlier states may be out of date. Ranks that have exited since send no new ones.
             for rank in [rank for rank in states if rank]:
                 del states[rank]
             stop = time.monotonic() + min(_LATEST_S, max(_ANSWER_S, _TELL * timeout))
@@ -444,7 +444,7 @@ class Watchdog:
         self._leave(reason, 4)
 
     def _unreached(self, states: Mapping[int, State]) -> str:
-        """A remark on hosts of which no rank could reach rank 0; empty if there are none."""
+        """A remark on hosts without any rank that could reach rank 0; empty if there are none."""
         nodes = self._world.nodes
         silent = sorted(set(nodes) - {nodes[rank] for rank in states})
         if not silent or self._states is None:
@@ -453,7 +453,7 @@ class Watchdog:
         return f" (no rank of {hosts} could tell rank 0 at {self._states.where})"
 
     def _unanswered(self, now: float, timeout: float) -> None:
-        """Another rank: end the run where rank 0 neither ends it nor answers."""
+        """On other ranks: end the run if rank 0 neither ends it nor answers."""
         self._deaf = min(self._deaf, now)
         if now > self._deaf + _GRACE_S:
             self.stuck = True
@@ -468,7 +468,7 @@ class Watchdog:
             word = self._line.stop_request()
             if word is not None:
                 self._told(word)
-        # Rank 0 is likely to have got it too, has the report to print, and ends all then.
+        # Rank 0 has probably received the signal too: it prints the report and ends all ranks.
         if self._world.rank != 0 and which != SOFTLY:
             self._line.send(signalled=int(which))
         name = "" if which == SOFTLY else f" by {which.name}"
@@ -476,14 +476,14 @@ class Watchdog:
         self._leave(f"interrupted{name}", status, _GRACE_S)
 
     def _told(self, word: str) -> None:
-        """End with the exit status and for the reason that the starter has sent."""
+        """End with the exit status and reason that the starting process has sent."""
         status, _, reason = word.partition(" ")
-        if not status.isdigit():  # nobody is there to say anything
+        if not status.isdigit():  # the starting process is gone, so this rank prints the reason
             self._leave(word, 4, _GRACE_S)
-        self._leave(reason, int(status), _GRACE_S, aloud=False)  # the starter says it
+        self._leave(reason, int(status), _GRACE_S, aloud=False)  # the starting process prints it
 
     def _leave(self, reason: str, status: int, grace: float = 0.0, aloud: bool = True) -> None:
-        """Report on rank 0, after ``grace`` on others nothing, and end all ranks. Never returns."""
+        """Report on rank 0 (other ranks sleep ``grace`` seconds), then end all. Never returns."""
         timer = threading.Timer(grace + _LAST_WORDS_S, os._exit, [status])
         timer.daemon = True
         timer.start()
@@ -510,13 +510,11 @@ def _states(world: World) -> RankStates | None:
 
 
 class StoppedNeighbour:
-    """Looks whether the next rank of this host is stopped (SIGSTOP), where no starter does.
+    """Detects that another rank of this host is stopped (SIGSTOP), under a plain ``mpirun``.
 
-    A plain ``mpirun`` says nothing of a stopped rank, and all others wait for it for ever. Each
-    rank looks at the next one, so that it reads one small file of /proc twice a second, on the
-    watching thread. All ranks make one together; `look` ends the run.
-
-    ``end(reason, aloud)``: see `bench.run.watchdog.Watchdog`.
+    A plain ``mpirun`` does not report a stopped rank, and all other ranks wait for it for ever.
+    Each rank watches the next one of its host: it reads one small file of /proc twice a second, in
+    the watchdog's thread. All ranks create one together; `look` ends the run.
     """
 
     def __init__(self, opened: RunContext, end: Callable[[str, bool], None]) -> None:
@@ -524,7 +522,7 @@ class StoppedNeighbour:
         self._look, self._rank, self._pid = child.StoppedProcesses(), -1, 0
         if not isinstance(opened.world, MpiWorld):
             return
-        # A process number holds in its namespace; hosts may have the same.
+        # A pid is valid only within its host and pid namespace.
         here = [boot(), _namespace()]
         ranks = opened.world.gather([here, os.getpid(), opened.line.connected])
         mine = [rank for rank, (where, _, _) in enumerate(ranks) if where == here]
@@ -533,7 +531,7 @@ class StoppedNeighbour:
             self._pid = ranks[self._rank][1]
 
     def beside(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """A function that calls ``tick``, and then `look` where there is a neighbour."""
+        """A function that calls ``tick``, and then `look` if there is a rank to watch."""
 
         def both() -> None:
             tick()
@@ -542,7 +540,7 @@ class StoppedNeighbour:
         return both if self._pid else tick
 
     def look(self) -> None:
-        """Does not return where the run is over. May be called often, by one thread."""
+        """End the run if the watched rank is stopped. May be called often, by one thread only."""
         if self._look.overdue([self._pid]):
             self._over(f"rank {self._rank} (pid {self._pid}) is stopped")
 

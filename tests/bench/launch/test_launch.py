@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.cli.ranks import _start_on_hosts
 from bench.launch.launch import hosts_launcher, launcher
+from bench.options.options import parse
 from bench.run.watchdog import explain
+from busbar.errors import Unsupported
+from busbar.status import RANK_LOST
 from collectives.execution.world import State
 from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
 
@@ -29,6 +33,7 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     """Rule: --host and --hostfile reach either MPI's launcher and srun, instead of other hosts."""
     env = {"HYDRA_HOST_FILE": "others", "PRTE_MCA_prte_default_hostfile": "others", "A": "1"}
     hosts, file = ("a", "b"), tmp_path / "hosts"
+    file.write_text("a:2\nb:2\n")
 
     def words(library: str, *where: object) -> str:
         command, kept = hosts_launcher(4, library, "m", env, *where)  # type: ignore[arg-type]
@@ -46,6 +51,32 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
     assert words("MPICH 5", hosts) == f"{srun} --nodelist=a,b --nodes=2 {last}"
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
+
+
+def test_a_hostfile_of_another_mpi_is_refused(tmp_path: Path) -> None:
+    """Rule: MPICH gets no file in Open MPI's words, which it answers by eight lines of its own."""
+    file = tmp_path / "hosts"
+    file.write_text("a slots=2\n")
+    assert str(file) in hosts_launcher(2, "Open MPI v5", "m", {}, (), file)[0]
+    with pytest.raises(Unsupported, match="slots= is Open MPI's; MPICH reads HOST:RANKS"):
+        hosts_launcher(2, "MPICH 5", "m", {}, (), file)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "said"),
+    [(255, RANK_LOST, "on a, b ended with status 255; its own lines above say why"), (2, 2, "")],
+)
+def test_a_launcher_that_fails_on_hosts_is_one_line(
+    ended: int, status: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a status that is the launcher's own gets a line of ours, and one of our statuses."""
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\nexit {ended}\n")
+    mpirun.chmod(0o755)
+    options = parse(["--ranks", "2", "--host", "a,b"], "allreduce")
+    assert _start_on_hosts(["bench.allreduce"], 2, options, "MPICH 5", str(mpirun)) == status
+    err = capfd.readouterr().err
+    assert said in err and err.count("\n") == bool(said)
 
 
 def test_a_stuck_row_is_explained() -> None:
