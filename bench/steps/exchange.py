@@ -231,7 +231,7 @@ class CompressedMean(Encoded):
 
 #: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# An exchange keeps so many plans at most; ranges of tensors may differ from step to step.
+# The most plans that an exchange keeps; ranges of tensors may differ from step to step.
 _MOST_PLANS = 128
 
 
