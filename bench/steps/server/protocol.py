@@ -111,7 +111,7 @@ class Core:
         self._waiting: dict[int, None] = {}  # learners that wait for the next update
 
     def start(self) -> Actions:
-        """Begin, once all learners are connected."""
+        """Begin; to be called when all learners are connected."""
         return Actions(send=tuple(self.learners))
 
     def gradient(self, learner: int, version: int) -> Actions:
