@@ -20,7 +20,7 @@ ROOMS = ("bench", "collectives", "native", "reports", "topology")
 
 
 class AliasFinder:
-    """A finder for `sys.meta_path` that finds ``bench.options`` as ``busbar.bench.options``."""
+    """A finder of `sys.meta_path` that imports ``bench.options`` for ``busbar.bench.options``."""
 
     @staticmethod
     def find_spec(

@@ -17,7 +17,7 @@ _PARTS = ((60, 4, 2.636), (20, 7, 1.559))
 _LEAST = 6
 # The least number of values for the correlation of signs.
 _MANY = 60
-# Quantiles at which neighbours are compared, too: the true median may lie between them.
+# Quantiles at which successive values are compared, too: the true median may lie between them.
 _BESIDE = (0.3, 0.7)
 # The largest correlation that is used: series are too short to tell larger ones apart.
 _MOST_ALIKE = 0.98
@@ -73,7 +73,7 @@ def dependence(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats
     series; ``ordered``: the sorted series.
     The variance of a sample median follows from that of the share of values below it, so f is
     estimated from the signs of the distances from the median. f is the larger of two estimates, one
-    from long parts and one from neighbours. Both are always computed: an interval that is widened
+    from long parts and one from successive values. Both are always used: an interval that is wider
     only if a test finds correlation covers the median less often than in 95 % of cases.
     """
     n = rows.shape[1]
@@ -102,7 +102,7 @@ def _of_parts(signs: Floats) -> Floats:
 
 
 def _of_signs(signs: Floats) -> Floats:
-    """The correlation r of neighbours in a first-order autoregression, from their signs.
+    """The correlation r of successive values in a first-order autoregression, from their signs.
 
     The signs have the correlation q = 2 asin(r) / π (Sheppard 1899). Signs also show levels that
     last for a while, even if the levels differ little compared with the spread of the values.
@@ -113,7 +113,7 @@ def _of_signs(signs: Floats) -> Floats:
 
 
 def _of_ranks(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
-    """The correlation of neighbours' ranks, for short series, for which signs are too coarse."""
+    """The correlation of successive values' ranks, for short series: signs are too coarse there."""
     ranks = np.empty(rows.shape)
     np.put_along_axis(ranks, order, np.arange(rows.shape[1], dtype=float), axis=1)
     (tied,) = np.nonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
@@ -125,17 +125,17 @@ def _of_ranks(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
 
 
 def _of_values(rows: Floats) -> Floats:
-    """The correlation of neighbours' values. It shows rare levels that are far from the others."""
+    """The correlation of successive values. It shows rare levels that are far from the others."""
     off = rows - rows.mean(axis=1, keepdims=True)
     return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off)))
 
 
 def _correlation(off: Floats) -> Floats:
-    """An upper estimate of the correlation of neighbours, −1 … 1; ``off``: distances from the mean.
+    """An upper estimate of the correlation of successive values, from distances to the mean.
 
     The standard error is added (for long series 1.64 of them), so that a correlation that is small
     by chance is not underestimated. The bias in short series, −(1 + 3r)/n, is corrected (Kendall
-    1954). The result is −1 if all values are equal.
+    1954). The result is −1 … 1; −1 if all values are equal.
     """
     n, squares = off.shape[1], (off * off).sum(axis=1)
     r = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)

@@ -502,7 +502,7 @@ def _fabric_nics(topology: Topology) -> list[Device]:
 
 
 def _for_management(nic: Device) -> bool:
-    """True for a port that jobs do not use: slower than 10 Gbit/s, or with such a name."""
+    """True for a port that jobs do not use: slower than 10 Gbit/s, or named as for management."""
     rates = (nic.number("net_rate"), nic.number("pcie_rate"))
     slow = any(rate is not None and 0 < rate < _LEAST_FABRIC for rate in rates)
     return slow or nic.net_name.startswith(("usb", "enx", "bmc", "idrac", "ipmi"))

@@ -231,7 +231,7 @@ class CompressedMean(Encoded):
 
 #: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# An exchange keeps so many plans at most; ranges of tensors may differ from step to step.
+# The most plans that an exchange keeps; ranges of tensors may differ from step to step.
 _MOST_PLANS = 128
 
 
@@ -329,7 +329,7 @@ class Exchange:
         return 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
-        """The action that exchanges a range, kept for reuse. All ranks call this together."""
+        """The action that exchanges a range, kept for reuse. All ranks pass the same range."""
         if span not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
                 self._drop(next(iter(self._plans)))

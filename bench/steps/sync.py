@@ -355,7 +355,7 @@ class RankTraining:
         return {**facts, "sent_bytes_per_rank": sent_bytes}, lines
 
     def _report(self, shared: SharedProblem, times: Sequence[float]) -> tuple[Facts, Lines]:
-        """Rank 0's report of the training, which says whether all ranks have equal weights."""
+        """Rank 0's report of the training, with the result of comparing all ranks' weights."""
         same = len(set(self._world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
         if self._world.rank:
             return {}, []

@@ -123,7 +123,7 @@ def load_layout(path: Path) -> Layout:
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     """A file's algorithm as a placed schedule for a collective.
 
-    Raises as `prove_file` does, and Unsupported if the file is for another collective or ranks.
+    Raises as `prove_file` does, and Unsupported if collective, ranks or root are not the file's.
     """
     where = load_layout(path)
     for name, requested, stated_value in (

@@ -1,1 +1,1 @@
-"""Parameter servers and their learners: protocols, formulas, messages."""
+"""Measure updates by parameter servers: protocols, formulas, messages, loops, reports."""

@@ -1,4 +1,4 @@
-"""Messages between servers and learners: the interface of a channel, threads, ranks, the endpoint.
+"""Messages between servers and learners, over channels between threads or MPI ranks.
 
 A learner pushes gradients to every server. A server takes messages in the order of their arrival,
 answers with weights, and never waits until a learner has received them. Times are those of
@@ -24,9 +24,9 @@ from busbar.errors import RankFailure
 
 Bytes = NDArray[np.uint8]
 Peers = Sequence[int]
-#: `Endpoint.receive` returns after so many seconds without a message.
+#: `Endpoint.receive` returns after this time without a message, in seconds.
 TICK_S = 0.25
-# `MergedChannel` sleeps so long between two polls of its channels.
+# `MergedChannel` sleeps for this time between two polls of its channels.
 _POLL_S = 100e-6
 # Kind, version, nbytes, sent and cause of a message; see `Message`.
 _HEADER = struct.Struct("=qqqdd")
@@ -39,8 +39,8 @@ NO_BYTES: Bytes = np.empty(0, np.uint8)
 class Kind:
     """Kinds of messages."""
 
-    #: From a learner: a gradient; what it measured, as its last message; the error that ends it; a
-    #: request to take part.
+    #: From a learner: a gradient; its measurements, as its last message; the error that ends it; a
+    #: request to join.
     GRADIENT, BYE, FAILED, JOIN = 1, 2, 3, 4
     #: From a server: weights; the end of the run.
     WEIGHTS, STOP = 5, 6
@@ -78,20 +78,20 @@ class Channel(ABC):
     def poll(self, seconds: float) -> tuple[int, Header] | None:
         """Return the sender and the header of the earliest message.
 
-        Returns None if no message comes within ``seconds``, or as soon as a learner is lost.
+        Returns None if no message arrives within ``seconds``, or as soon as a learner is lost.
         """
 
     @abstractmethod
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """Receive the payload behind the header that `poll` returned last.
+        """Receive the payload of the message whose header `poll` returned last.
 
-        Into ``into``, or else into memory that is valid until the next `poll`. Returns None if the
-        peer is lost meanwhile.
+        The result is ``into``, or without it memory that is valid until the next `poll`. Returns
+        None if the peer is lost meanwhile.
         """
 
     @abstractmethod
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """Begin to send a copy of ``data`` to each of the peers; does not wait for them."""
+        """Begin to send a copy of ``data`` to each of the peers, without waiting for them."""
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
         """Send ``data``, whose memory may be used again when this returns."""
@@ -101,7 +101,7 @@ class Channel(ABC):
         """Wait until all messages have been sent, and close the connections."""
 
     def _memory(self, nbytes: int, into: Bytes | None) -> Bytes:
-        """``into``, or memory of this channel, which it uses again for the next message."""
+        """``into``, or without it memory of this channel that is reused for the next message."""
         if into is not None:
             return into
         if len(self._buffer) < nbytes:
@@ -112,7 +112,7 @@ class Channel(ABC):
 class MergedChannel(Channel):
     """A server's channel to MPI ranks and to processes that connect to a socket.
 
-    It lets processes join after a rank was lost. Learners from number ``first`` on are processes.
+    So processes can join after a rank was lost. Learners from number ``first`` on are processes.
     """
 
     def __init__(self, ranks: Channel, processes: Channel, first: int) -> None:
@@ -154,10 +154,10 @@ class MergedChannel(Channel):
 class Message(NamedTuple):
     """A message that was received.
 
-    ``version``: of the weights that were sent, or from which a gradient was computed; of a `JOIN`,
-    the learner's number. ``sent``: when the message was sent. ``cause``: when the push was sent
-    that made a server send these weights, which may be another learner's push. ``began``: when this
-    process began to receive the message. ``data``: its payload, valid until the next message.
+    ``version``: of the weights that were sent, or from which a gradient was computed; for a `JOIN`
+    the learner's number. ``sent``: when the message was sent. ``cause``: for weights, when the push
+    was sent that made the server send them, perhaps another learner's push. ``began``: when this
+    process began to receive the message. ``data``: the payload, valid until the next message.
     """
 
     peer: int
@@ -170,9 +170,9 @@ class Message(NamedTuple):
 
 
 class Endpoint:
-    """Where a server or a learner sends and receives messages, over any `Channel`.
+    """Sends and receives the messages of a server or a learner, over any `Channel`.
 
-    ``parts``: of a learner, the memory for the weights of each server. They are received in place.
+    ``parts``: for a learner, the memory into which each server's weights are received.
     """
 
     def __init__(self, channel: Channel, parts: Sequence[NDArray[Any]] = ()) -> None:
@@ -183,7 +183,7 @@ class Endpoint:
     def receive(self, seconds: float = TICK_S) -> Message | None:
         """Return the earliest message; None if there is none within ``seconds``.
 
-        A learner that was lost is a `Kind.FAILED` message with the reason, as is a learner's error.
+        The loss of a learner is returned as a `Kind.FAILED` message with the reason.
         """
         channel = self.channel
         received = None if channel.lost else channel.poll(seconds)
@@ -211,7 +211,7 @@ class Endpoint:
         data: NDArray[Any] = NO_BYTES,
         cause: float = 0.0,
     ) -> None:
-        """Begin to send a copy of ``data`` to each of the peers. See `Message` for the others."""
+        """Begin to send a copy of ``data`` to each of the peers. See `Message` for the fields."""
         self.channel.post(peers, kind, version, data.view(np.uint8), cause)
         self.bytes_out += data.nbytes * len(peers)
 
@@ -221,7 +221,7 @@ class Endpoint:
         self.channel.push(server, Kind.GRADIENT, version, data)
 
 
-# Sender, header and payload; of a push also what the receiver releases once it has finished.
+# Sender, header, payload; for a push also a semaphore that the receiver releases after use.
 _Mailbox = SimpleQueue[tuple[int, Header, Bytes, Semaphore | None]]
 
 
@@ -249,7 +249,7 @@ class ThreadChannel(Channel):
         self._number, self._mailbox, self._peers = number, mailbox, peers
         self._data = NO_BYTES
         self._finished: Semaphore | None = None
-        # For each peer: the copy that was pushed last, and whether the peer has finished with it.
+        # For each peer: the copy that was pushed last, and a semaphore, free once it is not used.
         self._copies = [NO_BYTES for _ in peers]
         self._free = [Semaphore() for _ in peers]
 
@@ -269,7 +269,7 @@ class ThreadChannel(Channel):
         return peer, header
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`. The sender's copy itself, unless ``into`` is given."""
+        """See `Channel.read`. Returns the sender's copy itself, unless ``into`` is given."""
         if into is None:
             return self._data
         np.copyto(into, self._data)
@@ -283,9 +283,9 @@ class ThreadChannel(Channel):
             self._peers[peer].put((self._number, header, copy, None))
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
-        """See `Channel.push`. Waits until the peer has finished with the push before.
+        """See `Channel.push`. Waits until the peer has processed the push before.
 
-        Otherwise a learner that does not wait for answers could queue pushes without bound.
+        Otherwise a learner that does not wait for answers could queue any number of pushes.
         """
         self._free[peer].acquire()
         if len(self._copies[peer]) < len(data):
@@ -297,7 +297,7 @@ class ThreadChannel(Channel):
 
 
 _HEADER_TAG, _DATA_TAG = 1, 2
-# Sleeps between two probes. A learner's sleeps grow up to the longest.
+# Seconds of sleep between two probes: a learner's first, its longest, and the factor of growth.
 _PROBE_S, _LONGEST_S, _GROWTH = 100e-6, 550e-6, 1.2
 # A transfer that has begun is tested at this interval.
 _TRANSFER_S = 70e-6
@@ -306,7 +306,7 @@ _TRANSFER_S = 70e-6
 class MpiChannel(Channel):
     """See `Channel`. The first ``servers`` ranks of the communicator serve, the others learn.
 
-    Where MPI continues without a failed rank (ULFM), a learner's rank may be lost: Bland,
+    If MPI can continue without a failed rank (ULFM), a learner's rank may be lost. See Bland,
     Bouteiller, Herault, Bosilca, Dongarra: Post-failure recovery of MPI communication capability
     (2013).
     """
@@ -368,7 +368,7 @@ class MpiChannel(Channel):
             time.sleep(_TRANSFER_S)
 
     def _probe(self) -> bool:
-        """Whether a header has come from any rank; its rank is then in ``_status``."""
+        """True if a header has arrived from any rank; the rank is then in ``_status``."""
         with self._noting_failures():
             return bool(self._comm.Iprobe(self._mpi.ANY_SOURCE, _HEADER_TAG, self._status))
         return False
@@ -386,11 +386,11 @@ class MpiChannel(Channel):
     def _done(self, request: Any) -> bool:
         with self._noting_failures():
             return bool(request.Test())
-        return True  # to a rank that has failed nothing more is sent
+        return True  # nothing more is sent to a rank that has failed
 
     @contextmanager
     def _noting_failures(self) -> Iterator[None]:
-        """Note ranks that have failed in place of raising MPI's error.
+        """A context that records failed ranks instead of raising MPI's error.
 
         Raises RankFailure if a server has failed.
         """

@@ -1,7 +1,7 @@
 """The loops of servers and learners.
 
 A server receives gradients in the order of their arrival and follows the protocol. A learner waits
-for weights, computes a gradient and pushes it, and begins anew if it is cancelled.
+for weights, computes a gradient and pushes it, and starts again if its computation is cancelled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.steps.trace import MESSAGES, Trace
 from busbar.errors import BusbarError, RankFailure
 from busbar.units import format_seconds
 
-# Learners that `describe_progress` names, and what stands for the push of one that has not pushed.
+# The most learners that `describe_progress` names, and a last push for those that have none.
 _NAMED, _NEVER = 8, {"seconds_ago": inf}
 
 
@@ -37,24 +37,24 @@ class ServerLog:
     #: Gradients by their staleness, and those that came too late for their update.
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: int = 0
-    #: From the sending of each gradient until the server began to receive it; empty over hosts.
+    #: For each gradient the time from sending to the begin of receiving; empty over several hosts.
     waits: list[float] = field(default_factory=list)
     bytes_in: int = 0
     bytes_out: int = 0
-    #: The whole run, and what of it the server waited for messages.
+    #: The time of the whole run, and how much of it the server waited for messages.
     wall: float = 0.0
     idle: float = 0.0
-    #: What all gradients, all updates and all answers took.
+    #: The time that all gradients, all updates and all answers took.
     gradient_s: float = 0.0
     update_s: float = 0.0
     answer_s: float = 0.0
-    #: Answers to learners, and how often one or several were sent at once.
+    #: The number of answers to learners, and of batches of answers that were sent together.
     answers: int = 0
     batches: int = 0
-    #: When a learner was lost, which, and why; when a learner joined, and which.
+    #: (time, learner, reason) of each learner that was lost; (time, learner) of each that joined.
     lost: list[tuple[float, int, str]] = field(default_factory=list)
     joined: list[tuple[float, int]] = field(default_factory=list)
-    #: What learners measured (`bench.steps.server.loops.WorkerLog`).
+    #: The learners' measurements (`WorkerLog`).
     workers: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class ServerLog:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ServerLog:
-        """The log of which `to_json` made a JSON value."""
+        """The log from the JSON value that `to_json` returned."""
         return cls(**{**value, "staleness": Counter(dict(value["staleness"]))})
 
     @property
     def gradients(self) -> int:
-        """The gradients that were received, with those that came too late."""
+        """The number of gradients that were received, including those that came too late."""
         return sum(self.staleness.values()) + self.dropped
 
     @property
@@ -78,7 +78,7 @@ class ServerLog:
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
-    """`ServerLoop.progress` in words, with the learners first that pushed longest ago."""
+    """`ServerLoop.progress` as a sentence; learners that have not pushed for longest come first."""
     updates, last_pushes = progress["updates"], progress["last_push"]
     each = f" ({format_seconds(progress['seconds'] / updates)} each)" if updates else ""
     oldest = sorted(last_pushes, key=lambda rank: -(last_pushes[rank] or _NEVER)["seconds_ago"])
@@ -94,7 +94,7 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 class ServerLoop:
-    """One server. ``enough``: whether so many updates in so many seconds end the run."""
+    """One server. ``enough``: takes numbers of updates and seconds; True if the run shall end."""
 
     def __init__(
         self,
@@ -109,11 +109,10 @@ class ServerLoop:
         note: Callable[[str], None] = lambda _: None,
         one_clock: bool = True,
     ) -> None:
-        """``places``: of all servers' parts of the weights. ``number``: the server's, and its rank.
+        """``places``: all servers' parts of the weights. ``number``: this server's, and its rank.
 
         Learners have the ranks after the servers'. ``note``: prints a line about a learner that
-        joins or is lost. ``one_clock``: all learners are on this host, so that their clock is this
-        one.
+        joins or is lost. ``one_clock``: True if all learners are on this host and have its clock.
         """
         # The version of each learner's last gradient, and when it was received.
         self._last_pushes: dict[int, tuple[int, float]] = {}
@@ -127,9 +126,9 @@ class ServerLoop:
         self.log = ServerLog()
 
     def run(self) -> ServerLog:
-        """Serve until it is enough and every learner has sent its last message.
+        """Serve until ``enough`` returns True and all learners have sent their last messages.
 
-        Raises RankFailure if the protocol cannot go on; then all learners are stopped first.
+        Raises RankFailure if the protocol cannot continue; first all learners are stopped.
         """
         failure: RankFailure | None = None
         endpoint, log = self._endpoint, self.log
@@ -149,10 +148,10 @@ class ServerLoop:
         return log
 
     def progress(self) -> dict[str, Any]:
-        """The progress now, as a JSON value. May be called by any thread.
+        """The present progress as a JSON value. Any thread may call this.
 
         ``seconds``: until the last update. ``last_push``: for each learner's rank the version of
-        its last gradient, and how long ago it was received; None if it has pushed none.
+        its last gradient, and how long ago it was received; None if it has not pushed yet.
         """
         now, updates = time.perf_counter(), list(self.log.updates)
         last_pushes = {
@@ -166,7 +165,7 @@ class ServerLoop:
 
     def _serve(self) -> None:
         self._act(self._core.start())
-        # If another server ends the run all learners leave, and nothing is on its way to this one.
+        # If another server ends the run, all learners leave, and this server gets no more messages.
         while len(self._left) < len(self._core.learners) and not self._enough(
             self._core.version, self._now()
         ):
@@ -221,7 +220,7 @@ class ServerLoop:
         self._note(f"learner {learner} {reason}; {remaining} go on")
 
     def _join(self, learner: int) -> None:
-        if self._core.protocol.cancels:  # it needs the learners that it began with
+        if self._core.protocol.cancels:  # such a protocol needs exactly its first learners
             self._endpoint.post((learner,), Kind.STOP)
             return
         self.log.joined.append((self._now(), learner))
@@ -229,7 +228,7 @@ class ServerLoop:
         self._note(f"learner {learner} joins at version {self._core.version}")
 
     def _apply(self, message: Message) -> None:
-        """Receive a gradient, and act as the protocol says."""
+        """Apply a gradient that was received, and act as the protocol requires."""
         log, learner, sent, began = self.log, message.peer, message.sent, message.began
         self._last_pushes[learner] = message.version, began
         self._cause = sent
@@ -249,7 +248,7 @@ class ServerLoop:
         self._act(actions)
 
     def _act(self, actions: Actions) -> None:
-        """Update the weights and send them, as the protocol says."""
+        """Update the weights and send them, as the protocol requires."""
         log, began = self.log, time.perf_counter()
         if actions.update:
             self.shard.update(actions.update)
@@ -268,14 +267,14 @@ class ServerLoop:
             self._trace.add("answer", "server", began, now, learners=len(actions.send))
 
 
-# A learner that burns its core looks for messages at this interval.
+# A learner that burns its core polls for messages at this interval.
 _BURN_S = 500e-6
-#: Parts into which a series is cut for the interval of its mean.
+#: The number of parts into which a series is cut for the interval of its mean.
 BLOCKS = 20
 
 
 def block_means(values: Sequence[float]) -> list[float]:
-    """The means of `BLOCKS` equal parts of a series; one mean of less than two values for each."""
+    """The means of `BLOCKS` equal parts of a series; one mean if parts had less than two values."""
     blocks = np.array_split(values, BLOCKS if len(values) >= 2 * BLOCKS else 1)
     return [float(block.mean()) for block in blocks if len(block)]
 
@@ -288,15 +287,15 @@ class WorkerLog:
     #: Gradients that were pushed, and computations that were cancelled.
     pushed: int = 0
     cancelled: int = 0
-    #: Seconds of pushes, to all servers one after the other.
+    #: Seconds of all pushes; a learner pushes to the servers one after the other.
     pushing: float = 0.0
-    #: Seconds by which computations ended late (late timers).
+    #: Seconds by which computations ended late, because of late timers.
     late: float = 0.0
-    #: Seconds that weights travelled after which the learner could begin, and how many these were.
+    #: Seconds from sending to receiving of weights with which the learner could begin; how many.
     travel: float = 0.0
     answers: int = 0
-    #: For each round, from one beginning to the next: its seconds, the seconds that were drawn for
-    #: its computation, and those of exposed communication.
+    #: For each round, which ends when the next begins: its seconds, the seconds drawn for its
+    #: computation, and the seconds of exposed communication.
     rounds: list[float] = field(default_factory=list)
     drawn: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
@@ -304,16 +303,16 @@ class WorkerLog:
     failed: str = ""
 
     def to_json(self, warmup: int) -> str:
-        """The content of `Kind.BYE`: rounds after the first ``warmup`` as means of blocks."""
+        """The log as the payload of `Kind.BYE`, with block means of rounds after the warm-up."""
         series = {name: getattr(self, name) for name in ("rounds", "drawn", "exposed")}
         blocks = {name: block_means(values[warmup:]) for name, values in series.items()}
         return json.dumps({**vars(self), **blocks})
 
 
 class WorkerLoop:
-    """One learner. ``seconds``: gives the seconds that its n-th gradient takes at least.
+    """One learner. ``seconds``: returns the least time of its n-th gradient.
 
-    A gradient that is computed faster is pushed when these seconds are over.
+    A gradient that is computed faster is pushed after this time.
     """
 
     def __init__(
@@ -332,11 +331,11 @@ class WorkerLoop:
         sends_trace: bool = False,
         warmup: int = 0,
     ) -> None:
-        """``weights``: memory for them; ``places``: the servers' parts; ``number``: the learner's.
+        """``weights``: memory for all weights. ``places``: the servers' parts of them.
 
-        ``burn``: computing keeps a core busy. ``one_clock``: the servers are on this host, so that
-        their clock is this one. ``sends_trace``: the servers write this learner's trace, too.
-        ``warmup``: the first rounds, whose times are not reported.
+        ``burn``: computing keeps a core busy. ``one_clock``: True if the servers are on this host
+        and have its clock. ``sends_trace``: True if this learner's trace is sent to the servers.
+        ``warmup``: the number of first rounds whose times are not reported.
         """
         self._weights, self._places = weights, places
         self._endpoint = Endpoint(channel, [weights[place] for place in places])
@@ -351,12 +350,12 @@ class WorkerLoop:
         self._ended = set[int]()  # servers that have ended the run
         self.log = WorkerLog(number)
         self._next = seconds(0)
-        # When this round began (0: there is none), when its push began, when its push ended (0:
-        # it was cancelled), and the latest `cause` of weights.
+        # When this round began (0: not yet), when its push began and ended (0: it was cancelled),
+        # and the latest `cause` of weights.
         self._began, self._push_began, self._push_ended, self._cause = 0.0, 0.0, 0.0, 0.0
 
     def run(self) -> WorkerLog:
-        """Learn until the servers end the run. An error here is sent to the servers."""
+        """Learn until the servers end the run. An error of this learner is sent to the servers."""
         try:
             while self._wait_for_weights():
                 self._round()
@@ -384,10 +383,10 @@ class WorkerLoop:
         return False
 
     def _can_begin(self) -> bool:
-        """Whether the weights are such that the learner can begin with them.
+        """True if the learner can begin a round with the weights that it has.
 
-        Where an update cancels, they must be of one version of all servers, and of a new one unless
-        the protocol goes on without new weights. Else every server must have answered the last
+        If updates cancel, all servers' weights must have the same version, and a new one unless the
+        protocol continues without new weights. Otherwise every server must have answered the last
         push.
         """
         if not self._protocol.cancels:
@@ -402,7 +401,7 @@ class WorkerLoop:
         ends = began + self._next
         log.drawn.append(self._next)
         gradient = self._gradient(self._weights, min(self._versions))
-        # Drawn during this computation, so that drawing delays none.
+        # The next time is drawn during this computation, so that drawing delays no round.
         self._next = self._seconds(log.pushed + log.cancelled + 1)
         while (rest := ends - time.perf_counter()) > 0:
             message = self._endpoint.receive(self._spend(rest))
@@ -428,12 +427,12 @@ class WorkerLoop:
             self._handle(message)
 
     def _end_round(self, now: float) -> None:
-        """Note the round that ends here, and how much of it was exposed communication.
+        """Record the round that ends here, and how much of it was exposed communication.
 
-        Communication is exposed from the learner's push on. Where a later push of another learner
-        made the update, or cancelled this computation, it is exposed from the beginning of that
-        push: until then the learner waited for learners, not for messages. Time before the round
-        does not count.
+        Communication is exposed from the learner's push on. If a later push of another learner
+        caused the update, or cancelled this computation, communication is exposed from the start of
+        that push on: before, the learner waited for other learners and not for messages. Time
+        before the round does not count.
         """
         log, one_clock = self.log, self._one_clock
         if self._began:
@@ -452,14 +451,14 @@ class WorkerLoop:
             self._trace.add(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **facts)
 
     def _spend(self, rest: float) -> float:
-        """Compute for a moment if computing keeps the core busy; returns how long to wait."""
+        """Compute for a moment if ``burn`` is set. Returns the seconds to wait for a message."""
         if not self._burn:
             return rest
         spend_until(time.perf_counter() + min(rest, _BURN_S), burn=True)
         return 0.0
 
     def _handle(self, message: Message | None) -> None:
-        """Note the weights that were received, or that a server has ended the run."""
+        """Process a message: weights that were received, or the end of the run on a server."""
         if message is None:
             return
         if message.kind == Kind.STOP:

@@ -1,4 +1,4 @@
-"""Parameter-server protocols as a state machine without input or output. Pure.
+"""Parameter-server protocols as a state machine that does no input or output.
 
 A learner receives weights, computes a gradient and pushes it with the version of the weights. The
 server decides how many gradients make an update, which computations an update cancels, and when a
@@ -17,11 +17,11 @@ PROTOCOLS = ("sync", "k-sync:K", "k-batch-sync:K", "async", "k-async:K", "k-batc
 
 
 class UpdateProtocol(NamedTuple):
-    """A protocol for so many learners.
+    """A protocol for ``learners`` learners.
 
-    ``needed``: gradients that make an update. ``cancels``: synchronous; an update cancels all
-    computations, and all learners begin anew together. ``repeats``: an update may have several
-    gradients of one learner, which does not wait for the others.
+    ``needed``: the number of gradients of an update. ``cancels``: True if it is synchronous: an
+    update cancels all computations, and all learners start again together. ``repeats``: True if an
+    update may have several gradients of one learner, which does not wait for the others.
     """
 
     name: str
@@ -32,21 +32,21 @@ class UpdateProtocol(NamedTuple):
 
     @property
     def alike(self) -> bool:
-        """Whether an update has one gradient of every learner, all computed from its weights."""
+        """True if an update has one gradient of every learner, from the weights that it changes."""
         return self.cancels and not self.repeats and self.needed == self.learners
 
     @property
     def waits(self) -> bool:
-        """Whether a learner's next round waits for other learners' gradients."""
+        """True if a learner's next round waits for other learners' gradients."""
         return self.cancels or (self.needed > 1 and not self.repeats)
 
     @property
     def goes_on(self) -> bool:
-        """Whether a learner that has pushed begins anew with the weights that it has."""
+        """True if a learner that has pushed begins its next round without new weights."""
         return self.cancels and self.repeats
 
     def may_deadlock(self, learners: int, servers: int) -> bool:
-        """Whether so many learners and servers may deadlock, because servers agree on no order.
+        """True if learners and servers may deadlock, because servers do not agree on an order.
 
         In k-async a learner waits until every server has used its gradient. Each of S servers may
         hold back the gradients of at most K − 1 learners, waiting for more. All P learners can wait
@@ -57,7 +57,7 @@ class UpdateProtocol(NamedTuple):
 
 
 def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtocol:
-    """The protocol of a name, such as ``k-async:4``, for so many learners and servers (shards).
+    """The protocol called ``text``, such as ``k-async:4``. ``servers``: the number of shards.
 
     Raises Unsupported for an unknown name, for a K that is not from 1 to the number of learners,
     and for a protocol that may deadlock.
@@ -87,9 +87,9 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
 class Actions(NamedTuple):
     """What a server does after an event, in this order.
 
-    ``staleness``: of the gradient that was received, which is applied; None: it is dropped.
-    ``update``: the number of gradients of which an update is made; 0: none. ``send``: the learners
-    that are sent the weights afterwards.
+    ``staleness``: of the received gradient, which is then applied; None: the gradient is dropped.
+    ``update``: the number of gradients from which an update is made; 0: no update. ``send``: the
+    learners to which the weights are sent afterwards.
     """
 
     staleness: int | None = None
@@ -100,7 +100,7 @@ class Actions(NamedTuple):
 class Core:
     """The state of one server. Every method returns what the server must do.
 
-    ``taken``: gradients for the next update so far.
+    ``taken``: the number of gradients received so far for the next update.
     """
 
     def __init__(self, protocol: UpdateProtocol, learners: Iterable[int]) -> None:
@@ -111,11 +111,11 @@ class Core:
         self._waiting: dict[int, None] = {}  # learners that wait for the next update
 
     def start(self) -> Actions:
-        """Begin, once all learners are connected."""
+        """Begin; to be called when all learners are connected."""
         return Actions(send=tuple(self.learners))
 
     def gradient(self, learner: int, version: int) -> Actions:
-        """Receive a learner's gradient of the weights of a version.
+        """Receive a learner's gradient, computed from the weights of a version.
 
         Raises RankFailure if there is no such learner or version.
         """
@@ -142,9 +142,9 @@ class Core:
         return Actions(send=(learner,))
 
     def leave(self, learner: int, why: str = "was lost") -> Actions:
-        """Remove a learner. Its gradients count; others may have waited for it.
+        """Remove a learner, which may allow an update. The gradients that it pushed still count.
 
-        Raises RankFailure if the protocol cannot continue without it, or if it was the last.
+        Raises RankFailure if the protocol cannot continue without it, or if no learner is left.
         """
         del self.learners[learner]
         self._waiting.pop(learner, None)

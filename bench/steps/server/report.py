@@ -1,8 +1,8 @@
-"""Expected times of the protocols, and the report of a run of servers beside them. Pure; seconds.
+"""Expected times of the protocols, and the report that compares them with a run. In seconds.
 
-Times are expected by formula, by simulation, and split by cause. Formulas are those of Dutta,
-Joshi, Ghosh, Dube, Nagpurkar: Slow and Stale Gradients Can Win the Race (2018), lemmas 1 to 5;
-Gupta, Zhang, Wang: Model Accuracy and Runtime Tradeoff (2016).
+Expected times come from formulas and simulation, and are split by cause. Formulas are those of
+Dutta, Joshi, Ghosh, Dube, Nagpurkar: Slow and Stale Gradients Can Win the Race (2018), lemmas 1 to
+5; Gupta, Zhang, Wang: Model Accuracy and Runtime Tradeoff (2016).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bench.steps.server.loops import BLOCKS, ServerLog, block_means
 from bench.steps.server.protocol import Core, UpdateProtocol
 from busbar.units import format_seconds
 
-# Learners that do not wait for the server may outrun it: its queue grows, and every gradient is too
-# late when it is served. A simulation ends once so many were dropped for each that it needs.
+# Learners that do not wait may be faster than the server: its queue grows, and each gradient is too
+# late when it is processed. A simulation ends after this many dropped gradients per needed one.
 _MOST_DROPPED = 20
 
 
 class ExpectedPace(NamedTuple):
-    """Expected seconds per update. ``bound``: it takes at most so long, for laws that age.
+    """Expected seconds per update. ``bound``: True if this is only an upper bound.
 
-    A law ages if a computation that has run for a while is expected to end sooner than a new one.
+    The bound holds if a computation that has run for a while is expected to end before a new one.
     """
 
     seconds: float
@@ -48,17 +48,17 @@ def per_update(protocol: UpdateProtocol, law: Compute) -> ExpectedPace | None:
         return ExpectedPace(law.smallest(1, p)) if k == 1 else None
     if protocol.cancels or (k == p and not protocol.repeats):
         return ExpectedPace(law.smallest(k, p))
-    if protocol.repeats or k == 1:  # every learner is always at work: P renewals at a time
+    if protocol.repeats or k == 1:  # all learners always compute: P renewal processes
         return ExpectedPace(k * law.mean / p)
     return ExpectedPace(law.smallest(k, p), bound=not law.memoryless)
 
 
 def mean_staleness(protocol: UpdateProtocol) -> float:
-    """The mean number of updates between the weights a gradient is computed from and its own.
+    """The expected mean staleness: how many updates the weights change during a gradient.
 
-    Every update takes K gradients. In k-async a learner is always between two updates that it is
-    part of, so that the K gradients of an update cover P updates together; in k-batch-async P − 1
-    other gradients come, on average, between a learner's own.
+    Every update takes K gradients. In k-async each of the P learners is part of every (P/K)-th
+    update on average, so P/K − 1 updates are between. In k-batch-async P − 1 other gradients come
+    between two of a learner, which are (P − 1)/K updates.
     """
     p, k = protocol.learners, protocol.needed
     if protocol.cancels:
@@ -67,15 +67,15 @@ def mean_staleness(protocol: UpdateProtocol) -> float:
 
 
 def sync_over_async(learners: int, law: Compute) -> float:
-    """E[T_sync]/E[T_async] = P·E[X_{P:P}]/E[X]; P·H_P for the exponential."""
+    """E[T_sync]/E[T_async], times per update: P·E[X_{P:P}]/E[X]; P·H_P for the exponential."""
     return learners * law.smallest(learners, learners) / law.mean
 
 
 class ServiceTimes(NamedTuple):
-    """Seconds of a server, which does one thing after the other, and of a learner's round.
+    """Seconds of a server's operations, which follow one another, and of a learner's round.
 
     ``gradient``, ``update``, ``weights``: to apply a gradient, to make an update, to send weights
-    to a learner. ``round``: overhead of each round of a learner, by late timers and messages.
+    to a learner. ``round``: overhead of each round of a learner by late timers and messages.
     """
 
     gradient: float = 0.0
@@ -88,7 +88,7 @@ class ServiceTimes(NamedTuple):
 class ProtocolRun:
     """A simulated run: times of updates, staleness of gradients, seconds the server was busy.
 
-    ``endless``: the simulation was stopped, because the server's queue grows without bound.
+    ``endless``: True if the simulation was stopped because the server's queue grows for ever.
     """
 
     updates: list[float] = field(default_factory=list)
@@ -111,26 +111,26 @@ def simulate_protocol(
     updates: int,
     costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
 ) -> ProtocolRun:
-    """Simulate so many updates, or fewer if the server cannot keep up.
+    """Simulate ``updates`` updates, or fewer if the server cannot keep up.
 
-    A server serves in the order of arrival. ``draw``: seconds of a learner's n-th computation, from
-    0; cancelled ones count.
+    The server processes messages in the order of arrival. ``draw``: seconds of a learner's n-th
+    computation, counted from 0, including cancelled ones.
     """
     return _Simulation(protocol, draw, costs).run(updates)
 
 
 class _Simulation:
-    """One server and its learners, event by event."""
+    """An event-driven simulation of one server and its learners."""
 
     def __init__(
         self, protocol: UpdateProtocol, draw: Callable[[int, int], float], costs: ServiceTimes
     ) -> None:
         self.draw, self.costs = draw, costs
         self.core = Core(protocol, range(protocol.learners))
-        self.free = 0.0  # when the server has done all that has come
+        self.free = 0.0  # when the server has processed all messages that have arrived
         self.result = ProtocolRun()
-        # Events: when, a running number, the learner, its epoch, the version of new weights (None:
-        # its computation has ended). A learner that is cancelled begins a new epoch.
+        # Events: time, a running number, the learner, its epoch, the version of new weights (None:
+        # its computation ends). New weights begin a learner's next epoch.
         self.events: list[tuple[float, int, int, int, int | None]] = []
         self.count = 0
         self.epochs = [0] * protocol.learners
@@ -151,7 +151,7 @@ class _Simulation:
                 self.epochs[learner] += 1
                 self.versions[learner] = version
                 self._begin(learner, now)
-            elif epoch == self.epochs[learner]:  # else it was cancelled meanwhile
+            elif epoch == self.epochs[learner]:  # else the computation was cancelled meanwhile
                 self._push(learner, now)
         return result
 
@@ -190,10 +190,10 @@ class _Simulation:
 
 
 class RoundCosts(NamedTuple):
-    """Mean seconds of a learner's round beside computing and the server's work.
+    """Mean seconds of a learner's round in addition to its computing and the server's work.
 
-    ``noticing``: from the sending of weights until the learner has begun anew. ``waking``: delay of
-    the ends of computations, by late timers. ``pushing``: to servers other than this one.
+    ``noticing``: from the sending of weights until the learner begins its next round. ``waking``:
+    how late computations end, because of late timers. ``pushing``: to servers other than this one.
     """
 
     noticing: float
@@ -202,20 +202,20 @@ class RoundCosts(NamedTuple):
 
 
 def measured_costs(log: ServerLog, servers: int) -> tuple[ServiceTimes, RoundCosts]:
-    """Mean times of a server's work and of a learner's round, without computing.
+    """Mean times of a server's operations and of a learner's round, without computing.
 
-    ``log``: of one of so many servers; pushing to the others is part of a learner's round.
+    ``log``: of one of the servers; a learner's round includes pushes to the other servers.
     """
     pushed = max(1, sum(worker["pushed"] for worker in log.workers))
     answered = max(1, sum(worker["answers"] for worker in log.workers))
     travel = sum(worker["travel"] for worker in log.workers) / answered
     weights = log.answer_s / max(1, log.answers)
-    # Work that is not timed by itself, such as sending the rest of a message.
+    # Work that is not timed separately, such as sending the rest of a message.
     timed = log.gradient_s + log.update_s + log.answer_s
     rest = max(0.0, log.wall - log.idle - timed) / max(1, log.gradients)
     together = log.answers / max(1, log.batches)
     round_costs = RoundCosts(
-        # `weights` includes the server's part of it, once for each learner served before.
+        # ``travel`` includes the time in which the server sent weights to other learners before.
         max(0.0, travel - weights * (together + 1) / 2),
         sum(worker["late"] for worker in log.workers) / pushed,
         sum(worker["pushing"] for worker in log.workers) / pushed * (servers - 1) / servers,
@@ -238,9 +238,9 @@ def attribute_time(
 ) -> dict[str, float]:
     """Split a measured time per update by cause, in seconds; the sum is ``mean``.
 
-    The protocol is simulated with one more cost at a time: each is what it adds to those before it.
-    ``simulated``: the time per update with some costs, infinite if the server cannot keep up; that
-    cost and those after it are then left together. ``predicted``: the formula's time.
+    The protocol is simulated with one more cost at a time; a cause's part is the time that its cost
+    adds. ``simulated``: returns the time per update with given costs, infinite if the server cannot
+    keep up; this cost and later ones are then "unexplained". ``predicted``: the formula's time.
     """
     none = ServiceTimes()
     taking = none._replace(gradient=service_times.gradient, update=service_times.update)
@@ -261,27 +261,27 @@ def attribute_time(
     return parts | {"unexplained": mean - before}
 
 
-# Measured over expected is called equal within so much.
+# Measured and expected times count as equal if their ratio differs from 1 by less than this.
 _EQUAL = 0.05
-# Columns of a line that gives reasons, without its margin.
+# The width of lines with reasons, without their margin.
 _WIDTH = 74
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE = "\N{NO-BREAK SPACE}"
-# Student's t for so many blocks, for the interval of their mean.
+# Student's t for the 95 % interval of the mean of `BLOCKS` blocks.
 _T = 2.093
-# A simulation of more gradients takes longer than a reader waits.
+# The most gradients that are simulated, so that a report does not take too long.
 _MOST_GRADIENTS = 50_000
-# The same for each of the simulations by which a time is split into its causes.
+# The same for each of the simulations that split a time by cause.
 _MOST_SPLIT = 10_000
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of correlated times, by blocks; None of less than 40 times."""
+    """The 95 % interval of the mean of correlated times, by blocks; None for less than 40 times."""
     return _interval(float(np.mean(times)), block_means(times))
 
 
 def _interval(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None:
-    """The interval of a mean from the means of blocks; None of fewer than `BLOCKS`."""
+    """The 95 % interval of a mean from the means of blocks; None for fewer than `BLOCKS`."""
     if len(blocks) < BLOCKS:
         return None
     half = _T * float(np.std(blocks, ddof=1)) / sqrt(BLOCKS)
@@ -302,13 +302,13 @@ def _mean_over_learners(series: Sequence[Sequence[float]]) -> list[float]:
 def learners_figures(
     workers: Sequence[Mapping[str, Any]], mean: float, slow: Container[int] = ()
 ) -> dict[str, Any]:
-    """Exposed communication in an update, and how long one learner alone takes for a gradient.
+    """Exposed communication in an update, and the time of a gradient if a learner were alone.
 
-    ``workers``: learners' logs (`bench.steps.server.loops.WorkerLog`). ``mean``: seconds of
-    an update. The share of exposed communication in a learner's rounds is its share of an update;
-    the mean over learners stands for all. One learner alone would take the times that were drawn,
-    also for what was cancelled, and be as late as these were measured to be; ``slow`` learners, the
-    stragglers, are left out of this. Without times of learners the result is empty.
+    ``workers``: learners' logs (`bench.steps.server.loops.WorkerLog`). ``mean``: seconds of an
+    update. Its exposed share is the mean over learners of the exposed share of their rounds. One
+    learner alone takes the drawn times, including those of cancelled computations, and the measured
+    delay of timers. ``slow`` learners (stragglers) are left out of the latter. The result is empty
+    without times of learners.
     """
     shares = _mean_over_learners(
         [
@@ -336,9 +336,9 @@ def learners_figures(
 
 
 class ServerReport(NamedTuple):
-    """The figures of a run, as JSON values; ``lines`` are printed below its row.
+    """The figures of a run as JSON values. ``lines``: printed below its row.
 
-    ``times``: means over blocks of ``block`` updates (the first may have one more); the times of
+    ``times``: means over blocks of ``block`` updates (the first may have one more). The times of
     single updates are in ``facts``.
     """
 
@@ -365,12 +365,12 @@ def build_report(
     first = servers[0]
     moments = np.asarray([0.0, *first.updates])[warmup:]
     times = np.diff(moments)
-    # Formulas hold for learners that do not differ, and that compute.
+    # Formulas hold if learners do not differ and do compute.
     law = None if compute.slow or not compute.mean else compute
     formula = None if law is None else per_update(protocol, law)
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
     service_times, round_costs = measured_costs(first, len(servers))
-    # With nothing to compute all wait for each other: costs cannot be told apart.
+    # Without computing all wait for each other, so costs cannot be separated.
     drawn_s = with_server_s = None
     if compute.mean:
         skipped = min(warmup, count - 1)
@@ -409,7 +409,7 @@ def build_report(
         "lost": [list(loss) for loss in first.lost],
         "joined": [list(join) for join in first.joined],
     }
-    # A bound is no prediction: what is expected is then the simulation of the drawn times.
+    # A bound is no prediction: the expected time is then that of simulating the drawn times.
     predicted, model = drawn_s, "simulated"
     if formula is not None and not formula.bound:
         predicted, model = formula.seconds, "formula"
@@ -465,7 +465,7 @@ def _lines(
 
 
 def histogram(counts: Mapping[str, int]) -> str:
-    """The share of gradients by staleness, in classes that double: ``0 5 %, 1 9 %``."""
+    """The share of gradients by staleness, in classes of doubling width: ``0 5 %, 1 9 %``."""
     total = sum(counts.values())
     classes: dict[int, int] = {}
     for value, n in counts.items():
@@ -490,7 +490,7 @@ def _signed(value: float) -> str:
 
 
 def _unbroken(figure: str) -> str:
-    """A figure between which and its unit no line is broken."""
+    """A figure with no-break spaces, so that no line is broken before its unit."""
     return figure.replace(" ", _GLUE)
 
 
@@ -502,7 +502,7 @@ def _half_width(facts: Mapping[str, Any]) -> str:
 
 
 def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
-    """Lines on the difference of measured and predicted pace, if there is one."""
+    """Lines that explain the difference of measured and predicted pace, if there is one."""
     if predicted is None or _within(facts["mean_s"], predicted):
         return []
     mean, interval = facts["mean_s"], facts["interval_s"]
@@ -520,7 +520,7 @@ def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     head = "not within 5 % of it: "
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
-    # Parts of half a per cent or more.
+    # Only parts of half a per cent or more are shown.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
     causes = ", ".join(f"{name} {_unbroken(_signed(part))}" for name, part in parts.items())
     lines += wrap(

@@ -1,4 +1,4 @@
-"""Parameter servers: the first ranks serve; the other ranks, or other processes, learn."""
+"""Measure a protocol: the first ranks are servers; the other ranks or processes are learners."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
 from reports.records.measurement import Record
 
-# How long learners that are processes take to end.
+# Seconds that learners which are processes are given to end.
 _ENDS_S = 10.0
 
 
@@ -51,8 +51,8 @@ def open_channel(
 ) -> Iterator[Channel]:
     """Open the channel of this rank. All ranks call this together.
 
-    ``gradient_bytes``: of a push to one server, at most. ``joinable``: processes may join the run
-    where a rank may be lost.
+    ``gradient_bytes``: the most bytes of a push to one server. ``joinable``: True if processes may
+    join a run that can lose ranks.
     """
     world, servers = job.world, job.options.servers
     if job.options.learners:
@@ -77,7 +77,7 @@ def open_channel(
 def _listen_to_processes(
     job: StepJob, protocol: UpdateProtocol, gradient_bytes: int
 ) -> Iterator[Channel]:
-    """This server's channel, once all learners, which rank 0 starts, have connected."""
+    """This server's channel to learner processes. Rank 0 starts them; waits until all connect."""
     channel, rank = _listen(job, protocol, gradient_bytes), job.world.rank
     assert channel is not None  # all ranks serve
     with _processes(channel.name, 0 if rank else protocol.learners) as processes:
@@ -90,7 +90,7 @@ def _listen_to_processes(
 
 
 def _listen(job: StepJob, protocol: UpdateProtocol, gradient_bytes: int) -> ListeningChannel | None:
-    """This server's channel, once processes can connect to all servers; None on a learner."""
+    """This server's channel, after all servers accept connections; None on a learner."""
     world, options = job.world, job.options
     name, channel = str(world.broadcast(token_hex(8))), None
     if world.rank < options.servers:
@@ -110,7 +110,7 @@ def _listen(job: StepJob, protocol: UpdateProtocol, gradient_bytes: int) -> List
 
 @contextmanager
 def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
-    """Start processes of ``bench.step --join NAME``, which are killed when this one ends.
+    """Start learners as processes (``bench.step --join NAME``); they die with this process.
 
     Raises Unavailable if one cannot be started.
     """
@@ -132,7 +132,7 @@ def _processes(name: str, learners: int) -> Iterator[list[Popen[str]]]:
 
 
 def _check_running(processes: Sequence[Popen[str]], stopped: child.StoppedProcesses) -> None:
-    """Raise RankFailure if a learner has ended, or stays stopped, before it began."""
+    """Raise RankFailure if a learner's process has ended, or is stopped, before it connected."""
     for pid in stopped.overdue(process.pid for process in processes):
         raise RankFailure(f"a learner (pid {pid}) is stopped before it began")
     for process in processes:
@@ -141,19 +141,19 @@ def _check_running(processes: Sequence[Popen[str]], stopped: child.StoppedProces
             raise RankFailure(f"a learner (pid {pid}) ended with {status} before it began")
 
 
-# A run has at least so many updates, also where its budget is spent.
+# The least number of updates of a run, even if its budget is spent.
 _FEWEST = 6
-# The exchange alone is run for so many rounds of all learners.
+# The number of rounds of all learners in which the exchange alone is measured.
 _ALONE = 20
-# Weights of at most so many bytes are copied before a second core has woken up.
+# Weights of at most this many bytes are copied before a second core would have woken up.
 _SMALL = 1 << 20
-# Vectors in memory at once. Of a learner: weights, gradient, what is sent. Of a server: the same,
-# the sum of gradients, and what it receives.
+# Vectors in memory at once. A learner has weights, a gradient and the data it sends. A server has
+# the same, the sum of gradients, and the data it receives.
 _LEARNER_VECTORS, _SERVER_VECTORS = 3, 5
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
-    """Raise Unsupported if the protocol cannot run on so many ranks."""
+    """Raise Unsupported if the protocol cannot run on ``nranks`` ranks with these options."""
     learners = nranks - options.servers
     if learners < 1:
         raise Unsupported(
@@ -198,7 +198,7 @@ class _ServerRun:
         self.protocol = update_protocol(job.choice.label, self.learners, self.servers)
         self.trainer = make_trainer(self.options, self.learners)
         self.places = parts(self.trainer.elements, self.servers)
-        # Updates in which each learner makes one round.
+        # The number of updates in which each learner makes about one round.
         self.updates_a_round = max(1, self.learners // self.protocol.needed)
         self.warmup = self.options.warmup * self.updates_a_round
         self.computes = bool(self.job.compute.mean or self.options.problem)
@@ -216,10 +216,10 @@ class _ServerRun:
     ) -> tuple[ServerLog | None, Any]:
         """Run all updates; returns a server's log and its shard as a JSON value.
 
-        ``alone``: there is nothing to compute, nothing is traced, and nobody may join.
+        ``alone``: run without computing, without a trace, and without processes that join.
         """
         trace = Trace(on=False) if alone else self.job.trace
-        # A code of a gradient has at most an index and a value for each element.
+        # An encoded gradient has at most an index and a value for each element.
         longest = max(part.stop - part.start for part in self.places)
         gradient_bytes = longest * (self.trainer.dtype.itemsize + 8) + 4096
         # A socket reaches only servers on its host.
@@ -232,17 +232,16 @@ class _ServerRun:
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
-        """One core for threads that only wait for each other; several where they use memory."""
+        """A context: threads that mostly wait for each other run on one core, others on all."""
         vector = self.trainer.elements * self.trainer.dtype.itemsize
         threads = not isinstance(self.world, MpiWorld) and not self.options.learners
         works = self.options.burn or self.options.problem is not None
         return one_core() if threads and not works and vector <= _SMALL else nullcontext()
 
     def _exchange_alone(self, log: ServerLog | None) -> list[float]:
-        """Seconds per update of the exchange with nothing to compute, as means of blocks.
+        """Seconds per update of the exchange without computing, as means of blocks.
 
-        Empty where learners are processes, where some were lost, and where nothing was computed
-        anyway.
+        Empty if learners are processes, if learners were lost, or if the run computed nothing.
         """
         whole = self.options.learners == 0 and not (log and log.lost)
         if not all(self.world.gather(whole)) or not self.computes:
@@ -300,9 +299,9 @@ class _ServerRun:
         return server.run(), server.shard.to_json()
 
     def _describe_progress(self, server: ServerLoop, states: Mapping[int, State]) -> str:
-        """The learners that server 0 waits for, and the other servers' progress, in words.
+        """A sentence on the learners that server 0 waits for, and on other servers' progress.
 
-        The watching thread calls it when an update takes too long.
+        The watchdog's thread calls this when an update takes too long.
         """
         others = [
             f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
@@ -327,7 +326,7 @@ class _ServerRun:
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
-        """Whether a server has made as many updates as the options ask for."""
+        """True if a server has made as many updates as the options request."""
         self.job.watch.arrived(updates)
         iterations = self.options.iterations
         if iterations is not None:
@@ -339,7 +338,7 @@ class _ServerRun:
     def _outcome(
         self, log: ServerLog | None, shard: Any, alone: list[float]
     ) -> tuple[Record, Sequence[str]]:
-        """The same on every rank. ``log`` and ``shard``: this server's; see `_exchange_alone`."""
+        """The record and the lines below its row, the same on all ranks, from this rank's log."""
         everyone = self.world.gather(None if log is None else log.to_json())
         servers = [ServerLog.from_json(value) for value in everyone if value is not None]
         shards = self.world.gather(shard)[: self.servers]

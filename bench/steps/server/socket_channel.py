@@ -1,8 +1,8 @@
-"""Servers and learners joined by Unix sockets: a learner may be killed, and another may join.
+"""Channels over Unix sockets: a learner may be killed, and another one may join.
 
-A socket closes when its process ends, however it ends. Both ends accept only processes of their own
-user. Server 0 numbers a learner that joins by itself (``bench.step --join NAME``); ``--learners``
-starts its learners in the same way.
+A socket closes when its process ends in any way. Both ends accept only processes of the same user.
+Server 0 gives a number to a learner that joins (``bench.step --join NAME``). ``--learners`` starts
+its learners with the same command.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.status import RANK_LOST
 from busbar.units import format_bytes
 
-#: A process that has begun a message and sends nothing for so long is lost.
+#: A process that has begun a message and sends nothing for this time is lost.
 PATIENCE_S = 30.0
-#: Bytes of a message without weights or a gradient, at most.
+#: The most bytes of a message other than weights and gradients.
 LONGEST = 1 << 20
 
 
 class _Connection:
-    """A server's connection to a learner. ``pid``: of the learner's process."""
+    """A server's connection to a learner. ``pid``: the process of the learner."""
 
     def __init__(self, end: socket.socket, pid: int) -> None:
         end.setblocking(False)
@@ -56,12 +56,12 @@ class _Connection:
         self.unsent: deque[memoryview] = deque()
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send these bytes, now or as soon as `flush` can."""
+        """Send these bytes now, or later by `flush`."""
         self.unsent += [memoryview(part) for part in parts]
         self.flush()
 
     def flush(self) -> None:
-        """Send what can be sent without waiting."""
+        """Send as many of the unsent bytes as possible without waiting."""
         # A process that has exited is noticed when its socket is read.
         with suppress(OSError):
             while self.unsent:
@@ -75,8 +75,8 @@ class _Connection:
 class ListeningChannel(Channel):
     """A server's channel to learners that are processes, which may connect at any time.
 
-    ``about``: the run's options, which every process is sent with its number. ``learners`` of it
-    take part from the beginning (`gather`); those that join later have the numbers after these.
+    ``about``: the run's options, which are sent to every process with its number. The number of
+    learners from the beginning is its ``learners`` (`gather`); later ones have higher numbers.
     """
 
     def __init__(self, name: str, server: int, about: Mapping[str, Any]) -> None:
@@ -89,14 +89,14 @@ class ListeningChannel(Channel):
         self._learners: dict[int, _Connection] = {}
         self._founders = self._next = int(about["learners"])
         self._stopped = child.StoppedProcesses()
-        # Headers whose payload has not been read.
+        # Received headers whose payload has not been read yet.
         self._headers: list[tuple[Header, _Connection]] = []
 
     def gather(self, check: Callable[[], None]) -> None:
-        """Wait until all learners are connected that take part from the beginning.
+        """Wait until all learners of the beginning are connected.
 
-        ``check`` is called repeatedly and raises if one will not come. Raises RankFailure if one is
-        lost meanwhile.
+        ``check`` is called repeatedly and raises if a learner will not connect. Raises RankFailure
+        if a learner is lost meanwhile.
         """
         founders = range(self._founders)
         while not all(learner in self._learners for learner in founders):
@@ -148,9 +148,9 @@ class ListeningChannel(Channel):
         self._listener.close()
 
     def _select(self, seconds: float) -> None:
-        """Wait so long for an event; then accept processes, read headers and send unsent bytes.
+        """Wait for an event, then accept processes, read headers and send unsent bytes.
 
-        A learner that stays stopped is lost: it answers nobody, and its socket stays open.
+        A learner that stays stopped counts as lost, since its socket does not close.
         """
         overdue = self._stopped.overdue(one.pid for one in self._connections.values())
         for connection in [one for one in self._connections.values() if one.pid in overdue]:
@@ -199,7 +199,7 @@ class ListeningChannel(Channel):
                 self._headers.append((header, connection))
 
     def _describe_run(self, connection: _Connection, number: int) -> None:
-        """Reply with the run's options; a learner without a number gets one."""
+        """Reply with the run's options, and with a number for a learner that has none."""
         if number < 0:
             number, self._next = self._next, self._next + 1
         text = json.dumps({**self._about, "number": number}).encode()
@@ -216,7 +216,7 @@ class ListeningChannel(Channel):
 
 
 class CallingChannel(Channel):
-    """A learner's channel to the servers that it has connected to (`connect_to_run`)."""
+    """A learner's channel to the servers to which it has connected (`connect_to_run`)."""
 
     def __init__(self, servers: Sequence[socket.socket], number: int) -> None:
         super().__init__()
@@ -263,15 +263,15 @@ class CallingChannel(Channel):
 
 
 def server_address(name: str, server: int) -> str:
-    """The address of a server's socket in the run of that name."""
+    """The address of a server's socket in the run called ``name``."""
     return control_socket.address(f"steps-{name}-{server}")
 
 
 def connect_to_run(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socket]]:
     """Connect to the servers of a run; returns the run's options and the connections.
 
-    ``number``: the learner's, if it takes part from the beginning. Raises Unavailable if there is
-    no such run, or if it is another user's.
+    ``number``: the learner's, if it takes part from the beginning; -1 if it joins later. Raises
+    Unavailable if there is no such run of this user.
     """
     ends = [_connect(name, 0)]
     try:
@@ -323,7 +323,7 @@ def _receive_header(end: socket.socket) -> Header:
 
 @contextmanager
 def _lost(server: int) -> Iterator[None]:
-    """Turn errors of a connection into a RankFailure that names the server."""
+    """A context that turns errors of a connection into a RankFailure that names the server."""
     try:
         yield
     except (OSError, EOFError):
@@ -333,7 +333,7 @@ def _lost(server: int) -> Iterator[None]:
 def join(name: str) -> int:
     """Learn until the servers end the run; returns the exit status.
 
-    ``name``: of the run; behind a colon the number of a learner that takes part from the beginning.
+    ``name``: the run's; after a colon the number of a learner that takes part from the beginning.
     Raises Unavailable if there is no such run, RankFailure if this learner or a server fails.
     """
     run, _, digits = name.partition(":")

@@ -1,4 +1,4 @@
-"""How a learner computes a gradient, and what a server does with it.
+"""Trainers: how a learner computes a gradient, and how a server applies it.
 
 A gradient is a vector as long as the weights. Each server has one contiguous part of the weights, a
 shard. `ProblemTrainer` trains a problem for real; the others exchange arrays of a model's size.
@@ -42,7 +42,7 @@ GradientFunction = Callable[[Vector, int], Vector]
 The next call may overwrite the result.
 """
 
-#: Bytes of earlier weights that a shard keeps, for rules that use the weights a gradient is of.
+#: Bytes of earlier weights that a shard keeps, for rules that need a gradient's own weights.
 _HISTORY_BYTES = 64 << 20
 _FEWEST_KEPT, _MOST_KEPT = 16, 1024
 
@@ -55,7 +55,7 @@ class ShardState(ABC):
 
     @abstractmethod
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """Take in a learner's gradient of weights that are ``staleness`` updates old.
+        """Add a learner's gradient, from weights that are ``staleness`` updates old.
 
         The caller may overwrite the gradient afterwards.
         """
@@ -65,14 +65,14 @@ class ShardState(ABC):
         """Update the weights from the ``count`` gradients since the last update."""
 
     def to_json(self) -> Any:
-        """What `Trainer.report` needs of this shard, as a JSON value."""
+        """The data of this shard that `Trainer.report` needs, as a JSON value."""
         return None
 
 
 class GradientCoding:
-    """How gradients are sent: as they are, or in the code of a codec. Each rank has one of its own.
+    """Encodes and decodes gradients, if there is a codec. Each rank has its own object.
 
-    ``lengths``: of the servers' parts, each of which has error feedback.
+    ``lengths``: of the servers' parts. Each part has its own error feedback.
     """
 
     def __init__(self, dtype: np.dtype[Any], codec: Codec | None, lengths: Sequence[int]) -> None:
@@ -80,7 +80,7 @@ class GradientCoding:
         self._feedback = [] if codec is None else [Feedback(codec, length) for length in lengths]
 
     def encode(self, gradient: Vector, server: int) -> Vector:
-        """Encode a server's part of a gradient. The next call may overwrite the result."""
+        """Encode one server's part of a gradient. The next call may overwrite the result."""
         return gradient if self._codec is None else self._feedback[server].encode(gradient)
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
@@ -91,10 +91,10 @@ class GradientCoding:
 
 
 class Trainer(ABC):
-    """Makes what servers and learners need. Each rank makes an equal one from the run's options.
+    """Makes the shards of servers and the gradients of learners.
 
-    ``elements``: the number of weights; ``dtype``: their type. ``codec``: of gradients, which are
-    then float32; None: they are sent as they are.
+    Each rank makes an equal trainer from the run's options. ``elements``: the number of weights;
+    ``dtype``: their type. ``codec``: encodes gradients, which are then float32; None: no encoding.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def gradient_function(self, learner: int) -> GradientFunction:
-        """The gradients of a learner. One that joins late has a number that no other has had."""
+        """The function that computes a learner's gradients. Numbers of learners are not reused."""
 
     @abstractmethod
     def shard(self, part: slice) -> ShardState:
-        """The first weights of a shard."""
+        """The state of a server's shard, with its first weights."""
 
     def coding(self, places: Sequence[slice]) -> GradientCoding:
         """The coding of a rank. ``places``: the servers' parts of the weights."""
@@ -121,10 +121,10 @@ class Trainer(ABC):
     ) -> tuple[Facts, Lines]:
         """The training's facts for the record, and its printed lines. Called on rank 0.
 
-        ``shards``: what `ShardState.to_json` returned on every server. ``moments``: seconds from
-        the first weights until each update. ``alike``: every update was of all learners' gradients,
-        as in one process. Here: cost and error of compressing the first gradient of the first
-        learner, without error feedback.
+        ``shards``: the result of `ShardState.to_json` of each server. ``moments``: seconds from the
+        first weights until each update. ``alike``: True if each update used all learners'
+        gradients, as in one process. This method reports cost and error of compressing the first
+        gradient of learner 0, without error feedback.
         """
         if self._codec is None or self._codec.name == "none":
             return {}, []
@@ -141,7 +141,7 @@ class Trainer(ABC):
 
 
 def make_trainer(options: StepOptions, learners: int) -> Trainer:
-    """The trainer that the options ask for. Raises Unsupported."""
+    """The trainer that the options request. Raises Unsupported for an unknown problem or rule."""
     shared = options.shared_problem(learners)
     if shared is None:
         return make_exchange_trainer(options)
@@ -149,16 +149,16 @@ def make_trainer(options: StepOptions, learners: int) -> Trainer:
 
 
 def make_exchange_trainer(options: StepOptions) -> Trainer:
-    """A trainer of arrays that are only exchanged, with the size and the coding of the options."""
+    """A trainer of arrays that are only exchanged, with size and compression as in the options."""
     if options.compress != "none":
         return RandomTrainer(options.workload.elements, options.codec, options.seed)
     return OnesTrainer(options.workload.elements, dtype(options.dtype))
 
 
 class OnesTrainer(Trainer):
-    """Arrays of a model's size: every gradient is ones, and an update subtracts their mean.
+    """Arrays of a model's size: all gradients are ones, and an update subtracts their mean.
 
-    So each weight is minus its version, which every learner checks.
+    So each weight equals minus its version, which every learner checks.
     """
 
     def gradient_function(self, learner: int) -> GradientFunction:
@@ -166,7 +166,7 @@ class OnesTrainer(Trainer):
         import ml_dtypes
 
         finfo: Any = ml_dtypes.finfo
-        # Whole numbers up to here are exact.
+        # Whole numbers up to ``most`` are exact in this type.
         most, ones = 2 ** (finfo(self.dtype).nmant + 1), np.ones(self.elements, self.dtype)
 
         def gradient(weights: Vector, version: int) -> Vector:
@@ -215,9 +215,9 @@ class ProblemTrainer(Trainer):
     def report(
         self, shards: Sequence[Any], moments: Sequence[float], alike: bool
     ) -> tuple[Facts, Lines]:
-        """See `Trainer`: the curve of loss; if ``alike``, the distance from one process's weights.
+        """See `Trainer`. Reports the loss curve, and the cost of compression.
 
-        Then the cost of compression.
+        With ``alike`` also the distance from the weights of training in one process.
         """
         facts, lines = report_training(
             self._shared,
@@ -229,7 +229,7 @@ class ProblemTrainer(Trainer):
         return facts | coding_facts, lines + coding_lines
 
     def gradient_function(self, learner: int) -> GradientFunction:
-        """See `Trainer`: every gradient is of the learner's next samples."""
+        """See `Trainer`. Each gradient uses the learner's next samples."""
         numbers = count()
         return lambda weights, _: self._shared.gradient(weights, learner, next(numbers))
 
@@ -239,7 +239,7 @@ class ProblemTrainer(Trainer):
 
 
 class RandomTrainer(Trainer):
-    """Arrays of a model's size: a learner's gradients are all the same random numbers."""
+    """Arrays of a model's size: all gradients of a learner are the same random numbers."""
 
     def __init__(self, elements: int, codec: Codec, seed: int) -> None:
         super().__init__(elements, codec=codec)
@@ -252,15 +252,15 @@ class RandomTrainer(Trainer):
         return lambda *_: gradient
 
     def shard(self, part: slice) -> RuleShard:
-        """See `Trainer`. The weights mean nothing."""
+        """See `Trainer`. The values of the weights have no meaning."""
         return RuleShard(np.zeros(part.stop - part.start, np.float32), FixedRate(1.0), False)
 
 
 class RuleShard(ShardState):
-    """A shard that an update rule changes."""
+    """A shard whose weights are changed by an update rule."""
 
     def __init__(self, weights: Vector, rule: UpdateRule, curve: bool = True) -> None:
-        """``curve``: whether weights are kept for the curve of loss."""
+        """``curve``: True if weights are kept for the loss curve."""
         super().__init__(weights)
         self._rule, self._updates = rule, 0
         self.history = WeightHistory(weights) if curve else None
@@ -270,7 +270,7 @@ class RuleShard(ShardState):
         self._remember()
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """See `ShardState`. In place of weights that are no longer kept the oldest are used."""
+        """See `ShardState`. If a gradient's weights are no longer kept, the oldest are used."""
         read = None
         if self._rule.remembers:
             read = self._earlier[-1 - min(staleness, len(self._earlier) - 1)]
@@ -279,10 +279,10 @@ class RuleShard(ShardState):
     def update(self, count: int) -> None:
         """See `ShardState`. Gradients are added in the order of learners.
 
-        So the same gradients give the same bits, in whatever order they are received.
+        So the result has the same bits, whatever the order in which gradients are received.
         """
         self._received.sort(key=lambda entry: entry[0])
-        with np.errstate(all="ignore"):  # divergence is seen in the loss
+        with np.errstate(all="ignore"):  # the loss shows whether training diverges
             self._rule(self.weights, [gradient for _, gradient in self._received])
         self._received.clear()
         self._updates += 1
@@ -291,7 +291,7 @@ class RuleShard(ShardState):
         self._remember()
 
     def to_json(self) -> Any:
-        """The weights of the history, each with the number of updates before, in base64."""
+        """The history: pairs of a number of updates and the weights after them in base64."""
         history = [] if self.history is None else self.history.entries
         return [[n, b64encode(weights.tobytes()).decode()] for n, weights in history]
 

@@ -1,4 +1,4 @@
-"""Real training: problems, update rules, and codes of gradients on the wire.
+"""Real training: problems, update rules, and codecs that compress gradients.
 
-Pure: vectors in, vectors out; no ranks, messages or clocks.
+The modules compute with vectors only: they use no ranks, messages or clocks.
 """

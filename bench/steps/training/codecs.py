@@ -23,7 +23,7 @@ from collectives.schedule.dtypes import dtype
 
 Vector = NDArray[Any]
 Wire = NDArray[np.uint8]
-#: Elements that share a scale. One float32 for each block adds 0.4 % to 8-bit codes, two add 6 % to
+#: Elements that share a scale. One float32 per block adds 0.4 % to 8-bit codes; two add 6 % to
 #: signs.
 BLOCK = 1024
 #: The all-reduces in which a vector is sent once and added at its destination.
@@ -31,7 +31,7 @@ ONCE = ("one_shot", "ps", "sharded_ps")
 
 
 class Codec(ABC):
-    """A compression of float32 vectors: how they are encoded, decoded, and added when encoded."""
+    """A compression of float32 vectors to bytes and back."""
 
     name: str
     adds: str | None = None
@@ -41,19 +41,19 @@ class Codec(ABC):
 
     @abstractmethod
     def nbytes(self, elements: int) -> int:
-        """Bytes of a vector of so many elements."""
+        """The number of bytes that encode a vector of ``elements`` elements."""
 
     @abstractmethod
     def encode(self, vector: Vector) -> Wire:
-        """The bytes of a vector."""
+        """Encode a vector; returns the bytes."""
 
     @abstractmethod
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """The float32 vector of so many elements that the bytes encode."""
+        """Decode bytes; returns a float32 vector of ``elements`` elements."""
 
 
 class Cast(Codec):
-    """Each element in another floating-point type; ``float`` leaves vectors as they are."""
+    """Casts each element to another floating-point type; ``float`` does not change vectors."""
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.adds = name, kind
@@ -74,7 +74,7 @@ class Cast(Codec):
 
 
 class EightBit(Codec):
-    """Whole numbers from -127 to 127, and a scale for each block: its largest magnitude over 127.
+    """Encodes whole numbers of -127 … 127, and a scale per block: its largest magnitude / 127.
 
     The error of an element is at most half a scale.
     """
@@ -104,7 +104,7 @@ class EightBit(Codec):
 
 
 class OneBit(Codec):
-    """Signs, and for each block the means of its elements from 0 on and of its negative ones.
+    """Encodes signs, and for each block the means of its elements ≥ 0 and of its elements < 0.
 
     Seide, Fu, Droppo, Li, Yu 2014 (1-bit stochastic gradient descent), with blocks for columns.
     """
@@ -136,7 +136,7 @@ class OneBit(Codec):
 
 
 class TopK(Codec):
-    """The elements of largest magnitude, with their indices; all others are 0.
+    """Encodes the elements of largest magnitude, with their indices; the others become 0.
 
     Strom 2015; Aji, Heafield 2017. ``fraction``: of the elements, rounded up.
     """
@@ -173,9 +173,9 @@ class TopK(Codec):
 
 
 class Feedback:
-    """Encodes a series of vectors of one length, adding what one lost to the next.
+    """Encodes a series of vectors of one length, and adds each vector's error to the next vector.
 
-    The sum of all vectors is the sum of all decoded ones plus `left`, up to rounding.
+    The sum of all vectors is the sum of all decoded vectors plus `left`, up to rounding.
     """
 
     def __init__(self, codec: Codec, elements: int) -> None:
@@ -183,7 +183,7 @@ class Feedback:
         self.left = np.zeros(elements if codec.feedback else 0, np.float32)
 
     def encode(self, vector: Vector) -> Wire:
-        """Encode the sum of a vector and `left`; what is lost becomes the new `left`."""
+        """Encode the sum of a vector and `left`; the error of encoding becomes the new `left`."""
         if not self.codec.feedback:
             return self.codec.encode(vector)
         exact = vector + self.left
@@ -203,7 +203,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
 
 
 def codec(text: str) -> Codec:
-    """The codec of a name: ``int8``, ``topk:fraction=0.01``. Raises Unsupported for others."""
+    """The codec called ``int8``, ``topk:fraction=0.01`` …; raises Unsupported for other names."""
     return make_by_name("compression", text, CODECS)
 
 
@@ -221,7 +221,7 @@ def _blocks(elements: int) -> int:
 
 
 def _padded(vector: Vector) -> Vector:
-    """The vector as blocks; the last one is filled up with zeros."""
+    """The vector as rows of `BLOCK` elements; the last row is filled up with zeros."""
     return np.pad(vector, (0, -len(vector) % BLOCK)).reshape(-1, BLOCK)
 
 
@@ -231,7 +231,7 @@ T = TypeVar("T")
 def make_by_name(what: str, text: str, table: Mapping[str, Callable[..., T]]) -> T:
     """Call the constructor that ``text`` names, such as ``topk:fraction=0.01``.
 
-    Parameters are numbers, and keyword-only in the constructor. ``what``: the kind of thing, for
+    Parameters are numbers, and keyword-only in the constructor. ``what``: the noun in messages of
     errors. Raises Unsupported for an unknown name or parameter, and as the constructor does.
     """
     name, parameters = parse(text)

@@ -2,7 +2,7 @@
 
 A problem is a classifier of dense layers with generated data, a loss and its gradient: softmax
 regression, whose loss is convex, or a network with one hidden layer. Every rank generates the same
-data from the seed, so data are not sent. A rule serves one shard of a server and keeps its state.
+data from the seed, so data are not sent. An update rule changes one shard and keeps its own state.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TINY = 1e-8
 
 @dataclass(frozen=True)
 class ReceivedGradient:
-    """A gradient at the server.
+    """A gradient that a server has received.
 
-    ``staleness``: how many updates older the weights are from which it was computed. ``read``:
+    ``staleness``: the number of updates since the weights from which it was computed. ``read``:
     these older weights, if the rule needs them (`UpdateRule.remembers`).
     """
 
@@ -40,7 +40,7 @@ class ReceivedGradient:
 
 
 class UpdateRule(ABC):
-    """Updates one shard's weights."""
+    """A rule that updates the weights of one shard from gradients."""
 
     remembers: bool = False
     """Whether it needs the weights from which each gradient was computed."""
@@ -62,7 +62,7 @@ class FixedRate(UpdateRule):
 
 
 class StalenessRate(UpdateRule):
-    """α = α₀/⟨σ⟩, where ⟨σ⟩ is the mean staleness so far, but at least 1.
+    """The learning rate is α = α₀/⟨σ⟩; ⟨σ⟩ is the mean staleness so far, but at least 1.
 
     Gupta, Zhang, Wang 2016 (Model accuracy and runtime tradeoff in distributed deep learning). The
     mean is over all gradients that this shard has received.
@@ -80,11 +80,11 @@ class StalenessRate(UpdateRule):
 
 
 class DistanceRate(UpdateRule):
-    """η_j = min(C/‖w_j − w_τ(j)‖², η_max), for each gradient by itself.
+    """Each gradient's learning rate is η_j = min(C/‖w_j − w_τ(j)‖², η_max).
 
     Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018 (Slow and stale gradients can win the race), for one
-    gradient an update. With several, each is scaled by its own rate before the mean. The distance
-    is that of this shard's weights.
+    gradient per update. Several gradients are each scaled by their rates before the mean. The
+    distance is that of this shard's weights.
     """
 
     remembers = True
@@ -97,7 +97,7 @@ class DistanceRate(UpdateRule):
     def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
         """See `UpdateRule`."""
         rates = [self._rate(weights, received) for received in gradients]
-        if len(set(rates)) == 1:  # the bits are those of plain descent then
+        if len(set(rates)) == 1:  # so the bits are those of plain descent
             weights -= rates[0] * mean(gradients)
             return
         scaled = [rate * each.gradient for rate, each in zip(rates, gradients, strict=True)]
@@ -130,7 +130,7 @@ class Adagrad(UpdateRule):
 
 
 def mean(gradients: Sequence[ReceivedGradient]) -> Vector:
-    """The mean of gradients, added in this order, which decides the last bits."""
+    """The mean of gradients. They are added in this order, which determines the last bits."""
     total: Vector = gradients[0].gradient.copy()
     for received in gradients[1:]:
         total += received.gradient
@@ -150,8 +150,7 @@ RULES: dict[str, Callable[..., UpdateRule]] = {
 def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
     """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
 
-    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is not above
-    0.
+    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate of 0 or less.
     """
     if not 0 < rate < float("inf"):
         raise Unsupported(f"--rate {rate:g}: a rate is a number above 0")
@@ -163,10 +162,10 @@ def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
 
 
 _CLASSES = 10
-# Factor of the teacher's weights, so that most labels are clear. Labels are drawn, so that no
-# weights have a loss of 0.
+# The factor of the teacher's weights: large, so that most labels are clear. Labels are drawn, so
+# that no weights have a loss of 0.
 _TEACHER_SCALE = 4.0
-# Numbers in an array at most, so that a problem needs at most some hundred megabytes.
+# The most numbers of an array, so that a problem needs at most some hundred megabytes.
 _MOST = 1 << 24
 
 
@@ -215,12 +214,12 @@ class ProblemShape:
 
     @property
     def size(self) -> int:
-        """Elements of the vector that holds all parameters."""
+        """The number of elements of the vector that holds all parameters."""
         return sum(prod(shape) for _, shape in self.tensors)
 
 
 def softmax(batch: int, *, features: int = 32, samples: int = 4096) -> ProblemShape:
-    """Softmax regression: convex, so that what remains of the loss is noise and staleness."""
+    """Softmax regression. Its loss is convex: only noise and staleness keep it above the least."""
     return ProblemShape("softmax", (features, _CLASSES), samples, batch)
 
 
@@ -309,7 +308,7 @@ class TrainingProblem:
 
 
 def _weights(shape: ProblemShape, random: np.random.Generator) -> Vector:
-    """Uniform in ±sqrt(6/(in + out)) (Glorot, Bengio 2010); biases 0."""
+    """Random weights, uniform in ±sqrt(6/(in + out)) (Glorot, Bengio 2010); biases are 0."""
     parts = []
     for _, sizes in shape.tensors:
         bound = np.sqrt(6 / sum(sizes)) if len(sizes) == 2 else 0.0
@@ -342,14 +341,14 @@ def _log_softmax(sums: Vector) -> Vector:
 
 
 def parts(elements: int, shards: int) -> list[slice]:
-    """Divide a vector into so many contiguous parts, whose lengths differ by one at most."""
+    """Divide a vector into ``shards`` contiguous parts, whose lengths differ by one at most."""
     edges = [elements * n // shards for n in range(shards + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 @dataclass(frozen=True)
 class SharedProblem:
-    """A problem that so many learners train. ``rule``: makes the update rule of a shard."""
+    """A problem that ``learners`` learners train. ``rule``: makes the update rule of a shard."""
 
     problem: TrainingProblem
     rule: Callable[[], UpdateRule]
@@ -361,10 +360,10 @@ class SharedProblem:
         return problem.gradient(weights, problem.samples(number * self.learners + learner))
 
     def alone(self, updates: int, whole: bool) -> Vector:
-        """The weights after so many synchronous updates of one process.
+        """The weights after ``updates`` synchronous updates in one process.
 
-        ``whole``: the samples of an update are one batch. Otherwise the gradients of learners are
-        computed one after the other and added in this order.
+        ``whole``: True if all samples of an update are one batch. Otherwise the learners' gradients
+        are computed one after the other and added in this order.
         """
         weights, rule, problem = self.problem.start(), self.rule(), self.problem
         for update in range(updates):
@@ -378,10 +377,10 @@ class SharedProblem:
 
 
 class WeightHistory:
-    """Copies of weights after some updates, whose losses are computed when training is over.
+    """Copies of the weights after some updates; their losses are computed after the training.
 
-    There are at most ``most`` copies beside the first, with as many updates between any two: when
-    there are more, every second one is dropped. ``entries``: numbers of updates, and the weights.
+    Copies are equally many updates apart. If there are more than ``most`` and the first one, every
+    second copy is dropped. ``entries``: pairs of a number of updates and the weights.
     """
 
     def __init__(self, weights: Vector, most: int = 100) -> None:
@@ -389,7 +388,7 @@ class WeightHistory:
         self.entries: list[tuple[int, Vector]] = [(0, weights.copy())]
 
     def add(self, updates: int, weights: Vector) -> None:
-        """Keep a copy of the weights after so many updates, unless it is too close to the last."""
+        """Keep a copy of the weights after ``updates`` updates, if one is due."""
         if updates % self._every:
             return
         self.entries.append((updates, weights.copy()))
@@ -398,11 +397,11 @@ class WeightHistory:
             self.entries = [entry for entry in self.entries if not entry[0] % self._every]
 
 
-#: The error of a vector is estimated from so many elements at most, to save time.
+#: The most elements from which the error of a vector is estimated, to save time.
 MOST_CHECKED = 1 << 20
 Facts = dict[str, Any]
 Lines = list[str]
-# A comparison computes so many gradients at most, which takes some seconds.
+# The most gradients that a comparison computes, which takes some seconds.
 _MOST_REPEATED = 20_000
 
 
@@ -435,10 +434,10 @@ def losses(
 class Deviation(NamedTuple):
     """How far weights differ from those of one process after the same updates.
 
-    ``updates``: how many. ``bits``: whether the weights are equal, bit by bit, to those of a
+    ``updates``: their number. ``bits``: True if the weights have the same bits as those of a
     process that adds the learners' gradients in order. ``part``: the largest difference from that
-    process, over its largest weight. ``whole``: the same for a process that uses the whole batch at
-    once, so that it adds in another order.
+    process, divided by its largest weight. ``whole``: the same for a process that uses the whole
+    batch at once, and so adds in another order.
     """
 
     updates: int
@@ -461,7 +460,7 @@ def compare_with_one_process(
 ) -> Deviation:
     """Compare weights of synchronous training with those of one process after as many updates.
 
-    These are the last weights that are finite and that one process computes within seconds.
+    The last weights are compared that are finite and that one process computes within seconds.
     ``history``: numbers of updates, and the weights after them.
     """
     updates, weights = [
@@ -510,9 +509,9 @@ def report_training(
 def compression(
     codec: Codec, elements: int, what: str, error: float, encode_s: float, decode_s: float
 ) -> tuple[Facts, Lines]:
-    """The costs and the error of compressing so many elements.
+    """Facts and printed lines on the costs and the error of compressing ``elements`` elements.
 
-    ``what``: ``sum`` or ``gradient``, which has this relative ``error``.
+    ``what``: ``sum`` or ``gradient``: the vector that has this relative ``error``.
     """
     bits = 8 * codec.nbytes(elements) / elements
     facts = {

@@ -25,7 +25,7 @@ def _edges(offset: int, span: int) -> Iterator[tuple[int, int]]:
 
 
 def _rounds(n: int, aggregate: int) -> Iterator[tuple[int, range]]:
-    """For each step the distance of its messages, and how far their parts have come before."""
+    """For each step the distance of its messages, and the distances that its parts have moved."""
     whole = 1 << (n - 1).bit_length()
     narrow = whole // min(aggregate, whole)
     distance = whole // 2

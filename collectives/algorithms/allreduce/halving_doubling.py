@@ -18,12 +18,12 @@ def stayers(n: int) -> list[int]:
 
 
 def folded_halving(n: int) -> Schedule:
-    """Recursive halving on the q ranks of `stayers`, with the others folded: chunk i on stayer i.
+    """Recursive halving on the q ranks of `stayers`, onto which the other ranks are folded.
 
-    A folded rank first sends the half that its neighbour passes on in the first step of halving,
-    and sends the other half in that step. A fold in one message would end late, because it shares
-    the neighbour's receiving port with messages of ranks that have no fold and so send early. The
-    neighbour's own message would wait for the fold, and its sending port would be idle.
+    Chunk i ends on the i-th of the q ranks. A folded rank sends its vector in two halves: before
+    the first step of halving the half that its neighbour sends in that step, and in that step the
+    other half. If the vector were sent at once, it would share the neighbour's receiving port with
+    early messages of ranks without a fold, and the neighbour's sending port would be idle.
     """
     group = stayers(n)
     q = len(group)

@@ -1,4 +1,4 @@
-"""Swing (De Sensi et al., NSDI 2024): halving and doubling with partners that swing to and fro.
+"""Swing (De Sensi et al., NSDI 2024): halving and doubling with partners in alternating directions.
 
 In step s rank r exchanges with the rank at distance δ(s) = (1 − (−2)^(s+1)) / 3, forwards if r is
 even and backwards if r is odd. Thus partners are close to each other on a torus.

@@ -24,6 +24,6 @@ def checked_grid(n: int, grid: Sequence[int] | None) -> tuple[int, int]:
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:
     """X×Y ranks: 2(X−1) + 2(Y−1) steps; 2(n−1)/n of the vector each way.
 
-    Rank r stands at column r mod X of row r div X. Raises Unsupported as `checked_grid` does.
+    Rank r is in column r mod X and row r div X. Raises Unsupported as `checked_grid` does.
     """
     return hierarchical(n, checked_grid(n, grid))

@@ -1,4 +1,4 @@
-"""Bruck's all-to-all (Bruck et al. 1997): parts travel by the binary digits of their distance."""
+"""Bruck's all-to-all (Bruck et al. 1997): step i moves parts with bit i in their distance."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Dissemination barrier (Hensgen, Finkel, Manber 1988): tell the rank 1, 2, 4, … places on."""
+"""Dissemination barrier (Hensgen, Finkel, Manber 1988): send to r + 1, r + 2, r + 4 …."""
 
 import numpy as np
 
